@@ -1,0 +1,161 @@
+"""A training job, and its tasks as a graph that a person can look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headway.domain.errors import InputError, did_you_mean
+from headway.domain.limits import (
+    HORIZON_NS,
+    LONGEST_NS,
+    MOST_BYTES,
+    MOST_GPUS,
+    MOST_ITERATIONS,
+    whole,
+)
+from headway.domain.models import MODELS
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One data-parallel training job: n GPUs, I iterations of forward, backward, all-reduce."""
+
+    job_id: str
+    arrival_ns: int
+    gpus: int
+    iterations: int
+    forward_ns: int
+    backward_ns: int
+    gradient_bytes: int
+    memory_bytes: int
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.job_id:
+            raise InputError("must not be empty.", field="job_id")
+        whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
+        whole(self.gpus, "gpus", 1, MOST_GPUS)
+        whole(self.iterations, "iterations", 1, MOST_ITERATIONS)
+        whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
+        whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
+        whole(self.gradient_bytes, "gradient_bytes", 0, MOST_BYTES)
+        whole(self.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+        if self.arrival_ns + self.iterations * (self.forward_ns + self.backward_ns) > HORIZON_NS:
+            raise InputError(
+                "too many: computing alone would end after the simulator's last instant "
+                f"({HORIZON_NS:,} ns, 146 years).",
+                field="iterations",
+            )
+
+    @classmethod
+    def of_model(
+        cls, model: str, *, job_id: str, arrival_ns: int, gpus: int, iterations: int
+    ) -> Job:
+        """Make a job that trains one of the known models."""
+        if model not in MODELS:
+            raise InputError(f"unknown model '{model}'.{did_you_mean(model, MODELS)}", field="model")
+        profile = MODELS[model]
+        return cls(
+            job_id=job_id,
+            arrival_ns=arrival_ns,
+            gpus=gpus,
+            iterations=iterations,
+            forward_ns=profile.forward_ns,
+            backward_ns=profile.backward_ns,
+            gradient_bytes=profile.gradient_bytes,
+            memory_bytes=profile.memory_bytes,
+            model=model,
+        )
+
+    def graph(self, iterations: int = 2) -> JobGraph:
+        """Return the DAG of the job's first iterations."""
+        return JobGraph(self, min(iterations, self.iterations))
+
+
+TaskKind = Literal["entry", "forward", "backward", "barrier", "all-reduce", "exit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A node of the graph; `worker` is the index of the GPU among the job's own."""
+
+    kind: TaskKind
+    iteration: int | None = None
+    worker: int | None = None
+
+    @property
+    def name(self) -> str:
+        """A short label, such as `forward 0.3` for iteration 0 on the job's GPU 3."""
+        numbers = [str(n) for n in (self.iteration, self.worker) if n is not None]
+        return " ".join([self.kind, ".".join(numbers)]).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class JobGraph:
+    """The job's DAG (the paper's Fig. "DAG presentation").
+
+    A virtual entry; in each iteration a forward and a backward task on every GPU, a barrier, one
+    all-reduce; each all-reduce before the next iteration's forwards; a virtual exit.
+    """
+
+    job: Job
+    iterations: int
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield every task, predecessors first."""
+        workers = range(self.job.gpus)
+        yield Task("entry")
+        for i in range(self.iterations):
+            yield from (Task("forward", i, worker) for worker in workers)
+            yield from (Task("backward", i, worker) for worker in workers)
+            yield Task("barrier", i)
+            yield Task("all-reduce", i)
+        yield Task("exit")
+
+    def edges(self) -> Iterator[tuple[Task, Task]]:
+        """Yield every (predecessor, successor)."""
+        source = Task("entry")
+        for i in range(self.iterations):
+            barrier = Task("barrier", i)
+            for worker in range(self.job.gpus):
+                forward, backward = Task("forward", i, worker), Task("backward", i, worker)
+                yield source, forward
+                yield forward, backward
+                yield backward, barrier
+            source = Task("all-reduce", i)
+            yield barrier, source
+        yield source, Task("exit")
+
+    def to_dot(self) -> str:
+        """Render for Graphviz."""
+        lines = ["digraph job {", "  rankdir=LR;", "  node [shape=box];"]
+        lines += [
+            f'  "{task.name}" [shape=circle, label=""];'
+            for task in self.tasks()
+            if task.kind == "barrier"
+        ]
+        lines += [f'  "{before.name}" -> "{after.name}";' for before, after in self.edges()]
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def to_text(self) -> str:
+        """Render for a terminal: one row per GPU, iterations from left to right."""
+        forward = f"[forward {self.job.forward_ns / 1e6:g} ms]"
+        backward = f"[backward {self.job.backward_ns / 1e6:g} ms]"
+        message = f"[all-reduce {self.job.gradient_bytes / 2**20:g} MB]"
+        rows = [f"job {self.job.job_id}: {self.job.gpus} GPUs, {self.job.iterations} iterations"]
+        middle = (self.job.gpus - 1) // 2
+        for worker in range(self.job.gpus):
+            row = f"GPU {worker:<3} "
+            here = worker == middle
+            row += "(entry)" if here else " " * 7
+            for _ in range(self.iterations):
+                row += f"─{forward}─{backward}─┤"
+                row += f"─{message}─" if here else " " * (len(message) + 2)
+                row += "├" if self.job.gpus > 1 else "─"
+            if self.iterations < self.job.iterations:
+                row = row[:-1] + (f" … {self.job.iterations - self.iterations} more …" if here else "")
+            row += " (exit)" if here else ""
+            rows.append(row.rstrip())
+        return "\n".join(rows) + "\n"

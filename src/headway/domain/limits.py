@@ -1,0 +1,52 @@
+"""Bounds that keep every sum of the engine inside int64, and the checks that enforce them."""
+
+from __future__ import annotations
+
+import math
+
+from headway.domain.errors import InputError, shown
+
+HORIZON_NS = 2**62
+"""The latest instant of a simulation: 146 years."""
+
+LONGEST_NS = 2**61
+"""The longest single duration: 73 years. HORIZON_NS plus this is still an int64."""
+
+MOST_BYTES = 2**53
+"""Messages and memories up to 8 PiB: every whole number of bytes is also an exact float64."""
+
+MOST_GPUS = 2**24
+MOST_ITERATIONS = 10**12
+
+
+def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:
+    """Return `value` if it is a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"must be a whole number, not {shown(value)}.", field=field)
+    if not least <= value <= most:
+        bound = f"at least {least:,}" if value < least else f"at most {most:,}"
+        raise InputError(f"must be {bound}{unit}, not {shown(value)}.", field=field)
+    return value
+
+
+def scaled(value: float, factor: float, field: str, least: int, most: int, unit: str) -> int:
+    """Convert a number in the user's unit to the engine's, once, with Python's `round`.
+
+    `least` and `most` are in the engine's unit.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"must be a number, not {shown(value)}.", field=field)
+    if not math.isfinite(value):
+        raise InputError(f"must be a finite number of {unit}, not {value}.", field=field)
+    if abs(value) > 2 * most / factor:
+        converted = most + 1 if value > 0 else least - 1
+    else:
+        converted = round(value * factor)
+    if converted < least:
+        bound = f"at least {least / factor:g}" if least else "0 or more"
+        raise InputError(f"must be {bound} {unit}, not {shown(value)}.", field=field)
+    if converted > most:
+        raise InputError(
+            f"must be at most {most / factor:.4g} {unit}, not {shown(value)}.", field=field
+        )
+    return converted

@@ -1,0 +1,124 @@
+"""The numpy record layouts that the engine, the policies and the results share.
+
+Every quantity is an integer (nanoseconds, bytes) except the bytes a running message has left, which
+is a float64 as docs/model.md says. `ClusterView` is what a policy may look at; it never needs more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Records: TypeAlias = "np.recarray[Any, Any]"
+
+NOBODY = -1
+"""The empty link: no seat, no job, no time yet."""
+
+SYSTEM = np.dtype(
+    [
+        ("now_ns", np.int64),
+        ("seed", np.int64),
+        ("a_ns", np.int64),
+        ("b_ns_per_byte", np.float64),
+        ("eta_ns_per_byte", np.float64),
+        ("contends", np.int64),
+    ],
+    align=True,
+)
+"""One record: the clock, the seed and the network (T = a + k*b*M + (k-1)*eta*M)."""
+
+JOB = np.dtype(
+    [
+        ("arrival_ns", np.int64),
+        ("gpus", np.int64),
+        ("iterations", np.int64),
+        ("forward_ns", np.int64),
+        ("backward_ns", np.int64),
+        ("gradient_bytes", np.int64),
+        ("memory_bytes", np.int64),
+        # Its GPUs are seats[first_seat + i].gpu for i < gpus, its servers
+        # links[first_seat + i].server for i < servers; both only once it is placed.
+        ("first_seat", np.int64),
+        ("servers", np.int64),
+        ("iterations_left", np.int64),
+        ("service_ns", np.int64),  # s_J: one GPU, one iteration
+        ("remaining_service_ns", np.int64),  # L_J
+        ("priority_key", np.int64),
+        ("start_ns", np.int64),
+        ("finish_ns", np.int64),
+        # The message on the network; message_k is 0 while there is none.
+        ("message_k", np.int64),
+        ("message_start_ns", np.int64),
+        ("message_since_ns", np.int64),  # the later of its last change of k and the end of its latency
+        ("message_bytes_left", np.float64),  # at message_since_ns
+    ],
+    align=True,
+)
+
+GPU = np.dtype(
+    [
+        ("free_bytes", np.int64),
+        ("load_ns", np.int64),  # L_g; up to date when a placement policy is asked
+        ("server", np.int32),
+        ("ready", np.int32),  # the first seat, in priority order, with a task to start
+        ("busy", np.int32),
+        ("listed", np.int32),  # whether dispatch will look at it at this instant
+    ],
+    align=True,
+)
+
+SERVER = np.dtype(
+    [
+        ("load_ns", np.int64),  # L_S; up to date when a placement policy is asked
+        ("first_gpu", np.int32),
+        ("gpus", np.int32),
+        ("messages", np.int32),  # how many are on it
+        ("first_link", np.int32),  # of the list of those messages
+        ("touched", np.int32),  # whether a message came or left at this instant
+    ],
+    align=True,
+)
+
+SEAT = np.dtype(
+    [("job", np.int32), ("gpu", np.int32), ("stage", np.int32), ("next", np.int32)], align=True
+)
+"""A job's place on one of its GPUs; `stage` is the compute task it does next or now."""
+
+LINK = np.dtype(
+    [("job", np.int32), ("server", np.int32), ("next", np.int32), ("previous", np.int32)],
+    align=True,
+)
+"""A job's place on one of its servers' networks; listed there while its message runs."""
+
+TASK = np.dtype(
+    [
+        ("start_ns", np.int64),
+        ("end_ns", np.int64),
+        ("iteration", np.int64),
+        ("job", np.int32),
+        ("gpu", np.int32),  # NOBODY for a message: it is on all its job's servers
+        ("kind", np.int8),
+    ],
+    align=True,
+)
+"""One row of a timeline."""
+
+FORWARD, BACKWARD, MESSAGE = 0, 1, 2
+"""Kinds of task; the first two are also a seat's stages."""
+
+
+class ClusterView(NamedTuple):
+    """The cluster as a policy sees it (read only, by convention)."""
+
+    system: Records
+    jobs: Records
+    gpus: Records
+    servers: Records
+    seats: Records
+    links: Records
+
+
+def zeros(count: int, dtype: np.dtype[Any]) -> Records:
+    """Return `count` zeroed records whose fields are attributes, compiled or not."""
+    return np.zeros(count, dtype).view(np.recarray)

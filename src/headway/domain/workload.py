@@ -1,0 +1,64 @@
+"""A workload: the jobs of one simulation, in the order of their indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headway.domain.errors import InputError, shown
+from headway.domain.job import Job
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs, and where they came from, so that an error can name the line at fault."""
+
+    jobs: tuple[Job, ...]
+    source: str | None = None
+    lines: tuple[int, ...] | None = None
+    """The line of the source that each job stood on."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        source: str | None = None,
+        lines: Sequence[int] | None = None,
+    ) -> None:
+        object.__setattr__(self, "jobs", tuple(jobs))
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "lines", None if lines is None else tuple(lines))
+        if not self.jobs:
+            raise InputError("there are no jobs; a workload needs at least one.", source=source)
+        first_with: dict[str, int] = {}
+        for index, job in enumerate(self.jobs):
+            if job.job_id in first_with:
+                raise self.error(
+                    index,
+                    f"{shown(job.job_id)} is already the id of job {first_with[job.job_id] + 1}; "
+                    "ids must differ.",
+                    "job_id",
+                )
+            first_with[job.job_id] = index
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self.jobs)
+
+    def __getitem__(self, index: int) -> Job:
+        return self.jobs[index]
+
+    def find(self, job_id: str) -> Job:
+        """Return the job with this id."""
+        for job in self.jobs:
+            if job.job_id == job_id:
+                return job
+        raise InputError(f"there is no job {shown(job_id)}.", source=self.source)
+
+    def error(self, index: int, problem: str, field: str) -> InputError:
+        """Return an error about one job that names its place."""
+        line = None if self.lines is None else self.lines[index]
+        if line is None:
+            problem = f"job {shown(self.jobs[index].job_id)}: {problem}"
+        return InputError(problem, field=field, source=self.source, line=line)

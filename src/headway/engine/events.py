@@ -1,0 +1,68 @@
+"""The event queue: a binary heap of (time, event) whose entries can be moved.
+
+`places[event]` is the event's place in the heap, or NOBODY. Events at the same time leave in no
+particular order; the kernel takes all of an instant's before it decides anything, so none is needed.
+"""
+
+from __future__ import annotations
+
+from headway.domain.records import NOBODY, Records
+from headway.jit import inlined
+
+
+@inlined
+def _sift_up(heap: Records, places: Records, place: int, time_ns: int, event: int) -> None:
+    while place > 0:
+        parent = (place - 1) >> 1
+        if heap[parent].time_ns <= time_ns:
+            break
+        heap[place] = heap[parent]
+        places[heap[place].event] = place
+        place = parent
+    heap[place].time_ns = time_ns
+    heap[place].event = event
+    places[event] = place
+
+
+@inlined
+def _sift_down(
+    heap: Records, places: Records, size: int, place: int, time_ns: int, event: int
+) -> None:
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1].time_ns < heap[child].time_ns:
+            child += 1
+        if heap[child].time_ns >= time_ns:
+            break
+        heap[place] = heap[child]
+        places[heap[place].event] = place
+        place = child
+    heap[place].time_ns = time_ns
+    heap[place].event = event
+    places[event] = place
+
+
+@inlined
+def schedule(heap: Records, places: Records, size: int, event: int, time_ns: int) -> int:
+    """Put an event at a time, moving it if it is queued; return the new size."""
+    place = places[event]
+    if place == NOBODY:
+        _sift_up(heap, places, size, time_ns, event)
+        return size + 1
+    if time_ns < heap[place].time_ns:
+        _sift_up(heap, places, place, time_ns, event)
+    else:
+        _sift_down(heap, places, size, place, time_ns, event)
+    return size
+
+
+@inlined
+def remove_first(heap: Records, places: Records, size: int) -> int:
+    """Drop the earliest event; return the new size."""
+    places[heap[0].event] = NOBODY
+    size -= 1
+    if size > 0:
+        _sift_down(heap, places, size, 0, heap[size].time_ns, heap[size].event)
+    return size

@@ -1,0 +1,122 @@
+"""All that a running simulation remembers, in arrays made once: it grows with GPUs and jobs alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.domain.records import (
+    GPU, JOB, LINK, NOBODY, SEAT, SERVER, SYSTEM, TASK, Records, ClusterView, zeros,
+)
+
+GANG = np.dtype(
+    [
+        ("tasks_left", np.int64),  # before the iteration's barrier
+        ("forward_group_ns", np.int64),  # when the latest group of each stage started
+        ("backward_group_ns", np.int64),
+        ("forward_group", np.int32),
+        ("backward_group", np.int32),
+        ("fresh", np.int32),  # newly queued for a placement or an admission, not yet tried
+    ],
+    align=True,
+)
+"""A job's progress that no policy needs."""
+
+GROUP = np.dtype(
+    [("start_ns", np.int64), ("job", np.int32), ("stage", np.int32), ("first_seat", np.int32)],
+    align=True,
+)
+"""Compute tasks of one job and stage that started, and so will end, together: one event."""
+
+EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
+"""An end: of group e for e < number of GPUs, else of the message of job e - number of GPUs."""
+
+TALLY = np.dtype(
+    [
+        ("heap", np.int64),
+        ("queue", np.int64),
+        ("waiting", np.int64),
+        ("running", np.int64),
+        ("idle", np.int64),
+        ("touched", np.int64),
+        ("free_groups", np.int64),
+        ("timeline", np.int64),
+        ("arrived", np.int64),
+        ("finished", np.int64),
+        ("tasks", np.int64),  # ended
+        ("compute_tasks", np.int64),  # ended
+        ("fresh_jobs", np.int64),
+        ("fresh_messages", np.int64),
+        ("left_cluster", np.int64),
+        ("left_network", np.int64),
+        ("culprit", np.int64),
+    ],
+    align=True,
+)
+"""One record: how full each list below is, and what has happened at this instant."""
+
+Integers = NDArray[np.int64]
+
+
+class State(NamedTuple):
+    """The view that policies see, and the engine's own bookkeeping."""
+
+    cluster: ClusterView
+    tally: Records
+    gangs: Records
+    groups: Records
+    heap: Records
+    places: Integers
+    arrivals: Integers  # jobs by (arrival, index)
+    queue: Integers  # arrived, not placed; in priority order
+    waiting: Integers  # ready to send, not admitted; in priority order
+    running: Integers  # placed, not finished; in no order
+    idle: Integers  # GPUs that dispatch must look at
+    touched: Integers  # servers whose number of messages may have changed
+    free_groups: Integers  # a stack
+    candidates: Integers  # scratch for placement
+    timeline: Records
+
+
+def make_state(
+    system: Records, jobs: Records, servers: Records, gpus: Records, timeline_rows: int
+) -> State:
+    """Lay out a simulation that has not begun."""
+    seat_count = int(jobs.gpus.sum())
+    jobs.first_seat[1:] = np.cumsum(jobs.gpus)[:-1]
+    jobs.iterations_left[:] = jobs.iterations
+    jobs.service_ns[:] = jobs.forward_ns + jobs.backward_ns
+    jobs.remaining_service_ns[:] = jobs.iterations * jobs.service_ns * jobs.gpus
+    jobs.start_ns[:] = NOBODY
+    jobs.finish_ns[:] = NOBODY
+    gpus.ready[:] = NOBODY
+    servers.first_link[:] = NOBODY
+    seats, links = zeros(seat_count, SEAT), zeros(seat_count, LINK)
+    seats.job[:] = links.job[:] = np.repeat(np.arange(len(jobs)), jobs.gpus)
+    gangs = zeros(len(jobs), GANG)
+    gangs.forward_group_ns[:] = gangs.backward_group_ns[:] = NOBODY
+    tally = zeros(1, TALLY)
+    tally.free_groups[:] = len(gpus)
+
+    def integers(count: int) -> Integers:
+        return np.zeros(count, np.int64)
+
+    return State(
+        cluster=ClusterView(system, jobs, gpus, servers, seats, links),
+        tally=tally,
+        gangs=gangs,
+        groups=zeros(len(gpus), GROUP),
+        heap=zeros(len(gpus) + len(jobs), EVENT),
+        places=np.full(len(gpus) + len(jobs), NOBODY, np.int64),
+        arrivals=np.argsort(jobs.arrival_ns, kind="stable").astype(np.int64),
+        queue=integers(len(jobs)),
+        waiting=integers(len(jobs)),
+        running=integers(len(jobs)),
+        idle=integers(len(gpus)),
+        touched=integers(len(servers)),
+        free_groups=np.arange(len(gpus), dtype=np.int64),
+        candidates=integers(len(gpus)),
+        timeline=zeros(timeline_rows, TASK),
+    )

@@ -1,0 +1,91 @@
+"""Compilation: how Headway uses Numba, and where the machine code is kept.
+
+Entry points (the kernel, each policy) are compiled with an explicit signature and cached on disk,
+so that the next process starts at once. Numba notices an edit of the cached function's own file but
+not of a file it calls into, so the folder's name carries a hash of the package's sources.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_HASHED_FOLDERS = ("domain", "network", "policies", "engine")
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+
+@cache
+def cache_folder() -> Path:
+    """Return the folder of the compiled code of exactly these sources."""
+    package = Path(__file__).parent
+    sources = [Path(__file__)]
+    for folder in _HASHED_FOLDERS:
+        sources += sorted(package.glob(f"{folder}/**/*.py"))
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    if chosen := os.environ.get("HEADWAY_CACHE_DIR"):
+        root = Path(chosen)
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
+    for parent in (root, Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"):
+        folder = parent / digest.hexdigest()[:16]
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
+                return folder
+    return Path(tempfile.mkdtemp(prefix="headway-"))
+
+
+def is_cached(function: Callable[..., Any]) -> bool:
+    """Return whether an entry point was compiled before, by this process or another."""
+    pattern = f"**/{Path(function.__code__.co_filename).stem}.{function.__qualname__}-*.nbi"
+    return bool(numba.config.DISABLE_JIT) or any(cache_folder().glob(pattern))
+
+
+@contextlib.contextmanager
+def _cached_here() -> Iterator[None]:
+    """Let Numba choose our folder for what is compiled inside, and leave its setting as it was."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(cache_folder())
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function into its callers; it must not allocate.
+
+    Without Numba's reference counting (`_nrt`) passing arrays along is free: with it the kernel
+    is three times slower (docs/performance.md).
+    """
+    return cast(Function, numba.njit(inline="always", _nrt=False, **_OPTIONS)(function))
+
+
+def routine(function: Function) -> Function:
+    """Compile a function that policies call, as part of theirs; it may allocate."""
+    return cast(Function, numba.njit(**_OPTIONS)(function))
+
+
+def entry_point(function: Function, signature: Any, *, allocates: bool) -> Function:
+    """Compile a function for one signature, or load it from the disk cache."""
+    options = {**_OPTIONS, "_nrt": allocates}
+    with _cached_here():
+        try:
+            return cast(Function, numba.njit(signature, cache=True, **options)(function))
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            # A function typed at a prompt has no file to be cached under.
+            return cast(Function, numba.njit(signature, **options)(function))

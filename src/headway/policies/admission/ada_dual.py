@@ -1,0 +1,32 @@
+"""AdaDUAL."""
+
+from __future__ import annotations
+
+from headway.domain.records import NOBODY, ClusterView
+from headway.network.messages import bytes_left, most_messages
+from headway.policies.registry import admission
+
+
+@admission("ada-dual", steady=True)
+def ada_dual(cluster: ClusterView, job: int, parameter: float) -> bool:
+    """AdaDUAL: join one other message only if that lowers the average (Algorithm 2).
+
+    Nobody there: start. One message at most on each server: start if, for each of them,
+    M_new < theta * M_old with theta = b / (2 * (b + eta)) and M_old what it has left (Theorem 2).
+    More: wait.
+    """
+    most = most_messages(cluster, job)
+    if most == 0:
+        return True
+    if most > 1:
+        return False
+    b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
+    theta = b / (2 * (b + eta))
+    first = cluster.jobs[job].first_seat
+    for own_link in range(first, first + cluster.jobs[job].servers):
+        link = cluster.servers[cluster.links[own_link].server].first_link
+        if link != NOBODY:
+            left = bytes_left(cluster, cluster.links[link].job)
+            if not cluster.jobs[job].gradient_bytes < theta * left:
+                return False
+    return True

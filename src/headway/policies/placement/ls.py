@@ -1,0 +1,16 @@
+"""List scheduling."""
+
+from __future__ import annotations
+
+from headway.domain.records import ClusterView
+from headway.policies.ordering import Integers, stable_sort
+from headway.policies.registry import placement
+
+
+@placement("ls", steady=True)
+def list_scheduling(
+    cluster: ClusterView, job: int, candidates: Integers, parameter: float
+) -> bool:
+    """List scheduling: the GPUs with the least load L_g (the paper's LS)."""
+    stable_sort(candidates, cluster.gpus.load_ns)
+    return True

@@ -1,0 +1,1 @@
+"""Priority policies, one file each."""

@@ -1,0 +1,12 @@
+"""First in, first out."""
+
+from __future__ import annotations
+
+from headway.domain.records import ClusterView
+from headway.policies.registry import priority
+
+
+@priority("fifo")
+def first_in_first_out(cluster: ClusterView, job: int, parameter: float) -> int:
+    """First in, first out: by arrival."""
+    return int(cluster.jobs[job].arrival_ns)

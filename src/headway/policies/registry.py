@@ -1,0 +1,258 @@
+"""Policies by name: what a policy is, how one is registered, chosen and compiled.
+
+A policy is a Python function, compiled by Numba for a fixed signature:
+
+    placement(cluster, job, candidates, parameter) -> bool
+    priority(cluster, job, parameter) -> int
+    admission(cluster, job, parameter) -> bool
+
+`parameter` is the number after the colon in a name such as `lwf:1`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from headway.domain.errors import InputError, PolicyError, did_you_mean, shown
+
+Kind = Literal["placement", "priority", "admission"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ARGUMENTS: dict[Kind, int] = {"placement": 4, "priority": 3, "admission": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What the number after the colon means, and what it may be."""
+
+    name: str
+    least: float = -math.inf
+    integer: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A registered policy.
+
+    `steady` promises that a refusal stands until something leaves: a job that a placement left
+    queued would be left again until some job finishes; a message that an admission left waiting
+    would be left again until some message ends. The engine then does not ask in vain.
+    """
+
+    kind: Kind
+    name: str
+    function: Callable[..., Any]
+    parameter: Parameter | None = None
+    steady: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The first line of its documentation."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def usage(self) -> str:
+        """The name as one writes it, such as `lwf:KAPPA`."""
+        return self.name if self.parameter is None else f"{self.name}:{self.parameter.name.upper()}"
+
+    def bind(self, text: str | None) -> Choice:
+        """Return the policy with its parameter, given as text."""
+        given = self.name if text is None else f"{self.name}:{text}"
+        if self.parameter is None:
+            if text is not None:
+                raise InputError(f"takes no parameter, not {shown(given)}.", field=self.kind)
+            return Choice(self, 0.0, self.name)
+        try:
+            value = math.nan if text is None else float(text)
+        except ValueError:
+            value = math.nan
+        whole = not self.parameter.integer or value == math.floor(value)
+        if not (math.isfinite(value) and whole and self.parameter.least <= value <= 2**53):
+            sort = "a whole number" if self.parameter.integer else "a number"
+            least = "" if self.parameter.least == -math.inf else f" of at least {self.parameter.least:g}"
+            raise InputError(
+                f"'{self.usage}' needs {sort}{least} after the colon, not {shown(given)}.",
+                field=self.kind,
+            )
+        number = str(int(value)) if value == math.floor(value) else repr(value)
+        return Choice(self, value, f"{self.name}:{number}")
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A policy with the value of its parameter."""
+
+    policy: Policy
+    parameter: float
+    name: str
+
+    def compiled(self) -> Callable[..., Any]:
+        """Return the policy's machine code, compiled now if this is its first use."""
+        from headway.policies.compilation import compiled
+
+        return compiled(self.policy)
+
+
+_REGISTRY: dict[tuple[Kind, str], Policy] = {}
+
+_BUILT_IN = (
+    "headway.policies.placement.rand",
+    "headway.policies.placement.ff",
+    "headway.policies.placement.ls",
+    "headway.policies.placement.lwf",
+    "headway.policies.priority.srsf",
+    "headway.policies.priority.srtf",
+    "headway.policies.priority.fifo",
+    "headway.policies.priority.smallest",
+    "headway.policies.admission.srsf",
+    "headway.policies.admission.ada_dual",
+)
+"""A new policy is one file and one line here."""
+
+
+def register(policy: Policy) -> None:
+    """Add a policy; the same function may be registered again, another may not take its name."""
+    known = _REGISTRY.get((policy.kind, policy.name))
+    if known is not None and _origin(known.function) != _origin(policy.function):
+        raise PolicyError(
+            f"there is already a {policy.kind} policy named '{policy.name}', "
+            f"from {_origin(known.function)[0]}; choose another name."
+        )
+    _REGISTRY[policy.kind, policy.name] = policy
+
+
+def _origin(function: Callable[..., Any]) -> tuple[str, str]:
+    return function.__code__.co_filename, function.__qualname__
+
+
+def _decorator(
+    kind: Kind, name: str, parameter: Parameter | None, steady: bool
+) -> Callable[[Function], Function]:
+    if not name or ":" in name:
+        raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
+
+    def decorate(function: Function) -> Function:
+        register(_checked(Policy(kind, name, function, parameter, steady)))
+        return function
+
+    return decorate
+
+
+def placement(
+    name: str, *, parameter: Parameter | None = None, steady: bool = False
+) -> Callable[[Function], Function]:
+    """Register a placement: it puts `candidates` in order; the job gets the first n.
+
+    It returns True, or False to leave the job queued.
+    """
+    return _decorator("placement", name, parameter, steady)
+
+
+def priority(name: str, *, parameter: Parameter | None = None) -> Callable[[Function], Function]:
+    """Register a priority: it returns a job's key; the lowest (key, index) comes first.
+
+    The engine asks when the job arrives, when it is placed and when an iteration of it ends.
+    """
+    return _decorator("priority", name, parameter, steady=True)
+
+
+def admission(
+    name: str, *, parameter: Parameter | None = None, steady: bool = False
+) -> Callable[[Function], Function]:
+    """Register an admission: it returns whether a job's ready all-reduce starts now."""
+    return _decorator("admission", name, parameter, steady)
+
+
+def _checked(policy: Policy) -> Policy:
+    count = len(inspect.signature(policy.function).parameters)
+    wanted = _ARGUMENTS[policy.kind]
+    if count != wanted:
+        names = ["cluster", "job", *(["candidates"] if wanted == 4 else []), "parameter"]
+        raise PolicyError(
+            f"{policy.kind} policy '{policy.name}' must take {wanted} arguments "
+            f"({', '.join(names)}), not {count}."
+        )
+    return policy
+
+
+def policies(kind: Kind) -> list[Policy]:
+    """Return the registered policies of a kind."""
+    for module in _BUILT_IN:
+        importlib.import_module(module)
+    return [policy for (its_kind, _), policy in _REGISTRY.items() if its_kind == kind]
+
+
+def choose(kind: Kind, text: str) -> Choice:
+    """Return the policy that a text such as `lwf:1` or `my_policies.py:packed` names."""
+    path, found, rest = text.partition(".py:")
+    if found:
+        name, _, parameter = rest.partition(":")
+        return _from_file(kind, Path(path + ".py"), name).bind(parameter or None)
+    name, colon, parameter = text.partition(":")
+    known = {policy.name: policy for policy in policies(kind)}
+    if name not in known:
+        raise InputError(
+            f"unknown {kind} policy {shown(text)}.{did_you_mean(name, known)}", field=kind
+        )
+    return known[name].bind(parameter if colon else None)
+
+
+def _from_file(kind: Kind, path: Path, name: str) -> Policy:
+    """Load a user's file and return its policy: registered there, or a plain function."""
+    if not path.is_file():
+        raise InputError("no such file.", field=kind, source=str(path))
+    path = path.resolve()
+    module_name = f"headway_policies_{path.stem}"
+    module = sys.modules.get(module_name)
+    if module is None or getattr(module, "__file__", None) != str(path):
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise InputError("cannot be loaded as a Python file.", field=kind, source=str(path))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            if isinstance(error, PolicyError):
+                raise
+            where = error.lineno if isinstance(error, SyntaxError) else _last_line(error, path)
+            raise InputError(
+                f"{type(error).__name__}: {error}", source=str(path), line=where
+            ) from error
+    for policy in policies(kind):
+        if policy.name == name and _origin(policy.function)[0] == str(path):
+            return policy
+    function = getattr(module, name, None)
+    if not inspect.isfunction(function):
+        offered = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module_name
+        ]
+        raise InputError(
+            f"has no function {shown(name)}.{did_you_mean(name, offered)}",
+            field=kind,
+            source=str(path),
+        )
+    for policy in policies(kind):
+        if policy.function is function:
+            return policy
+    return _checked(Policy(kind, name, function))
+
+
+def _last_line(error: BaseException, path: Path) -> int | None:
+    """Return the line of the user's file where the error came from."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,366 @@
+"""A slow, plain simulator of docs/model.md, to compare Headway's engine with.
+
+It is a second, independent reading of the specification and shares no code with the engine, so
+a mistake in one shows as a difference in some start, finish or task, to the nanosecond. It is
+slow on purpose: at each instant it looks at every job, GPU and message, and recomputes loads,
+orders and contention from scratch. No heap, no cache, no merged tasks: what is easy to check
+against the text cannot hide the mistakes that speed-ups make.
+
+Read it beside docs/model.md: `Simulation.instant` is the section "One instant", and each of its
+five steps is one method. Times are integer nanoseconds, sizes bytes, costs nanoseconds a byte.
+Inputs are taken as valid; chains of buckets are not modelled.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class OracleJob:
+    """One row of the workload."""
+
+    arrival_ns: int
+    gpus: int
+    iterations: int
+    forward_ns: int
+    backward_ns: int
+    gradient_bytes: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, order=True)
+class OracleTask:
+    """A task that ran: `kind` is "forward", "backward" or "message"; a message has gpu -1."""
+
+    start_ns: int
+    end_ns: int
+    kind: str
+    job: int
+    iteration: int
+    gpu: int
+
+
+@dataclass(frozen=True)
+class OracleOutcome:
+    """Each job's placement time, finish and GPUs (ascending), and every task, sorted."""
+
+    start_ns: list[int]
+    finish_ns: list[int]
+    gpus: list[tuple[int, ...]]
+    tasks: list[OracleTask]
+
+
+@dataclass(eq=False)
+class Message:
+    """An admitted all-reduce. k = 0: admitted at this instant and not yet rated."""
+
+    admitted_ns: int
+    end_of_latency_ns: int
+    remaining_bytes: float
+    last_change_ns: int
+    k: int = 0
+    end_ns: int = -1
+
+
+@dataclass(eq=False)
+class Job:
+    """A job's state. It is held by its GPUs from its placement to its finish."""
+
+    index: int
+    spec: OracleJob
+    gpus: tuple[int, ...] = ()
+    servers: frozenset[int] = frozenset()
+    start_ns: int = -1
+    finish_ns: int = -1
+    iterations_done: int = 0
+    # For each of its GPUs, this iteration's compute tasks that have not ended, in order.
+    compute: dict[int, list[str]] = field(default_factory=dict)
+    message: Message | None = None
+
+    @property
+    def iterations_left(self) -> int:
+        return self.spec.iterations - self.iterations_done
+
+    @property
+    def computed(self) -> bool:
+        """Whether all the backwards of this iteration are done."""
+        return not any(self.compute.values())
+
+    def make_forwards_ready(self) -> None:
+        """An iteration begins."""
+        self.compute = {gpu: ["forward", "backward"] for gpu in self.gpus}
+
+
+def mix(x: int) -> int:
+    """Scramble 64 bits (the finaliser of splitmix64)."""
+    x %= 2**64
+    x ^= x >> 30
+    x = x * 0xBF58476D1CE4E5B9 % 2**64
+    x ^= x >> 27
+    x = x * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)
+
+
+def shuffle_key(seed: int, job: int, gpu: int) -> int:
+    """A GPU's place in the seeded shuffle that `rand` makes for a job."""
+    golden = 0x9E3779B97F4A7C15
+    return mix(mix(mix(seed + golden) + (job + 1) * golden) + (gpu + 1) * golden)
+
+
+@dataclass(eq=False)
+class Simulation:
+    """The cluster at one instant."""
+
+    jobs: list[Job]
+    servers: int
+    gpus_per_server: int
+    gpu_memory_bytes: int
+    a_ns: int
+    b: float
+    eta: float
+    contends: bool
+    placement: str
+    priority: str
+    admission: str
+    seed: int
+
+    to_arrive: list[Job] = field(default_factory=list)
+    queue: list[Job] = field(default_factory=list)
+    running: dict[int, OracleTask] = field(default_factory=dict)  # GPU -> its compute task
+    tasks: list[OracleTask] = field(default_factory=list)
+
+    # Remaining service and order.
+
+    def s_ns(self, job: Job) -> int:
+        """s_J: one iteration's forward and backward, and its all-reduce across servers."""
+        s = job.spec.forward_ns + job.spec.backward_ns
+        if len(job.servers) > 1:
+            s += self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
+        return s
+
+    def remaining_service(self, job: Job) -> int:
+        """L_J."""
+        return job.iterations_left * self.s_ns(job) * job.spec.gpus
+
+    def order(self, job: Job) -> tuple[int, int]:
+        """The sort key that stands wherever the specification says "SRSF order"."""
+        match self.priority:
+            case "srsf":
+                key = self.remaining_service(job)
+            case "srtf":
+                key = job.iterations_left * self.s_ns(job)
+            case "fifo":
+                key = job.spec.arrival_ns
+            case "smallest":
+                key = job.spec.gpus
+            case _:
+                raise ValueError(f"unknown priority policy {self.priority!r}")
+        return key, job.index
+
+    def held(self) -> list[Job]:
+        """The jobs that are placed and not finished."""
+        return [job for job in self.jobs if job.gpus and job.finish_ns < 0]
+
+    # One instant.
+
+    def instant(self, t: int) -> None:
+        """Everything that happens at t."""
+        self.complete(t)
+        self.arrive(t)
+        self.place(t)
+        self.admit(t)
+        self.dispatch(t)
+
+    def complete(self, t: int) -> None:
+        """Step 1: tasks that end at t, and the iterations and jobs that they finish."""
+        for job in self.held():
+            for gpu in job.gpus:
+                task = self.running.get(gpu)
+                if task is not None and task.job == job.index and task.end_ns == t:
+                    del self.running[gpu]
+                    self.tasks.append(task)
+                    job.compute[gpu].remove(task.kind)
+            # On a single server the all-reduce takes no time.
+            all_reduced = job.computed and len(job.servers) == 1
+            sent = job.message
+            if sent is not None and sent.end_ns == t:
+                done = job.iterations_done
+                self.tasks.append(OracleTask(sent.admitted_ns, t, "message", job.index, done, -1))
+                job.message = None
+                all_reduced = True
+            if all_reduced:
+                job.iterations_done += 1
+                if job.iterations_left == 0:
+                    job.finish_ns = t
+                else:
+                    job.make_forwards_ready()
+
+    def arrive(self, t: int) -> None:
+        """Step 2: jobs that arrive at t join the queue."""
+        self.queue += [job for job in self.to_arrive if job.spec.arrival_ns == t]
+        self.to_arrive = [job for job in self.to_arrive if job.spec.arrival_ns > t]
+
+    def place(self, t: int) -> None:
+        """Step 3: each queued job is tried once, on the loads as those before it left them."""
+        still_queued = []
+        for job in sorted(self.queue, key=self.order):
+            candidates = self.candidates(job)
+            if len(candidates) < job.spec.gpus:
+                still_queued.append(job)
+                continue
+            job.gpus = tuple(sorted(candidates[: job.spec.gpus]))
+            job.servers = frozenset(gpu // self.gpus_per_server for gpu in job.gpus)
+            job.start_ns = t
+            job.make_forwards_ready()
+        self.queue = still_queued
+
+    def admit(self, t: int) -> None:
+        """Step 4: admit the all-reduces that are ready, then rate the messages whose k changed."""
+        ready = [job for job in self.held() if job.computed and job.message is None]
+        for job in sorted(ready, key=self.order):
+            if self.admits(job, t):
+                size = float(job.spec.gradient_bytes)
+                job.message = Message(t, t + self.a_ns, size, last_change_ns=t)
+        for job in self.held():
+            if job.message is not None:
+                k = self.most(job) if self.contends else 1
+                if k != job.message.k:
+                    self.rate(job.message, k, t)
+
+    def dispatch(self, t: int) -> None:
+        """Step 5: every idle GPU starts the ready compute task of its first job in order."""
+        held = sorted(self.held(), key=self.order)
+        for gpu in range(self.servers * self.gpus_per_server):
+            if gpu in self.running:
+                continue
+            first = next((job for job in held if job.compute.get(gpu)), None)
+            if first is not None:
+                kind, spec = first.compute[gpu][0], first.spec
+                end = t + (spec.forward_ns if kind == "forward" else spec.backward_ns)
+                done = first.iterations_done
+                self.running[gpu] = OracleTask(t, end, kind, first.index, done, gpu)
+
+    # A message on the network.
+
+    def cost(self, k: int) -> float:
+        """Nanoseconds a byte takes under k-way contention."""
+        return k * self.b + (k - 1) * self.eta
+
+    def messages_on(self, server: int) -> list[Message]:
+        """The messages that count on a server: none on a network without contention."""
+        if not self.contends:
+            return []
+        return [job.message for job in self.held() if job.message and server in job.servers]
+
+    def most(self, job: Job) -> int:
+        """The largest number of messages on any of the job's servers."""
+        return max(len(self.messages_on(server)) for server in job.servers)
+
+    def remaining_at(self, message: Message, t: int) -> float:
+        """Bytes left at t; a question, which changes nothing."""
+        elapsed = t - max(message.last_change_ns, message.end_of_latency_ns)
+        if elapsed <= 0:
+            return message.remaining_bytes
+        return max(0.0, message.remaining_bytes - elapsed / self.cost(message.k))
+
+    def rate(self, message: Message, k: int, t: int) -> None:
+        """From t on the message sends at cost(k)."""
+        message.remaining_bytes = self.remaining_at(message, t)
+        message.last_change_ns = t
+        message.k = k
+        sending_ns = math.ceil(message.remaining_bytes * self.cost(k))
+        message.end_ns = max(t + 1, max(t, message.end_of_latency_ns) + sending_ns)
+
+    # Placement policies.
+
+    def candidates(self, job: Job) -> list[int]:
+        """The GPUs with enough free memory, in the order in which the policy takes them."""
+        all_gpus = range(self.servers * self.gpus_per_server)
+        free = {gpu: self.gpu_memory_bytes for gpu in all_gpus}
+        load = {gpu: 0 for gpu in all_gpus}  # L_g
+        server_load = {server: 0 for server in range(self.servers)}  # L_S
+        for holder in self.held():
+            for gpu in holder.gpus:
+                free[gpu] -= holder.spec.memory_bytes
+                load[gpu] += self.remaining_service(holder)
+                server_load[gpu // self.gpus_per_server] += self.remaining_service(holder)
+        fitting = [gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes]
+
+        policy, _, kappa = self.placement.partition(":")
+        if policy == "ff":
+            return fitting
+        if policy == "rand":
+            return sorted(fitting, key=lambda gpu: (shuffle_key(self.seed, job.index, gpu), gpu))
+        if policy == "ls" or (policy == "lwf" and job.spec.gpus <= int(kappa)):
+            return sorted(fitting, key=lambda gpu: (load[gpu], gpu))
+        if policy == "lwf":
+            server = {gpu: gpu // self.gpus_per_server for gpu in all_gpus}
+            return sorted(
+                fitting, key=lambda gpu: (server_load[server[gpu]], server[gpu], load[gpu], gpu)
+            )
+        raise ValueError(f"unknown placement policy {self.placement!r}")
+
+    # Admission policies.
+
+    def admits(self, job: Job, t: int) -> bool:
+        """Whether the job's all-reduce, which is ready, may start at t."""
+        most = self.most(job)
+        policy, _, limit = self.admission.partition(":")
+        if policy == "srsf":
+            return most < int(limit)
+        if policy == "ada-dual":
+            if most != 1:
+                return most == 0
+            theta = self.b / (2 * (self.b + self.eta))
+            return all(
+                job.spec.gradient_bytes < theta * self.remaining_at(old, t)
+                for server in job.servers
+                for old in self.messages_on(server)
+            )
+        raise ValueError(f"unknown admission policy {self.admission!r}")
+
+    def next_instant(self) -> int:
+        """The earliest arrival or end of a task to come."""
+        coming = [job.spec.arrival_ns for job in self.to_arrive]
+        coming += [task.end_ns for task in self.running.values()]
+        coming += [job.message.end_ns for job in self.jobs if job.message is not None]
+        if not coming:
+            raise RuntimeError("jobs are unfinished, nothing is running and nothing will arrive")
+        return min(coming)
+
+
+def run(
+    jobs: Sequence[OracleJob],
+    *,
+    servers: int,
+    gpus_per_server: int,
+    gpu_memory_bytes: int,
+    a_ns: int,
+    b: float,
+    eta: float,
+    contends: bool = True,
+    placement: str = "lwf:1",
+    priority: str = "srsf",
+    admission: str = "ada-dual",
+    seed: int = 0,
+) -> OracleOutcome:
+    """Simulate the jobs until the last has finished.
+
+    Placement is `ff`, `rand`, `ls` or `lwf:K`; priority `srsf`, `srtf`, `fifo` or `smallest`;
+    admission `srsf:N` or `ada-dual`. Raises RuntimeError when a job can never finish.
+    """
+    states = [Job(index, spec) for index, spec in enumerate(jobs)]
+    simulation = Simulation(
+        states, servers, gpus_per_server, gpu_memory_bytes, a_ns, b, eta,
+        contends, placement, priority, admission, seed,
+        to_arrive=list(states),
+    )  # fmt: skip
+    while any(job.finish_ns < 0 for job in states):
+        simulation.instant(simulation.next_instant())
+    return OracleOutcome(
+        start_ns=[job.start_ns for job in states],
+        finish_ns=[job.finish_ns for job in states],
+        gpus=[job.gpus for job in states],
+        tasks=sorted(simulation.tasks),
+    )
