@@ -277,9 +277,9 @@ class Simulation:
     def candidates(self, job: Job) -> list[int]:
         """The GPUs with enough free memory, in the order in which the policy takes them."""
         all_gpus = range(self.servers * self.gpus_per_server)
-        free = {gpu: self.gpu_memory_bytes for gpu in all_gpus}
-        load = {gpu: 0 for gpu in all_gpus}  # L_g
-        server_load = {server: 0 for server in range(self.servers)}  # L_S
+        free = dict.fromkeys(all_gpus, self.gpu_memory_bytes)
+        load = dict.fromkeys(all_gpus, 0)  # L_g
+        server_load = dict.fromkeys(range(self.servers), 0)  # L_S
         for holder in self.held():
             for gpu in holder.gpus:
                 free[gpu] -= holder.spec.memory_bytes

@@ -1,1 +1,79 @@
-"""Headway."""
+"""Headway: schedule many distributed training jobs that share a GPU cluster and its network.
+
+import headway
+workload = headway.generate_workload("paper", seed=0)
+print(headway.simulate(workload, "16x4", placement="lwf:1", scheduler="ada-srsf").summary)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.domain.cluster import Cluster
+    from headway.domain.errors import HeadwayError, InputError, PolicyError
+    from headway.domain.job import Job
+    from headway.domain.workload import Workload
+    from headway.engine.run import Progress, simulate
+    from headway.engine.timeline import Timeline
+    from headway.network.contention import NetworkModel
+    from headway.results.schema import Result, Summary
+    from headway.results.store import write_json, write_parquet
+    from headway.workload.files import read_workload, write_workload
+    from headway.workload.generate import Recipe, generate_workload
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Cluster": "domain.cluster",
+    "HeadwayError": "domain.errors",
+    "InputError": "domain.errors",
+    "Job": "domain.job",
+    "NetworkModel": "network.contention",
+    "PolicyError": "domain.errors",
+    "Progress": "engine.run",
+    "Recipe": "workload.generate",
+    "Result": "results.schema",
+    "Summary": "results.schema",
+    "Timeline": "engine.timeline",
+    "Workload": "domain.workload",
+    "generate_workload": "workload.generate",
+    "read_workload": "workload.files",
+    "simulate": "engine.run",
+    "write_json": "results.store",
+    "write_parquet": "results.store",
+    "write_workload": "workload.files",
+}
+"""Where each public name lives; imported on first use, so that `import headway` stays light."""
+
+__all__ = [
+    "Cluster",
+    "HeadwayError",
+    "InputError",
+    "Job",
+    "NetworkModel",
+    "PolicyError",
+    "Progress",
+    "Recipe",
+    "Result",
+    "Summary",
+    "Timeline",
+    "Workload",
+    "generate_workload",
+    "read_workload",
+    "simulate",
+    "write_json",
+    "write_parquet",
+    "write_workload",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+    return getattr(import_module(f"headway.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,7 +22,12 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _HASHED_FOLDERS = ("domain", "network", "policies", "engine")
+_log = logging.getLogger("headway")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+# Numba's annotations know neither its settings nor the option `_nrt`.
+_njit: Any = numba.njit
+_config: Any = numba.config
 
 
 @cache
@@ -29,8 +35,8 @@ def cache_folder() -> Path:
     """Return the folder of the compiled code of exactly these sources."""
     package = Path(__file__).parent
     sources = [Path(__file__)]
-    for folder in _HASHED_FOLDERS:
-        sources += sorted(package.glob(f"{folder}/**/*.py"))
+    for name in _HASHED_FOLDERS:
+        sources += sorted(package.glob(f"{name}/**/*.py"))
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
@@ -47,21 +53,21 @@ def cache_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="headway-"))
 
 
-def is_cached(function: Callable[..., Any]) -> bool:
+def _is_cached(function: Callable[..., Any]) -> bool:
     """Return whether an entry point was compiled before, by this process or another."""
     pattern = f"**/{Path(function.__code__.co_filename).stem}.{function.__qualname__}-*.nbi"
-    return bool(numba.config.DISABLE_JIT) or any(cache_folder().glob(pattern))
+    return bool(_config.DISABLE_JIT) or any(cache_folder().glob(pattern))
 
 
 @contextlib.contextmanager
 def _cached_here() -> Iterator[None]:
     """Let Numba choose our folder for what is compiled inside, and leave its setting as it was."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(cache_folder())
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(cache_folder())
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        _config.CACHE_DIR = before
 
 
 def inlined(function: Function) -> Function:
@@ -70,22 +76,23 @@ def inlined(function: Function) -> Function:
     Without Numba's reference counting (`_nrt`) passing arrays along is free: with it the kernel
     is three times slower (docs/performance.md).
     """
-    return cast(Function, numba.njit(inline="always", _nrt=False, **_OPTIONS)(function))
+    return cast(Function, _njit(inline="always", _nrt=False, **_OPTIONS)(function))
 
 
 def routine(function: Function) -> Function:
     """Compile a function that policies call, as part of theirs; it may allocate."""
-    return cast(Function, numba.njit(**_OPTIONS)(function))
+    return cast(Function, _njit(**_OPTIONS)(function))
 
 
-def entry_point(function: Function, signature: Any, *, allocates: bool) -> Function:
+def entry_point(function: Function, signature: Any, title: str, **options: bool) -> Function:
     """Compile a function for one signature, or load it from the disk cache."""
-    options = {**_OPTIONS, "_nrt": allocates}
+    if not _is_cached(function):
+        _log.info("Compiling %s for this machine, once …", title)
     with _cached_here():
         try:
-            return cast(Function, numba.njit(signature, cache=True, **options)(function))
+            return cast(Function, _njit(signature, cache=True, **_OPTIONS, **options)(function))
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
             # A function typed at a prompt has no file to be cached under.
-            return cast(Function, numba.njit(signature, **options)(function))
+            return cast(Function, _njit(signature, **_OPTIONS, **options)(function))

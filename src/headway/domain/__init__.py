@@ -1,0 +1,1 @@
+"""Jobs, workloads, clusters, and the records that all layers share."""

@@ -55,7 +55,9 @@ class Job:
     ) -> Job:
         """Make a job that trains one of the known models."""
         if model not in MODELS:
-            raise InputError(f"unknown model '{model}'.{did_you_mean(model, MODELS)}", field="model")
+            raise InputError(
+                f"unknown model '{model}'.{did_you_mean(model, MODELS)}", field="model"
+            )
         profile = MODELS[model]
         return cls(
             job_id=job_id,
@@ -141,21 +143,20 @@ class JobGraph:
 
     def to_text(self) -> str:
         """Render for a terminal: one row per GPU, iterations from left to right."""
-        forward = f"[forward {self.job.forward_ns / 1e6:g} ms]"
-        backward = f"[backward {self.job.backward_ns / 1e6:g} ms]"
-        message = f"[all-reduce {self.job.gradient_bytes / 2**20:g} MB]"
-        rows = [f"job {self.job.job_id}: {self.job.gpus} GPUs, {self.job.iterations} iterations"]
-        middle = (self.job.gpus - 1) // 2
-        for worker in range(self.job.gpus):
-            row = f"GPU {worker:<3} "
-            here = worker == middle
-            row += "(entry)" if here else " " * 7
-            for _ in range(self.iterations):
-                row += f"─{forward}─{backward}─┤"
-                row += f"─{message}─" if here else " " * (len(message) + 2)
-                row += "├" if self.job.gpus > 1 else "─"
-            if self.iterations < self.job.iterations:
-                row = row[:-1] + (f" … {self.job.iterations - self.iterations} more …" if here else "")
-            row += " (exit)" if here else ""
+        job = self.job
+        compute = f"─[forward {job.forward_ns / 1e6:g} ms]─[backward {job.backward_ns / 1e6:g} ms]─"
+        message = f"─[all-reduce {job.gradient_bytes / 2**20:g} MB]─"
+        barrier, fan_out = ("┤", "├") if job.gpus > 1 else ("│", "")
+        more = job.iterations - self.iterations
+        rows = [f"job {job.job_id}: GPUs {job.gpus:,}, iterations {job.iterations:,}"]
+        for worker in range(job.gpus):
+            inner = worker == (job.gpus - 1) // 2
+            step = compute + barrier + (message if inner else " " * len(message))
+            row = f"GPU {worker:<3} {'(entry)' if inner else ' ' * 7}" + fan_out.join(
+                [step] * self.iterations
+            )
+            if inner:
+                row += f" … {more:,} more … " if more else "─"
+                row += "(exit)"
             rows.append(row.rstrip())
         return "\n".join(rows) + "\n"

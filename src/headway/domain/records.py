@@ -50,7 +50,10 @@ JOB = np.dtype(
         # The message on the network; message_k is 0 while there is none.
         ("message_k", np.int64),
         ("message_start_ns", np.int64),
-        ("message_since_ns", np.int64),  # the later of its last change of k and the end of its latency
+        (
+            "message_since_ns",
+            np.int64,
+        ),  # the later of its last change of k and the end of its latency
         ("message_bytes_left", np.float64),  # at message_since_ns
     ],
     align=True,

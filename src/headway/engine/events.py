@@ -1,17 +1,18 @@
 """The event queue: a binary heap of (time, event) whose entries can be moved.
 
-`places[event]` is the event's place in the heap, or NOBODY. Events at the same time leave in no
-particular order; the kernel takes all of an instant's before it decides anything, so none is needed.
+`places[event]` is the event's place in the heap, or NOBODY. Events at one time leave in no
+particular order: the kernel takes all of an instant's before it decides anything.
 """
 
 from __future__ import annotations
 
 from headway.domain.records import NOBODY, Records
+from headway.engine.state import Integers
 from headway.jit import inlined
 
 
 @inlined
-def _sift_up(heap: Records, places: Records, place: int, time_ns: int, event: int) -> None:
+def _sift_up(heap: Records, places: Integers, place: int, time_ns: int, event: int) -> None:
     while place > 0:
         parent = (place - 1) >> 1
         if heap[parent].time_ns <= time_ns:
@@ -26,7 +27,7 @@ def _sift_up(heap: Records, places: Records, place: int, time_ns: int, event: in
 
 @inlined
 def _sift_down(
-    heap: Records, places: Records, size: int, place: int, time_ns: int, event: int
+    heap: Records, places: Integers, size: int, place: int, time_ns: int, event: int
 ) -> None:
     while True:
         child = 2 * place + 1
@@ -45,7 +46,7 @@ def _sift_down(
 
 
 @inlined
-def schedule(heap: Records, places: Records, size: int, event: int, time_ns: int) -> int:
+def schedule(heap: Records, places: Integers, size: int, event: int, time_ns: int) -> int:
     """Put an event at a time, moving it if it is queued; return the new size."""
     place = places[event]
     if place == NOBODY:
@@ -59,7 +60,7 @@ def schedule(heap: Records, places: Records, size: int, event: int, time_ns: int
 
 
 @inlined
-def remove_first(heap: Records, places: Records, size: int) -> int:
+def remove_first(heap: Records, places: Integers, size: int) -> int:
     """Drop the earliest event; return the new size."""
     places[heap[0].event] = NOBODY
     size -= 1

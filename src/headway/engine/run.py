@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numba import types
@@ -19,12 +18,11 @@ from headway.domain.records import TASK
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import prepare
-from headway.engine.state import EVENT, GANG, GROUP, TALLY, State
+from headway.engine.state import EVENT, GANG, GROUP, RULES, TALLY, State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import CLUSTER, INTEGERS, SIGNATURES, records_type
-from headway.policies.presets import choose_scheduler
-from headway.policies.registry import Choice, choose
+from headway.policies.presets import ChosenPolicies, choose_policies
 from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 
@@ -77,26 +75,10 @@ def simulate(
     if isinstance(cluster, str):
         cluster = Cluster.parse(cluster)
     network = network or NetworkModel()
-    chosen_placement = choose("placement", placement)
-    chosen_priority, chosen_admission = choose_scheduler(scheduler)
-    if priority is not None:
-        chosen_priority = choose("priority", priority)
-    if admission is not None:
-        chosen_admission = choose("admission", admission)
-
+    policies = choose_policies(placement, scheduler, priority, admission)
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
-    state = prepare(workload, cluster, network, seed, rows)
-    policies = (
-        chosen_placement.compiled(),
-        chosen_placement.parameter,
-        chosen_placement.policy.steady,
-        chosen_priority.compiled(),
-        chosen_priority.parameter,
-        chosen_admission.compiled(),
-        chosen_admission.parameter,
-        chosen_admission.policy.steady,
-    )
-    wall_s = _run(state, policies, timeline, progress, chosen_placement, chosen_admission)
+    state = prepare(workload, cluster, network, policies, seed, rows)
+    wall_s = _run(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
     busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus)
@@ -105,9 +87,9 @@ def simulate(
         settings=Settings(
             cluster=cluster,
             network=network,
-            placement=chosen_placement.name,
-            priority=chosen_priority.name,
-            admission=chosen_admission.name,
+            placement=policies.placement.name,
+            priority=policies.priority.name,
+            admission=policies.admission.name,
             seed=seed,
         ),
         summary=summarize(jobs, busy_ns, wall_s),
@@ -118,81 +100,74 @@ def simulate(
     )
 
 
-def is_compiled() -> bool:
-    """Return whether the kernel is in the disk cache, so that a run starts at once."""
-    return jit.is_cached(kernel.advance)
-
-
 @cache
 def _kernel() -> Callable[..., int]:
     state = types.NamedTuple(
         [
             CLUSTER,
-            *(records_type(dtype) for dtype in (TALLY, GANG, GROUP, EVENT)),
+            *(records_type(dtype) for dtype in (RULES, TALLY, GANG, GROUP, EVENT)),
             *[INTEGERS] * 9,
             records_type(TASK),
         ],
         State,
     )
-    placement, priority, admission = (
-        types.FunctionType(SIGNATURES[kind]) for kind in ("placement", "priority", "admission")
-    )
-    signature = types.int64(
-        state,
-        *(placement, types.float64, types.boolean),
-        *(priority, types.float64),
-        *(admission, types.float64, types.boolean),
-        types.int64,
-    )
-    return jit.entry_point(kernel.advance, signature, allocates=False)
+    rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
+    signature = types.int64(state, *rules, types.int64)
+    return jit.entry_point(kernel.advance, signature, "the engine", _nrt=False)
 
 
 def _run(
     state: State,
-    policies: tuple[Any, ...],
+    policies: ChosenPolicies,
     timeline: TimelineSink | None,
     progress: Callable[[Progress], None] | None,
-    placement: Choice,
-    admission: Choice,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = _kernel()
+    chosen = (policies.placement, policies.priority, policies.admission)
+    rules = [choice.compiled() for choice in chosen]
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
     status = kernel.BUDGET_SPENT
     while status != kernel.FINISHED:
         started = time.perf_counter()
-        # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
-        with np.errstate(over="ignore"):
-            status = advance(state, *policies, _SLICE_INSTANTS)
+        try:
+            # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
+            with np.errstate(over="ignore"):
+                status = advance(state, *rules, _SLICE_INSTANTS)
+        except Exception as error:
+            names = ", ".join(choice.name for choice in chosen)
+            raise PolicyError(
+                f"one of the policies {names} raised {type(error).__name__}: {error}"
+            ) from error
         wall_s += time.perf_counter() - started
         if timeline is not None:
-            timeline.append(state.timeline[: tally[0].timeline])
+            timeline.append(state.timeline[: tally[0].timeline].view(np.recarray))
             tally[0].timeline = 0
         if progress is not None:
-            tasks = int(tally[0].tasks)
+            done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
-            progress(Progress(min(1.0, tally[0].compute_tasks / compute_tasks), now_s, tasks))
-        if status == kernel.STALLED:
-            raise PolicyError(_why_stalled(state, placement, admission))
-        if status == kernel.BAD_PLACEMENT:
-            raise PolicyError(
-                f"placement policy '{placement.name}' chose for job {tally[0].culprit} (counted "
-                "from 0) a GPU twice or one that was not among the candidates."
-            )
-        if status == kernel.OUT_OF_TIME:
-            raise InputError(
-                f"the simulated time passes {HORIZON_NS:,} ns (146 years); "
-                "use fewer or shorter jobs."
-            )
+            progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+        if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
+            raise _failure(status, state, policies)
     return wall_s
 
 
-def _why_stalled(state: State, placement: Choice, admission: Choice) -> str:
+def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError | PolicyError:
+    """Return what to tell the user about a run that cannot go on."""
     tally = state.tally[0]
+    if status == kernel.OUT_OF_TIME:
+        return InputError(
+            f"the simulated time passes {HORIZON_NS:,} ns (146 years); use fewer or shorter jobs."
+        )
+    if status == kernel.BAD_PLACEMENT:
+        return PolicyError(
+            f"placement policy '{policies.placement.name}' gave the job with index "
+            f"{tally.culprit} a GPU twice, or one that was not among the candidates."
+        )
     if tally.waiting > 0:
-        culprit = f"admission policy '{admission.name}' leaves {tally.waiting} all-reduces waiting"
+        culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"
     else:
-        culprit = f"placement policy '{placement.name}' leaves {tally.queue} jobs queued"
-    return f"{culprit} for ever: nothing is running and nothing more will arrive."
+        culprit = f"placement policy '{policies.placement.name}' leaves jobs queued"
+    return PolicyError(f"{culprit} for ever: nothing is running and nothing more will arrive.")

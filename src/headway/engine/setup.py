@@ -7,18 +7,23 @@ import math
 import numpy as np
 
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, whole
 from headway.domain.records import GPU, JOB, SERVER, SYSTEM, zeros
 from headway.domain.workload import Workload
-from headway.engine.state import State, make_state
+from headway.engine.state import RULES, State, make_state
 from headway.network.contention import NetworkModel
+from headway.policies.presets import ChosenPolicies
 
 _INT64_MAX = 2**63 - 1
 
 
 def prepare(
-    workload: Workload, cluster: Cluster, network: NetworkModel, seed: int, timeline_rows: int
+    workload: Workload,
+    cluster: Cluster,
+    network: NetworkModel,
+    policies: ChosenPolicies,
+    seed: int,
+    timeline_rows: int,
 ) -> State:
     """Return the state before the first instant, or say why the workload cannot run."""
     whole(seed, "seed", 0, _INT64_MAX)
@@ -50,7 +55,13 @@ def prepare(
     servers = zeros(cluster.servers, SERVER)
     servers.first_gpu[:] = np.arange(cluster.servers) * cluster.gpus_per_server
     servers.gpus[:] = cluster.gpus_per_server
-    return make_state(system, jobs, servers, gpus, timeline_rows)
+    rules = zeros(1, RULES)
+    rules.placement_parameter[:] = policies.placement.parameter
+    rules.priority_parameter[:] = policies.priority.parameter
+    rules.admission_parameter[:] = policies.admission.parameter
+    rules.placement_steady[:] = policies.placement.policy.steady
+    rules.admission_steady[:] = policies.admission.policy.steady
+    return make_state(system, jobs, servers, gpus, rules, timeline_rows)
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:

@@ -1,14 +1,21 @@
-"""All that a running simulation remembers, in arrays made once: it grows with GPUs and jobs alone."""
+"""What a running simulation remembers: arrays made once, as large as there are GPUs and jobs."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.records import (
-    GPU, JOB, LINK, NOBODY, SEAT, SERVER, SYSTEM, TASK, Records, ClusterView, zeros,
+    LINK,
+    NOBODY,
+    SEAT,
+    TASK,
+    ClusterView,
+    Records,
+    zeros,
 )
 
 GANG = np.dtype(
@@ -33,8 +40,21 @@ GROUP = np.dtype(
 EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
 """An end: of group e for e < number of GPUs, else of the message of job e - number of GPUs."""
 
+RULES = np.dtype(
+    [
+        ("placement_parameter", np.float64),
+        ("priority_parameter", np.float64),
+        ("admission_parameter", np.float64),
+        ("placement_steady", np.int64),
+        ("admission_steady", np.int64),
+    ],
+    align=True,
+)
+"""One record: the policies' parameters and promises."""
+
 TALLY = np.dtype(
     [
+        # How full each list of the state is.
         ("heap", np.int64),
         ("queue", np.int64),
         ("waiting", np.int64),
@@ -43,19 +63,25 @@ TALLY = np.dtype(
         ("touched", np.int64),
         ("free_groups", np.int64),
         ("timeline", np.int64),
+        # What has happened since the start.
         ("arrived", np.int64),
         ("finished", np.int64),
-        ("tasks", np.int64),  # ended
-        ("compute_tasks", np.int64),  # ended
+        ("compute_tasks", np.int64),
+        ("messages", np.int64),
+        # What has happened since the policies were last asked.
         ("fresh_jobs", np.int64),
         ("fresh_messages", np.int64),
         ("left_cluster", np.int64),
         ("left_network", np.int64),
+        # The job for which a placement went wrong.
         ("culprit", np.int64),
     ],
     align=True,
 )
-"""One record: how full each list below is, and what has happened at this instant."""
+"""One record of counts."""
+
+Rule = Callable[..., Any]
+"""A compiled policy."""
 
 Integers = NDArray[np.int64]
 
@@ -64,6 +90,7 @@ class State(NamedTuple):
     """The view that policies see, and the engine's own bookkeeping."""
 
     cluster: ClusterView
+    rules: Records
     tally: Records
     gangs: Records
     groups: Records
@@ -81,7 +108,12 @@ class State(NamedTuple):
 
 
 def make_state(
-    system: Records, jobs: Records, servers: Records, gpus: Records, timeline_rows: int
+    system: Records,
+    jobs: Records,
+    servers: Records,
+    gpus: Records,
+    rules: Records,
+    timeline_rows: int,
 ) -> State:
     """Lay out a simulation that has not begun."""
     seat_count = int(jobs.gpus.sum())
@@ -105,6 +137,7 @@ def make_state(
 
     return State(
         cluster=ClusterView(system, jobs, gpus, servers, seats, links),
+        rules=rules,
         tally=tally,
         gangs=gangs,
         groups=zeros(len(gpus), GROUP),

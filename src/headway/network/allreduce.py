@@ -70,7 +70,7 @@ def network_from_link(
     """Return the network on which `nodes` nodes all-reduce with this algorithm over this link."""
     if algorithm not in ALGORITHMS:
         raise InputError(
-            f"unknown all-reduce algorithm {shown(algorithm)}.{did_you_mean(algorithm, ALGORITHMS)}",
+            f"unknown algorithm {shown(algorithm)}.{did_you_mean(algorithm, ALGORITHMS)}",
             field="algorithm",
         )
     whole(nodes, "nodes", 2, MOST_GPUS)

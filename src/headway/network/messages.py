@@ -14,11 +14,11 @@ def bytes_left(cluster: ClusterView, job: int) -> float:
     """Return what a job's running message still has to send at this instant."""
     record = cluster.jobs[job]
     if record.message_k == 0 or cluster.system[0].now_ns <= record.message_since_ns:
-        return record.message_bytes_left
+        return float(record.message_bytes_left)
     sent = (cluster.system[0].now_ns - record.message_since_ns) / cost_ns_per_byte(
         record.message_k, cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
     )
-    return max(0.0, record.message_bytes_left - sent)
+    return float(max(0.0, record.message_bytes_left - sent))
 
 
 @inlined

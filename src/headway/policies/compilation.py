@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numba
 from numba import types
@@ -31,6 +32,12 @@ SIGNATURES: dict[Kind, Any] = {
     "admission": types.boolean(CLUSTER, types.int64, types.float64),
 }
 
+_RETURNS: dict[Kind, str] = {
+    "placement": "True or False",
+    "priority": "a whole number",
+    "admission": "True or False",
+}
+
 _compiled: dict[Policy, Callable[..., Any]] = {}
 _lock = threading.Lock()
 
@@ -39,17 +46,32 @@ def compiled(policy: Policy) -> Callable[..., Any]:
     """Return the policy's machine code; the same for every run of this process."""
     with _lock:
         if policy not in _compiled:
-            try:
-                _compiled[policy] = jit.entry_point(policy.function, SIGNATURES[policy.kind], allocates=True)
-            except numba.core.errors.NumbaError as error:
-                raise PolicyError(
-                    f"{policy.kind} policy '{policy.name}' does not compile: {_reason(error)}"
-                ) from error
+            _compiled[policy] = _compile(policy)
         return _compiled[policy]
 
 
+def _compile(policy: Policy) -> Callable[..., Any]:
+    """Compile a policy with indices checked, so that a mistake is an error and not a crash."""
+    title = f"{policy.kind} policy {policy.name}"
+    signature = SIGNATURES[policy.kind]
+    options = {"boundscheck": True, "_nrt": policy.allocates}
+    try:
+        code: Any = jit.entry_point(policy.function, signature, title, **options)
+    except Exception as error:
+        raise PolicyError(f"{title} does not compile: {_reason(error)}") from error
+    for overload in getattr(code, "nopython_signatures", ()):
+        if overload.return_type != signature.return_type:
+            raise PolicyError(f"{title} must return {_RETURNS[policy.kind]}.")
+    return cast(Callable[..., Any], code)
+
+
 def _reason(error: Exception) -> str:
-    """Return the telling lines of a Numba error: what failed, and where."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """Return the telling lines of what Numba raised: what failed, and where."""
+    if isinstance(error, KeyError):
+        return f"there is no field {error}."
+    if "NRT required" in str(error):
+        return "it makes arrays or lists; register it with allocates=True, or do without them."
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]
     return " ".join(told[:6])

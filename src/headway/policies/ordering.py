@@ -23,9 +23,7 @@ def stable_sort(items: Integers, keys: NDArray[np.integer[Any]]) -> None:
             middle, high = min(low + width, count), min(low + 2 * width, count)
             left, right = low, middle
             for place in range(low, high):
-                if left < middle and (
-                    right >= high or keys[source[left]] <= keys[source[right]]
-                ):
+                if left < middle and (right >= high or keys[source[left]] <= keys[source[right]]):
                     target[place] = source[left]
                     left += 1
                 else:

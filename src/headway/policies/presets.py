@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.policies.registry import Choice, choose
 
@@ -14,14 +16,29 @@ SCHEDULERS = {
 """Name to (priority, admission). Any other `srsf:N` is understood too."""
 
 
-def choose_scheduler(name: str) -> tuple[Choice, Choice]:
-    """Return the priority and the admission that a scheduler's name stands for."""
-    if name in SCHEDULERS:
-        priority, admission = SCHEDULERS[name]
-    elif name.startswith("srsf:"):
-        priority, admission = "srsf", name
+@dataclass(frozen=True, slots=True)
+class ChosenPolicies:
+    """The three decisions of a run."""
+
+    placement: Choice
+    priority: Choice
+    admission: Choice
+
+
+def choose_policies(
+    placement: str, scheduler: str, priority: str | None = None, admission: str | None = None
+) -> ChosenPolicies:
+    """Return the policies that these names stand for; the last two override the scheduler's."""
+    if scheduler in SCHEDULERS:
+        usual_priority, usual_admission = SCHEDULERS[scheduler]
+    elif scheduler.startswith("srsf:"):
+        usual_priority, usual_admission = "srsf", scheduler
     else:
         raise InputError(
-            f"unknown scheduler {shown(name)}.{did_you_mean(name, SCHEDULERS)}", field="scheduler"
+            f"unknown scheduler {shown(scheduler)}.{did_you_mean(scheduler, SCHEDULERS)}"
         )
-    return choose("priority", priority), choose("admission", admission)
+    return ChosenPolicies(
+        choose("placement", placement),
+        choose("priority", priority or usual_priority),
+        choose("admission", admission or usual_admission),
+    )

@@ -44,6 +44,9 @@ class Policy:
     `steady` promises that a refusal stands until something leaves: a job that a placement left
     queued would be left again until some job finishes; a message that an admission left waiting
     would be left again until some message ends. The engine then does not ask in vain.
+
+    `allocates` allows it to make arrays, at the price of Numba's reference counting, which costs
+    about as much as a decision. A placement, asked far less often than the others, always may.
     """
 
     kind: Kind
@@ -51,6 +54,7 @@ class Policy:
     function: Callable[..., Any]
     parameter: Parameter | None = None
     steady: bool = False
+    allocates: bool = False
 
     @property
     def summary(self) -> str:
@@ -67,7 +71,9 @@ class Policy:
         given = self.name if text is None else f"{self.name}:{text}"
         if self.parameter is None:
             if text is not None:
-                raise InputError(f"takes no parameter, not {shown(given)}.", field=self.kind)
+                raise InputError(
+                    f"{self.kind} policy '{self.name}' takes no parameter: {shown(given)}."
+                )
             return Choice(self, 0.0, self.name)
         try:
             value = math.nan if text is None else float(text)
@@ -76,10 +82,14 @@ class Policy:
         whole = not self.parameter.integer or value == math.floor(value)
         if not (math.isfinite(value) and whole and self.parameter.least <= value <= 2**53):
             sort = "a whole number" if self.parameter.integer else "a number"
-            least = "" if self.parameter.least == -math.inf else f" of at least {self.parameter.least:g}"
+            least = (
+                ""
+                if self.parameter.least == -math.inf
+                else f" of at least {self.parameter.least:g}"
+            )
             raise InputError(
-                f"'{self.usage}' needs {sort}{least} after the colon, not {shown(given)}.",
-                field=self.kind,
+                f"{self.kind} policy '{self.usage}' needs {sort}{least} after the colon, "
+                f"not {shown(given)}."
             )
         number = str(int(value)) if value == math.floor(value) else repr(value)
         return Choice(self, value, f"{self.name}:{number}")
@@ -133,41 +143,47 @@ def _origin(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _decorator(
-    kind: Kind, name: str, parameter: Parameter | None, steady: bool
+    kind: Kind, name: str, parameter: Parameter | None, steady: bool, allocates: bool
 ) -> Callable[[Function], Function]:
     if not name or ":" in name:
         raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
 
     def decorate(function: Function) -> Function:
-        register(_checked(Policy(kind, name, function, parameter, steady)))
+        register(_checked(Policy(kind, name, function, parameter, steady, allocates)))
         return function
 
     return decorate
 
 
-def placement(
+def placement_policy(
     name: str, *, parameter: Parameter | None = None, steady: bool = False
 ) -> Callable[[Function], Function]:
     """Register a placement: it puts `candidates` in order; the job gets the first n.
 
     It returns True, or False to leave the job queued.
     """
-    return _decorator("placement", name, parameter, steady)
+    return _decorator("placement", name, parameter, steady, allocates=True)
 
 
-def priority(name: str, *, parameter: Parameter | None = None) -> Callable[[Function], Function]:
+def priority_policy(
+    name: str, *, parameter: Parameter | None = None, allocates: bool = False
+) -> Callable[[Function], Function]:
     """Register a priority: it returns a job's key; the lowest (key, index) comes first.
 
     The engine asks when the job arrives, when it is placed and when an iteration of it ends.
     """
-    return _decorator("priority", name, parameter, steady=True)
+    return _decorator("priority", name, parameter, steady=True, allocates=allocates)
 
 
-def admission(
-    name: str, *, parameter: Parameter | None = None, steady: bool = False
+def admission_policy(
+    name: str,
+    *,
+    parameter: Parameter | None = None,
+    steady: bool = False,
+    allocates: bool = False,
 ) -> Callable[[Function], Function]:
     """Register an admission: it returns whether a job's ready all-reduce starts now."""
-    return _decorator("admission", name, parameter, steady)
+    return _decorator("admission", name, parameter, steady, allocates)
 
 
 def _checked(policy: Policy) -> Policy:
@@ -198,23 +214,21 @@ def choose(kind: Kind, text: str) -> Choice:
     name, colon, parameter = text.partition(":")
     known = {policy.name: policy for policy in policies(kind)}
     if name not in known:
-        raise InputError(
-            f"unknown {kind} policy {shown(text)}.{did_you_mean(name, known)}", field=kind
-        )
+        raise InputError(f"unknown {kind} policy {shown(text)}.{did_you_mean(name, known)}")
     return known[name].bind(parameter if colon else None)
 
 
 def _from_file(kind: Kind, path: Path, name: str) -> Policy:
     """Load a user's file and return its policy: registered there, or a plain function."""
     if not path.is_file():
-        raise InputError("no such file.", field=kind, source=str(path))
+        raise InputError("no such file.", source=str(path))
     path = path.resolve()
     module_name = f"headway_policies_{path.stem}"
     module = sys.modules.get(module_name)
     if module is None or getattr(module, "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:
-            raise InputError("cannot be loaded as a Python file.", field=kind, source=str(path))
+            raise InputError("cannot be loaded as a Python file.", source=str(path))
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
         try:
@@ -238,14 +252,12 @@ def _from_file(kind: Kind, path: Path, name: str) -> Policy:
             if inspect.isfunction(value) and value.__module__ == module_name
         ]
         raise InputError(
-            f"has no function {shown(name)}.{did_you_mean(name, offered)}",
-            field=kind,
-            source=str(path),
+            f"has no function {shown(name)}.{did_you_mean(name, offered)}", source=str(path)
         )
     for policy in policies(kind):
         if policy.function is function:
             return policy
-    return _checked(Policy(kind, name, function))
+    return _checked(Policy(kind, name, function, allocates=kind == "placement"))
 
 
 def _last_line(error: BaseException, path: Path) -> int | None:

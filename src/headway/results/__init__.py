@@ -1,0 +1,1 @@
+"""What a simulation returns, and how it is stored."""

@@ -1,0 +1,1 @@
+"""Workloads from files and generators."""

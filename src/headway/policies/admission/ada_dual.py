@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headway.domain.records import NOBODY, ClusterView
 from headway.network.messages import bytes_left, most_messages
-from headway.policies.registry import admission
+from headway.policies.registry import admission_policy
 
 
-@admission("ada-dual", steady=True)
+@admission_policy("ada-dual", steady=True)
 def ada_dual(cluster: ClusterView, job: int, parameter: float) -> bool:
     """AdaDUAL: join one other message only if that lowers the average (Algorithm 2).
 

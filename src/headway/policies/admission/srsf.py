@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.network.messages import most_messages
-from headway.policies.registry import Parameter, admission
+from headway.policies.registry import Parameter, admission_policy
 
 
-@admission("srsf", parameter=Parameter("n", least=1, integer=True), steady=True)
+@admission_policy("srsf", parameter=Parameter("n", least=1, integer=True), steady=True)
 def at_most(cluster: ClusterView, job: int, most_allowed: float) -> bool:
     """SRSF(N): start while every server of the job has fewer than N messages."""
     return bool(most_messages(cluster, job) < most_allowed)

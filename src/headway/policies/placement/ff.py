@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.policies.ordering import Integers
-from headway.policies.registry import placement
+from headway.policies.registry import placement_policy
 
 
-@placement("ff", steady=True)
+@placement_policy("ff", steady=True)
 def first_fit(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """First fit: the GPUs with the lowest numbers (the paper's FF)."""
     return True

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.policies.ordering import Integers, stable_sort
-from headway.policies.registry import placement
+from headway.policies.registry import placement_policy
 
 
-@placement("ls", steady=True)
-def list_scheduling(
-    cluster: ClusterView, job: int, candidates: Integers, parameter: float
-) -> bool:
+@placement_policy("ls", steady=True)
+def list_scheduling(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """List scheduling: the GPUs with the least load L_g (the paper's LS)."""
     stable_sort(candidates, cluster.gpus.load_ns)
     return True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.policies.ordering import Integers, stable_sort
-from headway.policies.registry import Parameter, placement
+from headway.policies.registry import Parameter, placement_policy
 
 
-@placement("lwf", parameter=Parameter("kappa", least=1, integer=True), steady=True)
+@placement_policy("lwf", parameter=Parameter("kappa", least=1, integer=True), steady=True)
 def least_workload_first(
     cluster: ClusterView, job: int, candidates: Integers, kappa: float
 ) -> bool:

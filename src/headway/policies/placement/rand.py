@@ -7,7 +7,7 @@ import numpy as np
 from headway.domain.records import ClusterView
 from headway.jit import inlined
 from headway.policies.ordering import Integers, stable_sort
-from headway.policies.registry import placement
+from headway.policies.registry import placement_policy
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -22,16 +22,14 @@ def _mix(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(31))
 
 
-@placement("rand", steady=True)
+@placement_policy("rand", steady=True)
 def random_order(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Random: a shuffle that depends on the seed and the job alone (the paper's RAND).
 
     Each (seed, job, GPU) has a fixed 64-bit key and candidates go by ascending key. A job tried
     again later so keeps its order, however often it was tried.
     """
-    stream = _mix(
-        _mix(np.uint64(cluster.system[0].seed) + _GOLDEN) + np.uint64(job + 1) * _GOLDEN
-    )
+    stream = _mix(_mix(np.uint64(cluster.system[0].seed) + _GOLDEN) + np.uint64(job + 1) * _GOLDEN)
     keys = np.empty(len(cluster.gpus), np.uint64)
     for gpu in candidates:
         keys[gpu] = _mix(stream + np.uint64(gpu + 1) * _GOLDEN)

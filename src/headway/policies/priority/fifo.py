@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headway.domain.records import ClusterView
-from headway.policies.registry import priority
+from headway.policies.registry import priority_policy
 
 
-@priority("fifo")
+@priority_policy("fifo")
 def first_in_first_out(cluster: ClusterView, job: int, parameter: float) -> int:
     """First in, first out: by arrival."""
     return int(cluster.jobs[job].arrival_ns)

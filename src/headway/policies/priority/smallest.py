@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headway.domain.records import ClusterView
-from headway.policies.registry import priority
+from headway.policies.registry import priority_policy
 
 
-@priority("smallest")
+@priority_policy("smallest")
 def smallest_first(cluster: ClusterView, job: int, parameter: float) -> int:
     """Smallest job first: by number of GPUs (the size-based order the paper cites)."""
     return int(cluster.jobs[job].gpus)

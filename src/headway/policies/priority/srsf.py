@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headway.domain.records import ClusterView
-from headway.policies.registry import priority
+from headway.policies.registry import priority_policy
 
 
-@priority("srsf")
+@priority_policy("srsf")
 def shortest_remaining_service(cluster: ClusterView, job: int, parameter: float) -> int:
     """Shortest remaining service first: L_J, GPU time left (the paper's SRSF)."""
     return int(cluster.jobs[job].remaining_service_ns)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from headway.domain.records import ClusterView
-from headway.policies.registry import priority
+from headway.policies.registry import priority_policy
 
 
-@priority("srtf")
+@priority_policy("srtf")
 def shortest_remaining_time(cluster: ClusterView, job: int, parameter: float) -> int:
     """Shortest remaining time first: iterations left times s_J, however many GPUs."""
     return int(cluster.jobs[job].iterations_left * cluster.jobs[job].service_ns)

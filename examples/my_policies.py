@@ -1,0 +1,40 @@
+"""Two policies of one's own: the complete example of the tutorial "Your own policy".
+
+headway simulate jobs.csv --placement examples/my_policies.py:packed
+headway simulate jobs.csv --admission examples/my_policies.py:patient:0.25
+"""
+
+from __future__ import annotations
+
+from headway.domain.records import ClusterView
+from headway.network.messages import bytes_left, most_messages
+from headway.policies import Parameter, admission_policy, placement_policy
+from headway.policies.ordering import Integers, stable_sort
+
+
+@placement_policy("packed", steady=True)
+def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
+    """Fill the servers that are fullest already, so that whole servers stay free for large jobs."""
+    stable_sort(candidates, cluster.gpus.free_bytes)
+    free_on_server = cluster.servers.load_ns * 0
+    for gpu in range(len(cluster.gpus)):
+        free_on_server[cluster.gpus[gpu].server] += cluster.gpus[gpu].free_bytes
+    stable_sort(candidates, cluster.gpus.server)
+    stable_sort(candidates, free_on_server[cluster.gpus.server])
+    return True
+
+
+@admission_policy("patient", parameter=Parameter("share", least=0))
+def patient(cluster: ClusterView, job: int, share: float) -> bool:
+    """Join other messages only if one's own is at most a share of what is left of every one."""
+    if most_messages(cluster, job) == 0:
+        return True
+    first = cluster.jobs[job].first_seat
+    for link in range(first, first + cluster.jobs[job].servers):
+        other = cluster.servers[cluster.links[link].server].first_link
+        while other >= 0:
+            left = bytes_left(cluster, cluster.links[other].job)
+            if cluster.jobs[job].gradient_bytes > share * left:
+                return False
+            other = cluster.links[other].next
+    return True

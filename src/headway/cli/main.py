@@ -1,0 +1,58 @@
+"""The `headway` command: its groups, and how it fails."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from headway import __version__
+from headway.cli import network, policies, simulate, workload
+from headway.domain.errors import HeadwayError
+
+BAD_INPUT = 2
+
+app = typer.Typer(
+    name="headway",
+    help="Simulate many distributed training jobs on one GPU cluster, with their all-reduces "
+    "contending for the network.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command("simulate")(simulate.simulate_command)
+app.command("policies")(policies.policies_command)
+app.command("network")(network.network_command)
+app.add_typer(workload.app, name="workload")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Hold the options that belong to no command."""
+
+
+def run() -> None:
+    """Run the command line; what Headway reports on purpose ends it with one line and a 2."""
+    logger = logging.getLogger("headway")
+    logger.addHandler(logging.StreamHandler())
+    logger.setLevel(logging.INFO)
+    try:
+        app()
+    except HeadwayError as error:
+        print(f"headway: error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)

@@ -1,0 +1,28 @@
+"""`headway policies`."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from headway.cli.console import results
+
+
+def policies_command() -> None:
+    """List the policies that can be named."""
+    from headway.policies.presets import SCHEDULERS
+    from headway.policies.registry import Kind, policies
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for header in ("kind", "name", ""):
+        table.add_column(header, no_wrap=header != "")
+    kinds: tuple[Kind, ...] = ("placement", "priority", "admission")
+    for kind in kinds:
+        for policy in policies(kind):
+            table.add_row(kind, policy.usage, policy.summary)
+    for name, (priority, admission) in SCHEDULERS.items():
+        table.add_row("scheduler", name, f"priority {priority}, admission {admission}")
+    console = results()
+    console.print(table)
+    console.print(
+        "\nYour own: --placement FILE.py:FUNCTION, and so for --priority and --admission."
+    )

@@ -1,0 +1,123 @@
+"""`headway simulate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.cli.console import ProgressBar, figures_table, messages, results
+from headway.configuration import cluster_from, network_from
+from headway.files import STANDARD, check_output
+
+if TYPE_CHECKING:
+    from headway.results.schema import Result
+
+_POLICY = "or FILE.py:FUNCTION for your own"
+
+
+def simulate_command(
+    workload: Annotated[
+        str, typer.Argument(help="The jobs: a .csv or .parquet file, or - for CSV on stdin.")
+    ],
+    cluster: Annotated[
+        str, typer.Option(help="SERVERSxGPUS, or a .toml file with a [cluster] table.")
+    ] = "16x4",
+    gpu_memory_gb: Annotated[
+        float | None,
+        typer.Option(help="Memory of a GPU (1 GB = 1024 MB).  [default: 16]", show_default=False),
+    ] = None,
+    network: Annotated[
+        str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
+    ] = "10gbe",
+    a_ns: Annotated[
+        int | None, typer.Option(help="Latency a of an all-reduce, instead of the network's.")
+    ] = None,
+    b_ns_per_byte: Annotated[
+        float | None, typer.Option(help="Time b of a byte, instead of the network's.")
+    ] = None,
+    eta_ns_per_byte: Annotated[
+        float | None, typer.Option(help="Contention penalty eta, instead of the network's.")
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, {_POLICY}.")
+    ] = "lwf:1",
+    scheduler: Annotated[
+        str, typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …")
+    ] = "ada-srsf",
+    priority: Annotated[
+        str | None,
+        typer.Option(help=f"Who comes first: srsf, srtf, fifo, smallest, {_POLICY}."),
+    ] = None,
+    admission: Annotated[
+        str | None,
+        typer.Option(help=f"Whose all-reduce may start: ada-dual, srsf:N, {_POLICY}."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For policies that draw lots (rand).")] = 0,
+    json: Annotated[
+        str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
+    ] = None,
+    parquet: Annotated[str | None, typer.Option(help="Write a row per job to this file.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
+) -> None:
+    """Simulate a workload on a cluster and print a summary."""
+    from dataclasses import replace
+
+    from headway.engine.run import simulate
+    from headway.results.store import write_json, write_parquet
+    from headway.workload.files import read_workload
+
+    for output in (json, parquet):
+        if output is not None:
+            check_output(output)
+    jobs = read_workload(workload)
+    chosen_cluster = cluster_from(cluster, gpu_memory_gb)
+    overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
+    chosen_network = replace(
+        network_from(network),
+        **{name: value for name, value in overrides.items() if value is not None},  # type: ignore[arg-type]
+    )
+    with ProgressBar(messages()) as bar:
+        result = simulate(
+            jobs,
+            chosen_cluster,
+            network=chosen_network,
+            placement=placement,
+            scheduler=scheduler,
+            priority=priority,
+            admission=admission,
+            seed=seed,
+            progress=bar,
+        )
+    if json is not None:
+        write_json(result, json)
+    if parquet is not None:
+        write_parquet(result, parquet)
+    if not quiet:
+        _print_summary(result, to_stderr=STANDARD in (json, parquet))
+
+
+def _print_summary(result: Result, to_stderr: bool) -> None:
+    console = results(to_stderr)
+    settings, summary = result.settings, result.summary
+    console.print(
+        f"{len(result.workload):,} jobs from {result.workload.source} on {settings.cluster}\n"
+        f"placement {settings.placement}, priority {settings.priority}, "
+        f"admission {settings.admission}\n"
+        f"network {settings.network}\n",
+        markup=False,
+    )
+    table = figures_table("", "")
+    table.show_header = False
+    speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
+    for name, value in (
+        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
+        ("median JCT", f"{summary.median_jct_s:,.2f} s"),
+        ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
+        ("makespan", f"{summary.makespan_s:,.2f} s"),
+        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
+        ("tasks simulated", f"{summary.simulated_tasks:,}"),
+        ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
+    ):
+        table.add_row(name, value)
+    console.print(table)

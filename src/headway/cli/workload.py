@@ -1,0 +1,175 @@
+"""`headway workload`: generate, describe, graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.cli.console import figures_table, messages, results
+from headway.files import STANDARD
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headway.domain.job import Job
+    from headway.domain.workload import Workload
+
+app = typer.Typer(
+    help="Make, describe and look at workloads.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_BAR = 30
+
+
+class GraphFormat(StrEnum):
+    """How a graph is written."""
+
+    TEXT = "text"
+    DOT = "dot"
+
+
+@app.command()
+def generate(
+    preset: Annotated[str, typer.Option(help="The recipe to start from: paper.")] = "paper",
+    seed: Annotated[int, typer.Option(help="Same seed, same jobs.")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="How many jobs.")] = None,
+    span: Annotated[int | None, typer.Option(help="Seconds over which they arrive.")] = None,
+    mix: Annotated[
+        str | None, typer.Option(help="GPUS:SHARE,… such as 1:80,8:30 (shares of the jobs).")
+    ] = None,
+    iterations: Annotated[
+        str | None, typer.Option(help="LOW:HIGH, both included, such as 1000:6000.")
+    ] = None,
+    models: Annotated[str | None, typer.Option(help="NAME,… of the models to draw from.")] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="A .csv or .parquet file, or - for stdout.")
+    ] = STANDARD,
+) -> None:
+    """Generate a workload from a recipe and a seed."""
+    from headway.workload.files import write_workload
+    from headway.workload.generate import generate_workload, preset_recipe
+
+    recipe = preset_recipe(preset)
+    changes = {
+        "jobs": jobs,
+        "span_s": span,
+        "mix": None if mix is None else dict(_pair(part, "mix", float) for part in mix.split(",")),
+        "iterations": None if iterations is None else _pair(iterations, "iterations", int),
+        "models": None if models is None else [name.strip() for name in models.split(",")],
+    }
+    recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    workload = generate_workload(recipe, seed)
+    write_workload(workload, output)
+    if output != STANDARD:
+        messages().print(f"{len(workload):,} jobs written to {output}", markup=False)
+
+
+def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, float]:
+    from headway.domain.errors import InputError, shown
+
+    left, colon, right = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError(text)
+        return int(left), second(right)
+    except ValueError:
+        raise InputError(
+            f"must be two numbers with a colon, not {shown(text)}.", field=field
+        ) from None
+
+
+@app.command()
+def describe(
+    file: Annotated[str, typer.Argument(help="A .csv or .parquet file, or - for CSV on stdin.")],
+    cluster: Annotated[
+        str, typer.Option(help="The cluster whose load to tell: SERVERSxGPUS or a .toml file.")
+    ] = "16x4",
+) -> None:
+    """Show what a workload holds: counts, GPU hours, load, how long jobs compute."""
+    from headway.configuration import cluster_from
+    from headway.workload.files import read_workload
+
+    workload = read_workload(file)
+    gpus = cluster_from(cluster).gpus
+    console = results()
+    arrivals = [job.arrival_ns for job in workload]
+    span_s = (max(arrivals) - min(arrivals)) / 1e9
+    hours = sum(map(_gpu_hours, workload))
+    console.print(
+        f"{len(workload):,} jobs arrive from {min(arrivals) / 1e9:,.0f} s to "
+        f"{max(arrivals) / 1e9:,.0f} s and compute for {hours:,.1f} GPU hours.",
+        markup=False,
+    )
+    if span_s > 0:
+        load = hours * 3600 / (span_s * gpus)
+        console.print(
+            f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (above 1 a queue must form)."
+        )
+    console.print()
+    console.print(_counts(workload, "GPUs", lambda job: job.gpus))
+    console.print()
+    console.print(_counts(workload, "model", lambda job: job.model or "(none)"))
+    console.print()
+    console.print(_histogram(workload))
+
+
+def _gpu_hours(job: Job) -> float:
+    return job.gpus * _compute_s(job) / 3600
+
+
+def _compute_s(job: Job) -> float:
+    return job.iterations * (job.forward_ns + job.backward_ns) / 1e9
+
+
+def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Table:
+    groups: dict[Hashable, list[Job]] = {}
+    for job in workload:
+        groups.setdefault(key(job), []).append(job)
+    table = figures_table(name, "jobs", "share", "GPU hours", "share")
+    total = sum(map(_gpu_hours, workload))
+    for value in sorted(groups, key=lambda value: (isinstance(value, str), value)):
+        hours = sum(map(_gpu_hours, groups[value]))
+        table.add_row(
+            str(value),
+            f"{len(groups[value]):,}",
+            f"{len(groups[value]) / len(workload):.1%}",
+            f"{hours:,.1f}",
+            f"{hours / total:.1%}",
+        )
+    return table
+
+
+def _histogram(workload: Workload) -> Table:
+    """Count jobs by how long they compute, in bins that double."""
+    from collections import Counter
+    from math import floor, log2
+
+    bins = Counter(floor(log2(_compute_s(job))) for job in workload)
+    largest = max(bins.values())
+    table = figures_table("computes for", "jobs", "")
+    table.columns[2].justify = "left"
+    for power in range(min(bins), max(bins) + 1):
+        count = bins[power]
+        bar = "█" * max(round(_BAR * count / largest), count > 0)
+        table.add_row(f"{2.0**power:,.4g} to {2.0 ** (power + 1):,.4g} s", f"{count:,}", bar)
+    return table
+
+
+@app.command()
+def graph(
+    file: Annotated[str, typer.Argument(help="A .csv or .parquet file, or - for CSV on stdin.")],
+    job_id: Annotated[str, typer.Argument(help="Which job.")],
+    iterations: Annotated[int, typer.Option(min=1, help="How many iterations to show.")] = 2,
+    form: Annotated[
+        GraphFormat, typer.Option("--format", help="text, or dot for Graphviz.")
+    ] = GraphFormat.TEXT,
+) -> None:
+    """Show a job's tasks and what each waits for."""
+    from headway.workload.files import read_workload
+
+    picture = read_workload(file).find(job_id).graph(iterations)
+    typer.echo(picture.to_dot() if form is GraphFormat.DOT else picture.to_text(), nl=False)

@@ -1,0 +1,88 @@
+"""Reading and writing files so that nothing is ever half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from headway.domain.errors import InputError
+
+STANDARD = "-"
+"""The name that means standard input or output."""
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn the system's refusals into errors that name the file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(f"{error.strerror or error}.", source=os.fspath(path)) from error
+
+
+@contextlib.contextmanager
+def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file, or standard input for `-`, to read bytes."""
+    with _explained(path):
+        if os.fspath(path) == STANDARD:
+            yield sys.stdin.buffer
+        else:
+            with open(path, "rb") as stream:
+                yield stream
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that cannot be written, before work is done that would be lost."""
+    target = Path(path)
+    if os.fspath(path) == STANDARD or (target.exists() and not target.is_dir()):
+        return
+    if target.is_dir():
+        raise InputError("is a folder, not a file.", source=str(target))
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {target.parent}.", source=str(target))
+
+
+@contextlib.contextmanager
+def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file, or standard output for `-`, to write bytes.
+
+    The bytes go to a temporary file beside the target, which takes the target's name only when all
+    is written. Whatever interrupts the writing, the target is as it was or complete.
+    """
+    with _explained(path):
+        if os.fspath(path) == STANDARD:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        target = Path(path)
+        if target.exists() and not target.is_file():
+            # A device or a pipe cannot be replaced.
+            with open(target, "wb") as stream:
+                yield stream
+            return
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+            os.chmod(temporary, _mode(target))
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+
+def _mode(target: Path) -> int:
+    """Return the permissions the file has, or a new one would get."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -1,0 +1,40 @@
+"""Results on disk: JSON for scripts, Parquet for tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+
+from headway.files import open_output
+from headway.results.schema import Result
+
+
+def write_json(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write `{"summary": {…}, "jobs": [{…}, …]}`, jobs in workload order."""
+    data = result.to_dict()
+    jobs = ",\n    ".join(json.dumps(job, ensure_ascii=False) for job in data["jobs"])
+    summary = json.dumps(data["summary"], indent=4).replace("\n}", "\n  }")
+    text = f'{{\n  "summary": {summary},\n  "jobs": [\n    {jobs}\n  ]\n}}\n'
+    with open_output(path) as stream:
+        stream.write(text.encode())
+
+
+def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write a row per job; the file's metadata holds the summary and the settings as JSON."""
+    import polars
+
+    columns = {
+        "job_id": [job.job_id for job in result.workload],
+        "model": [job.model for job in result.workload],
+        "arrival_ns": result.arrival_ns,
+        "start_ns": result.start_ns,
+        "finish_ns": result.finish_ns,
+        "gpus": [list(gpus) for gpus in result.gpus],
+    }
+    metadata = {
+        "headway.summary": json.dumps(asdict(result.summary)),
+        "headway.settings": json.dumps(asdict(result.settings)),
+    }
+    with open_output(path) as stream:
+        polars.DataFrame(columns).write_parquet(stream, metadata=metadata)

@@ -1,0 +1,159 @@
+"""Workload files: the CSV of docs/model.md, and the same columns as Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from headway.domain.errors import InputError, shown
+from headway.domain.job import Job
+from headway.domain.workload import Workload
+from headway.files import STANDARD, open_input, open_output
+from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
+
+LONGEST_LINE = 2**16
+"""Bytes; a workload's line has about 80."""
+
+
+def read_workload(path: str | os.PathLike[str]) -> Workload:
+    """Read a workload from a `.csv` or `.parquet` file, or CSV from standard input for `-`."""
+    source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
+    with open_input(path) as stream:
+        if Path(path).suffix == ".parquet":
+            return _read_parquet(stream, source)
+        return _read_csv(stream, source)
+
+
+def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
+    """Write a workload as `.parquet`, or as CSV under any other name or to standard output."""
+    header, rows = rows_from_jobs(workload.jobs)
+    with open_output(path) as stream:
+        if Path(path).suffix == ".parquet":
+            import polars
+
+            columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+            polars.DataFrame(columns, strict=False).write_parquet(stream)
+        else:
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+            text.detach()
+
+
+def _read_csv(stream: BinaryIO, source: str) -> Workload:
+    reader = csv.reader(_lines(stream, source), strict=True)
+    jobs: list[Job] = []
+    lines: list[int] = []
+    header: list[str] | None = None
+    try:
+        for fields in reader:
+            if not any(field.strip() for field in fields):
+                continue
+            if header is None:
+                header = _checked_header(
+                    [field.strip() for field in fields], source, reader.line_num
+                )
+            else:
+                jobs.append(_job(header, fields, source, reader.line_num))
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"not CSV: {error}.", source=source, line=reader.line_num) from None
+    if header is None:
+        raise InputError(
+            "the file is empty; it must begin with a header such as "
+            "job_id,arrival_s,gpus,iterations,model.",
+            source=source,
+        )
+    return Workload(jobs, source, lines)
+
+
+def _lines(stream: BinaryIO, source: str) -> Iterator[str]:
+    """Yield decoded lines of bounded length."""
+    number = 0
+    while data := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        if number == 1:
+            data = data.removeprefix(b"\xef\xbb\xbf")
+        if b"\x00" in data or data.startswith((b"PAR1", b"\x1f\x8b")):
+            raise InputError(
+                "not a text file; a workload is CSV, or Parquet named .parquet.",
+                source=source,
+                line=number,
+            )
+        if len(data) > LONGEST_LINE:
+            raise InputError(
+                f"longer than {LONGEST_LINE:,} bytes; a workload's lines are short.",
+                source=source,
+                line=number,
+            )
+        try:
+            yield data.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"not UTF-8 text: byte 0x{data[error.start]:02x}.",
+                source=source,
+                line=number,
+                column=error.start + 1,
+            ) from None
+
+
+def _checked_header(names: list[str], source: str, line: int) -> list[str]:
+    try:
+        check_header(names)
+    except InputError as error:
+        column = len(names) - names[::-1].index(error.field) if error.field in names else None
+        raise InputError(error.problem, source=source, line=line, column=column) from None
+    return names
+
+
+def _job(header: list[str], fields: list[str], source: str, line: int) -> Job:
+    if len(fields) != len(header):
+        raise InputError(
+            f"{len(fields)} fields, but the header has {len(header)} columns.",
+            source=source,
+            line=line,
+            column=min(len(fields), len(header)) + 1,
+        )
+    try:
+        return job_from_row(dict(zip(header, fields, strict=True)))
+    except InputError as error:
+        column = header.index(error.field) + 1 if error.field in header else None
+        raise error.at(source, line, column) from None
+
+
+def _read_parquet(stream: BinaryIO, source: str) -> Workload:
+    import polars
+
+    try:
+        table = polars.read_parquet(stream)
+    except polars.exceptions.PolarsError as error:
+        raise InputError(
+            f"not a Parquet file: {str(error).splitlines()[0]}.", source=source
+        ) from None
+    try:
+        check_header(table.columns)
+        unfit = [
+            n
+            for n, kind in table.schema.items()
+            if not (kind.is_numeric() or kind == polars.String)
+        ]
+        if unfit:
+            raise InputError(
+                f"holds {shown(str(table.schema[unfit[0]]))}, not text or numbers.", field=unfit[0]
+            )
+    except InputError as error:
+        raise error.at(source) from None
+    jobs = []
+    for number, row in enumerate(
+        table.select(n for n in KNOWN if n in table.columns).iter_rows(named=True)
+    ):
+        try:
+            jobs.append(job_from_row(row))
+        except InputError as error:
+            raise error.at(source, number + 1) from None
+    return Workload(jobs, source, range(1, len(jobs) + 1))

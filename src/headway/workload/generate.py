@@ -1,0 +1,131 @@
+"""Synthetic workloads, made from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.job import Job
+from headway.domain.limits import MOST_GPUS, MOST_ITERATIONS, whole
+from headway.domain.models import MODELS
+from headway.domain.workload import Workload
+
+MOST_JOBS = 10**7
+LONGEST_SPAN_S = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How jobs are drawn.
+
+    `mix` maps a number of GPUs to its share of the jobs. Iterations are uniform over a closed
+    range, models uniform, arrivals uniform over the whole seconds 1..span.
+    """
+
+    jobs: int
+    span_s: int
+    mix: Mapping[int, float]
+    iterations: tuple[int, int]
+    models: Sequence[str]
+
+    def __post_init__(self) -> None:
+        whole(self.jobs, "jobs", 1, MOST_JOBS)
+        whole(self.span_s, "span", 1, LONGEST_SPAN_S, " seconds")
+        low, high = self.iterations
+        whole(low, "iterations", 1, MOST_ITERATIONS)
+        whole(high, "iterations", 1, MOST_ITERATIONS)
+        if low > high:
+            raise InputError(f"the range must go up, not from {low} to {high}.", field="iterations")
+        if not self.mix or not self.models:
+            raise InputError("must not be empty.", field="models" if self.mix else "mix")
+        for gpus, share in self.mix.items():
+            whole(gpus, "mix", 1, MOST_GPUS)
+            if not 0 < share <= MOST_JOBS:
+                raise InputError(f"shares must be positive, not {shown(share)}.", field="mix")
+        for model in self.models:
+            if model not in MODELS:
+                raise InputError(
+                    f"unknown model {shown(model)}.{did_you_mean(model, MODELS)}", field="models"
+                )
+
+
+PRESETS = {
+    "paper": Recipe(
+        jobs=160,
+        span_s=1200,
+        mix={1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2},
+        iterations=(1000, 6000),
+        models=tuple(MODELS),
+    )
+}
+"""`paper` is the workload of the paper's evaluation."""
+
+
+def preset_recipe(name: str) -> Recipe:
+    """Return the recipe with this name."""
+    if name not in PRESETS:
+        raise InputError(
+            f"unknown preset {shown(name)}.{did_you_mean(name, PRESETS)}", field="preset"
+        )
+    return PRESETS[name]
+
+
+def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload:
+    """Draw a workload; jobs are numbered in the order of arrival."""
+    if isinstance(recipe, str):
+        recipe = preset_recipe(recipe)
+    whole(seed, "seed", 0, 2**63 - 1)
+    draw = _Draw(seed)
+    gpus = [
+        size for size, count in zip(recipe.mix, _counts(recipe), strict=True) for _ in range(count)
+    ]
+    draw.shuffle(gpus)
+    low, high = recipe.iterations
+    iterations = [draw.integer(low, high) for _ in gpus]
+    models = [recipe.models[draw.integer(0, len(recipe.models) - 1)] for _ in gpus]
+    arrivals = sorted(draw.integer(1, recipe.span_s) for _ in gpus)
+    return Workload(
+        [
+            Job.of_model(
+                model,
+                job_id=str(index),
+                arrival_ns=arrival * 10**9,
+                gpus=count,
+                iterations=rounds,
+            )
+            for index, (model, arrival, count, rounds) in enumerate(
+                zip(models, arrivals, gpus, iterations, strict=True)
+            )
+        ],
+        source=f"generated workload, seed {seed}",
+    )
+
+
+class _Draw:
+    """Integers and shuffles made of `random()` alone, whose numbers Python promises to keep."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        """Return a whole number from low to high, both included."""
+        return low + int(self._random.random() * (high - low + 1))
+
+    def shuffle(self, items: list[int]) -> None:
+        """Put the items in random order (Fisher and Yates)."""
+        for end in range(len(items) - 1, 0, -1):
+            other = self.integer(0, end)
+            items[end], items[other] = items[other], items[end]
+
+
+def _counts(recipe: Recipe) -> list[int]:
+    """Split the jobs by their shares, the largest remainders rounded up."""
+    total = sum(recipe.mix.values())
+    exact = [recipe.jobs * share / total for share in recipe.mix.values()]
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (counts[i] - exact[i], i))
+    for place in by_remainder[: recipe.jobs - sum(counts)]:
+        counts[place] += 1
+    return counts
