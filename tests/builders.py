@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 
 MB = 2**20
+DATA = Path(__file__).parent / "data"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def make_job(job_id: str = "job", **changes: Any) -> Job:
@@ -26,11 +30,4 @@ def make_job(job_id: str = "job", **changes: Any) -> Job:
 
 def make_workload(*jobs: Job) -> Workload:
     """Return a workload of these jobs, with ids that differ."""
-    return Workload([replace_id(job, str(index)) for index, job in enumerate(jobs)])
-
-
-def replace_id(job: Job, job_id: str) -> Job:
-    """Return the job under another id."""
-    from dataclasses import replace
-
-    return replace(job, job_id=job_id)
+    return Workload([replace(job, job_id=str(index)) for index, job in enumerate(jobs)])

@@ -54,9 +54,11 @@ def gradients() -> st.SearchStrategy[int]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
+    """Draw a case; every other one is crowded: many jobs across few servers."""
+    crowded = draw(st.booleans())
     cluster = Cluster(
-        servers=draw(st.integers(1, 8)),
-        gpus_per_server=draw(st.integers(1, 8)),
+        servers=draw(st.integers(2, 4) if crowded else st.integers(1, 8)),
+        gpus_per_server=draw(st.integers(1, 2) if crowded else st.integers(1, 8)),
         gpu_memory_bytes=draw(st.sampled_from([10, 16, 40])),
     )
     profiles = draw(
@@ -69,13 +71,13 @@ def cases(draw: st.DrawFn) -> Case:
     arrivals = st.one_of(st.sampled_from([0, 0, 1, 1_000_000]), st.integers(0, 20_000_000))
     most_gpus = min(cluster.gpus, draw(st.sampled_from([4, 8, 64])))
     jobs = []
-    for index in range(draw(st.integers(1, 10))):
+    for index in range(draw(st.integers(4 if crowded else 1, 10))):
         forward, backward, gradient, memory = draw(st.sampled_from(profiles))
         jobs.append(
             Job(
                 job_id=str(index),
                 arrival_ns=draw(arrivals),
-                gpus=draw(st.integers(1, most_gpus)),
+                gpus=draw(st.integers(2 if crowded else 1, most_gpus)),
                 iterations=draw(st.integers(1, 6)),
                 forward_ns=forward,
                 backward_ns=backward,

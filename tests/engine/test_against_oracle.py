@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from dataclasses import replace
+
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
 
 import oracle
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.results.schema import Result
-from strategies import Case, cases
+from invariants import check_invariants
+from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases
 
 KINDS = ("forward", "backward", "message")
 
@@ -41,7 +46,7 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
     )
 
 
-def run_engine(case: Case, timeline: Timeline | None = None) -> Result:
+def run_engine(case: Case, timeline: Timeline) -> Result:
     return simulate(
         case.workload,
         case.cluster,
@@ -54,9 +59,8 @@ def run_engine(case: Case, timeline: Timeline | None = None) -> Result:
     )
 
 
-@settings(max_examples=4000, deadline=None)
-@given(cases())
-def test_the_engine_agrees_with_the_oracle_to_the_nanosecond(case: Case) -> None:
+def check(case: Case) -> None:
+    """Run both and compare everything."""
     timeline = Timeline()
     result = run_engine(case, timeline)
     expected = run_oracle(case)
@@ -76,3 +80,73 @@ def test_the_engine_agrees_with_the_oracle_to_the_nanosecond(case: Case) -> None
     )
     assert tasks == expected.tasks
     assert result.summary.simulated_tasks == len(tasks)
+    check_invariants(result, timeline.tasks())
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_under_every_placement(
+    placement: str, data: st.DataObject
+) -> None:
+    check(replace(data.draw(cases()), placement=placement))
+
+
+@pytest.mark.parametrize("admission", ADMISSIONS)
+@pytest.mark.parametrize("priority", PRIORITIES)
+@settings(max_examples=settings().max_examples // 2)
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_under_every_scheduler(
+    priority: str, admission: str, data: st.DataObject
+) -> None:
+    check(replace(data.draw(cases()), priority=priority, admission=admission))
+
+
+def overlapping(case: Case) -> int:
+    """Return the largest number of messages that overlap in time on one server."""
+    outcome = run_oracle(case)
+    messages = [task for task in outcome.tasks if task.kind == "message"]
+    most = 0
+    for server in range(case.cluster.servers):
+        here = [
+            m
+            for m in messages
+            if any(g // case.cluster.gpus_per_server == server for g in outcome.gpus[m.job])
+        ]
+        most = max([most, *(sum(o.start_ns <= m.start_ns < o.end_ns for o in here) for m in here)])
+    return most
+
+
+def queued(case: Case) -> bool:
+    outcome = run_oracle(case)
+    return any(s > j.arrival_ns for s, j in zip(outcome.start_ns, case.workload, strict=True))
+
+
+def shared(case: Case) -> bool:
+    outcome = run_oracle(case)
+    intervals = zip(outcome.gpus, outcome.start_ns, outcome.finish_ns, strict=True)
+    jobs = list(intervals)
+    return any(
+        set(a[0]) & set(b[0]) and a[1] < b[2] and b[1] < a[2]
+        for place, a in enumerate(jobs)
+        for b in jobs[:place]
+    )
+
+
+def joins(case: Case) -> bool:
+    """Whether AdaDUAL lets a message join another."""
+    return case.admission == "ada-dual" and case.network.contends and overlapping(case) == 2
+
+
+@pytest.mark.parametrize(
+    ("reaches", "what"),
+    [
+        (queued, "a job that waits for memory"),
+        (shared, "two jobs on one GPU"),
+        (lambda case: case.network.contends and overlapping(case) >= 3, "three-way contention"),
+        (joins, "AdaDUAL joining a message"),
+    ],
+    ids=["queued", "shared", "contended", "joined"],
+)
+def test_random_cases_reach_what_is_hard(reaches: object, what: str) -> None:
+    assert callable(reaches)
+    assert find(cases(), reaches, settings=settings(phases=[Phase.generate])), what

@@ -48,11 +48,13 @@ def _options(
 
 def run() -> None:
     """Run the command line; what Headway reports on purpose ends it with one line and a 2."""
-    logger = logging.getLogger("headway")
-    logger.addHandler(logging.StreamHandler())
+    logger, handler = logging.getLogger("headway"), logging.StreamHandler()
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         app()
     except HeadwayError as error:
         print(f"headway: error: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)
+    finally:
+        logger.removeHandler(handler)

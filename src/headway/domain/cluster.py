@@ -11,7 +11,7 @@ from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
 
 def gigabytes(value: float, field: str) -> int:
     """Convert GPU memory in GB (1 GB = 1024 MB = 2**30 bytes) to bytes."""
-    return scaled(value, 2**30, field, 1, MOST_BYTES, "GB")
+    return scaled(value, 2**30, field, 2**20, MOST_BYTES, "GB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Cluster:
                 f"not {shown(shape)}.",
                 field="cluster",
             )
-        return cls(int(match[1]), int(match[2]), gigabytes(gpu_memory_gb, "gpu memory"))
+        return cls(int(match[1]), int(match[2]), gigabytes(gpu_memory_gb, "gpu_memory_gb"))
 
     def __str__(self) -> str:
         memory = self.gpu_memory_bytes / 2**30

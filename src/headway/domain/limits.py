@@ -29,24 +29,31 @@ def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:
     return value
 
 
-def scaled(value: float, factor: float, field: str, least: int, most: int, unit: str) -> int:
+def scaled(
+    value: float,
+    factor: float,
+    field: str,
+    least: int,
+    most: int,
+    unit: str,
+    given: str | None = None,
+) -> int:
     """Convert a number in the user's unit to the engine's, once, with Python's `round`.
 
-    `least` and `most` are in the engine's unit.
+    `least` and `most` are in the engine's unit; `given` is how the user wrote the number.
     """
+    wrote = shown(value if given is None else given)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"must be a number, not {shown(value)}.", field=field)
+        raise InputError(f"must be a number, not {wrote}.", field=field)
     if not math.isfinite(value):
-        raise InputError(f"must be a finite number of {unit}, not {value}.", field=field)
+        raise InputError(f"must be a finite number of {unit}, not {wrote}.", field=field)
     if abs(value) > 2 * most / factor:
         converted = most + 1 if value > 0 else least - 1
     else:
         converted = round(value * factor)
     if converted < least:
-        bound = f"at least {least / factor:g}" if least else "0 or more"
-        raise InputError(f"must be {bound} {unit}, not {shown(value)}.", field=field)
+        bound = f"at least {least / factor:.6f}" if least else "0 or more"
+        raise InputError(f"must be {bound} {unit}, not {wrote}.", field=field)
     if converted > most:
-        raise InputError(
-            f"must be at most {most / factor:.4g} {unit}, not {shown(value)}.", field=field
-        )
+        raise InputError(f"must be at most {most / factor:,.0f} {unit}, not {wrote}.", field=field)
     return converted

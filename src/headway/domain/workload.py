@@ -17,26 +17,29 @@ class Workload:
     source: str | None = None
     lines: tuple[int, ...] | None = None
     """The line of the source that each job stood on."""
+    columns: tuple[str, ...] | None = None
+    """The columns of the source."""
 
     def __init__(
         self,
         jobs: Sequence[Job],
         source: str | None = None,
         lines: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
         object.__setattr__(self, "jobs", tuple(jobs))
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "lines", None if lines is None else tuple(lines))
+        object.__setattr__(self, "columns", None if columns is None else tuple(columns))
         if not self.jobs:
             raise InputError("there are no jobs; a workload needs at least one.", source=source)
         first_with: dict[str, int] = {}
         for index, job in enumerate(self.jobs):
             if job.job_id in first_with:
+                earlier = first_with[job.job_id]
+                where = f"job {earlier}" if self.lines is None else f"line {self.lines[earlier]}"
                 raise self.error(
-                    index,
-                    f"{shown(job.job_id)} is already the id of job {first_with[job.job_id] + 1}; "
-                    "ids must differ.",
-                    "job_id",
+                    index, f"{shown(job.job_id)} is the id of {where} too; ids must differ.", "job_id"
                 )
             first_with[job.job_id] = index
 
@@ -58,7 +61,12 @@ class Workload:
 
     def error(self, index: int, problem: str, field: str) -> InputError:
         """Return an error about one job that names its place."""
-        line = None if self.lines is None else self.lines[index]
-        if line is None:
+        if self.lines is None:
             problem = f"job {shown(self.jobs[index].job_id)}: {problem}"
-        return InputError(problem, field=field, source=self.source, line=line)
+            return InputError(problem, field=field, source=self.source)
+        column = None
+        if self.columns is not None and field in self.columns:
+            column = self.columns.index(field) + 1
+        return InputError(
+            problem, field=field, source=self.source, line=self.lines[index], column=column
+        )

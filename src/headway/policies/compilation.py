@@ -58,7 +58,8 @@ def _compile(policy: Policy) -> Callable[..., Any]:
     try:
         code: Any = jit.entry_point(policy.function, signature, title, **options)
     except Exception as error:
-        raise PolicyError(f"{title} does not compile: {_reason(error)}") from error
+        hint = "" if policy.allocates else " (If it makes arrays: register it with allocates=True.)"
+        raise PolicyError(f"{title} does not compile: {_reason(error)}{hint}") from error
     for overload in getattr(code, "nopython_signatures", ()):
         if overload.return_type != signature.return_type:
             raise PolicyError(f"{title} must return {_RETURNS[policy.kind]}.")
@@ -69,8 +70,6 @@ def _reason(error: Exception) -> str:
     """Return the telling lines of what Numba raised: what failed, and where."""
     if isinstance(error, KeyError):
         return f"there is no field {error}."
-    if "NRT required" in str(error):
-        return "it makes arrays or lists; register it with allocates=True, or do without them."
     text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]

@@ -79,7 +79,7 @@ class Policy:
             value = math.nan if text is None else float(text)
         except ValueError:
             value = math.nan
-        whole = not self.parameter.integer or value == math.floor(value)
+        whole = not self.parameter.integer or value.is_integer()
         if not (math.isfinite(value) and whole and self.parameter.least <= value <= 2**53):
             sort = "a whole number" if self.parameter.integer else "a number"
             least = (
@@ -91,7 +91,7 @@ class Policy:
                 f"{self.kind} policy '{self.usage}' needs {sort}{least} after the colon, "
                 f"not {shown(given)}."
             )
-        number = str(int(value)) if value == math.floor(value) else repr(value)
+        number = str(int(value)) if value.is_integer() else repr(value)
         return Choice(self, value, f"{self.name}:{number}")
 
 

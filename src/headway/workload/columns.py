@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
@@ -83,7 +83,7 @@ def job_from_row(row: Mapping[str, Value]) -> Job:
         _UNITS[name].field: _measure(name, present[name]) for name in PROFILE if name in present
     }
     if len(given) < len(PROFILE):
-        given = _from_model(model, present) | given
+        given = _from_model(model, present, row) | given
     try:
         return Job(
             job_id=str(present["job_id"]),
@@ -99,13 +99,14 @@ def job_from_row(row: Mapping[str, Value]) -> Job:
         raise InputError(error.problem, field=error.field) from None
 
 
-def _from_model(model: str, present: Mapping[str, Value]) -> dict[str, int]:
+def _from_model(
+    model: str, present: Mapping[str, Value], columns: Collection[str]
+) -> dict[str, int]:
     missing = [name for name in PROFILE if name not in present]
     if not model:
         raise InputError(
-            f"must not be empty, because the row has no model and so nothing to take its "
-            f"{missing[0]} from.",
-            field="model" if "model" in present else missing[0],
+            f"must not be empty; without a model a row needs {', '.join(PROFILE)}.",
+            field="model" if "model" in columns else missing[0],
         )
     if model not in MODELS:
         raise InputError(
@@ -123,7 +124,8 @@ def _measure(name: str, value: Value) -> int:
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             raise InputError(f"must be a number of {unit.unit}, not {shown(value)}.", field=name)
-        value = float(value)
+        number = float(value)
+        return scaled(number, unit.factor, name, unit.least, unit.most, unit.unit, given=value)
     assert value is not None
     return scaled(value, unit.factor, name, unit.least, unit.most, unit.unit)
 

@@ -69,7 +69,7 @@ def _read_csv(stream: BinaryIO, source: str) -> Workload:
             "job_id,arrival_s,gpus,iterations,model.",
             source=source,
         )
-    return Workload(jobs, source, lines)
+    return Workload(jobs, source, lines, header)
 
 
 def _lines(stream: BinaryIO, source: str) -> Iterator[str]:

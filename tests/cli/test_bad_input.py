@@ -1,0 +1,517 @@
+"""Every bad input ends with one clear line, exit code 2, and nothing written."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import polars
+import pytest
+
+from builders import DATA
+from cli.commands import headway
+
+HEADER = "job_id,arrival_s,gpus,iterations,model\n"
+FIGURES = "job_id,arrival_s,gpus,iterations,forward_ms,backward_ms,gradient_mb,memory_mb\n"
+GOOD = HEADER + "a,0,1,1,vgg16\n"
+ALL_FIGURES = "forward_ms, backward_ms, gradient_mb, memory_mb"
+
+WORKLOADS: dict[str, tuple[str | bytes, str]] = {
+    "an empty file": (
+        "",
+        "w.csv: the file is empty; it must begin with a header such as "
+        "job_id,arrival_s,gpus,iterations,model.",
+    ),
+    "blank lines only": (
+        "\n  \n",
+        "w.csv: the file is empty; it must begin with a header such as "
+        "job_id,arrival_s,gpus,iterations,model.",
+    ),
+    "a header and no jobs": (HEADER, "w.csv: there are no jobs; a workload needs at least one."),
+    "a binary file": (
+        b"\x7fELF\x00\x01\x02",
+        "w.csv, line 1: not a text file; a workload is CSV, or Parquet named .parquet.",
+    ),
+    "a compressed file": (
+        b"\x1f\x8b\x08abc",
+        "w.csv, line 1: not a text file; a workload is CSV, or Parquet named .parquet.",
+    ),
+    "another encoding": (
+        HEADER.encode() + b"caf\xe9,0,1,1,vgg16\n",
+        "w.csv, line 2, column 4: not UTF-8 text: byte 0xe9.",
+    ),
+    "a missing column": (
+        "job_id,arrival_s,gpus,model\na,0,1,vgg16\n",
+        "w.csv, line 1: missing column iterations.",
+    ),
+    "two missing columns": (
+        "job_id,gpus,model\na,1,vgg16\n",
+        "w.csv, line 1: missing columns arrival_s, iterations.",
+    ),
+    "neither model nor figures": (
+        "job_id,arrival_s,gpus,iterations\na,0,1,1\n",
+        f"w.csv, line 1: missing columns {ALL_FIGURES} "
+        "('model' may stand for the last four columns).",
+    ),
+    "a misspelt column": (
+        "job_id,arrival_s,gpu,iterations,model\na,0,1,1,vgg16\n",
+        "w.csv, line 1, column 3: unknown column 'gpu'. Did you mean 'gpus'?",
+    ),
+    "a doubled column": (
+        "job_id,arrival_s,gpus,gpus,iterations,model\na,0,1,1,1,vgg16\n",
+        "w.csv, line 1, column 4: column 'gpus' stands there twice.",
+    ),
+    "no header": (
+        "a,0,1,1,vgg16\n",
+        "w.csv, line 1, column 1: unknown column 'a'. Known: arrival_s, backward_ms, forward_ms, "
+        "gpus, gradient_mb, iterations, job_id, memory_mb, model.",
+    ),
+    "too few fields": (
+        GOOD + "b,0,1,1\n",
+        "w.csv, line 3, column 5: 4 fields, but the header has 5 columns.",
+    ),
+    "too many fields": (
+        GOOD + "b,0,1,1,vgg16,9\n",
+        "w.csv, line 3, column 6: 6 fields, but the header has 5 columns.",
+    ),
+    "an arrival that is no number": (
+        HEADER + "a,soon,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be a number of seconds, not 'soon'.",
+    ),
+    "an arrival with an underscore": (
+        HEADER + "a,1_0,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be a number of seconds, not '1_0'.",
+    ),
+    "a NaN arrival": (
+        HEADER + "a,nan,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be a finite number of seconds, not 'nan'.",
+    ),
+    "an infinite arrival": (
+        HEADER + "a,inf,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be a finite number of seconds, not 'inf'.",
+    ),
+    "a negative arrival": (
+        HEADER + "a,-1,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be 0 or more seconds, not '-1'.",
+    ),
+    "an arrival after the last instant": (
+        HEADER + "a,1e10,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be at most 4,611,686,018 seconds, not '1e10'.",
+    ),
+    "an absurd arrival": (
+        HEADER + "a,1e300,1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be at most 4,611,686,018 seconds, not '1e300'.",
+    ),
+    "no GPUs": (
+        HEADER + "a,0,0,1,vgg16\n",
+        "w.csv, line 2, column 3 (gpus): must be at least 1, not 0.",
+    ),
+    "negative GPUs": (
+        HEADER + "a,0,-4,1,vgg16\n",
+        "w.csv, line 2, column 3 (gpus): must be at least 1, not -4.",
+    ),
+    "half a GPU": (
+        HEADER + "a,0,0.5,1,vgg16\n",
+        "w.csv, line 2, column 3 (gpus): must be a whole number, not '0.5'.",
+    ),
+    "an empty field": (
+        HEADER + "a,0,,1,vgg16\n",
+        "w.csv, line 2, column 3 (gpus): must not be empty.",
+    ),
+    "absurdly many GPUs": (
+        HEADER + "a,0,99999999999999999999,1,vgg16\n",
+        "w.csv, line 2, column 3 (gpus): must be at most 16,777,216, not 99999999999999999999.",
+    ),
+    "more GPUs than the cluster has": (
+        GOOD + "b,0,65,1,vgg16\n",
+        "w.csv, line 3, column 3 (gpus): 65 GPUs, but the cluster has 64 in all.",
+    ),
+    "no iterations": (
+        HEADER + "a,0,1,0,vgg16\n",
+        "w.csv, line 2, column 4 (iterations): must be at least 1, not 0.",
+    ),
+    "iterations in words": (
+        HEADER + "a,0,1,many,vgg16\n",
+        "w.csv, line 2, column 4 (iterations): must be a whole number, not 'many'.",
+    ),
+    "absurdly many iterations": (
+        HEADER + "a,0,1,10000000000000,vgg16\n",
+        "w.csv, line 2, column 4 (iterations): must be at most 1,000,000,000,000, "
+        "not 10000000000000.",
+    ),
+    "more computing than there is time": (
+        HEADER + "a,0,1,60000000000,vgg16\n",
+        "w.csv, line 2, column 4 (iterations): too many: computing alone would end after the "
+        "simulator's last instant (4,611,686,018,427,387,904 ns, 146 years).",
+    ),
+    "more work than fits the engine's sums": (
+        HEADER + "a,0,64,400000000,vgg16\n",
+        "w.csv, line 2, column 4 (iterations): 400,000,000 iterations on 64 GPUs are more work "
+        "than the engine can add up (6.41e+05 GPU hours a job on this cluster).",
+    ),
+    "a misspelt model": (
+        HEADER + "a,0,1,1,vgg\n",
+        "w.csv, line 2, column 5 (model): unknown model 'vgg'. Did you mean 'vgg16'? "
+        f"(Or give {ALL_FIGURES}.)",
+    ),
+    "a strange model": (
+        HEADER + "a,0,1,1,zzz\n",
+        "w.csv, line 2, column 5 (model): unknown model 'zzz'. Known: inception-v3, lstm-ptb, "
+        f"resnet50, vgg16. (Or give {ALL_FIGURES}.)",
+    ),
+    "no model in the row": (
+        HEADER + "a,0,1,1,\n",
+        "w.csv, line 2, column 5 (model): must not be empty; without a model a row needs "
+        f"{ALL_FIGURES}.",
+    ),
+    "an id twice": (
+        GOOD + "b,0,1,1,vgg16\na,0,1,1,vgg16\n",
+        "w.csv, line 4, column 1 (job_id): 'a' is the id of line 2 too; ids must differ.",
+    ),
+    "an empty id": (
+        HEADER + ",0,1,1,vgg16\n",
+        "w.csv, line 2, column 1 (job_id): must not be empty.",
+    ),
+    "a forward pass of no time": (
+        FIGURES + "a,0,1,1,0,1,1,1\n",
+        "w.csv, line 2, column 5 (forward_ms): must be at least 0.000001 milliseconds, not '0'.",
+    ),
+    "a negative backward pass": (
+        FIGURES + "a,0,1,1,1,-1,1,1\n",
+        "w.csv, line 2, column 6 (backward_ms): must be at least 0.000001 milliseconds, not '-1'.",
+    ),
+    "a negative gradient": (
+        FIGURES + "a,0,1,1,1,1,-5,1\n",
+        "w.csv, line 2, column 7 (gradient_mb): must be 0 or more MB, not '-5'.",
+    ),
+    "an absurd gradient": (
+        FIGURES + "a,0,1,1,1,1,1e30,1\n",
+        "w.csv, line 2, column 7 (gradient_mb): must be at most 8,589,934,592 MB, not '1e30'.",
+    ),
+    "NaN memory": (
+        FIGURES + "a,0,1,1,1,1,1,nan\n",
+        "w.csv, line 2, column 8 (memory_mb): must be a finite number of MB, not 'nan'.",
+    ),
+    "memory that no GPU has": (
+        FIGURES + "a,0,1,1,1,1,1,16385\n",
+        "w.csv, line 2, column 8 (memory_mb): needs 16,385 MB on each GPU, but a GPU has "
+        "16,384 MB.",
+    ),
+    "an empty figure": (
+        FIGURES + "a,0,1,1,1,,1,1\n",
+        "w.csv, line 2, column 6 (backward_ms): must not be empty; without a model a row needs "
+        f"{ALL_FIGURES}.",
+    ),
+    "an open quote": (
+        HEADER + '"a,0,1,1,vgg16\n',
+        "w.csv, line 2: not CSV: unexpected end of data.",
+    ),
+    "a number of sixty thousand digits": (
+        HEADER + "a," + "9" * 60_000 + ",1,1,vgg16\n",
+        "w.csv, line 2, column 2 (arrival_s): must be a finite number of seconds, "
+        "not '99999999999999999999999999999999999999….",
+    ),
+    "a line of 70,000 bytes": (
+        HEADER + "x" * 70_000 + ",0,1,1,vgg16\n",
+        "w.csv, line 2: longer than 65,536 bytes; a workload's lines are short.",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def expect(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -> None:
+    """Assert that a simulation ends with this line and writes nothing."""
+    before = set(os.listdir())
+    outcome = headway(capsys, "simulate", *arguments, "--json", "out.json")
+    assert outcome.status == 2
+    assert outcome.out == ""
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("Compiling ")]
+    assert lines == [f"headway: error: {message}"]
+    assert set(os.listdir()) == before
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_bad_workload(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, message = WORKLOADS[name]
+    Path("w.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    expect(capsys, message, "w.csv")
+
+
+CLUSTERS = {
+    "not TOML": (
+        "[cluster\nservers=1",
+        "c.toml, line 1, column 9: not TOML: Expected ']' at the end of a table declaration.",
+    ),
+    "empty": ("", "c.toml: there is no table [cluster]."),
+    "an unknown key": (
+        "[cluster]\nservers = 4\ngpu_per_server = 2\n",
+        "c.toml, line 3, column 1 (gpu_per_server): unknown key. Did you mean 'gpus_per_server'?",
+    ),
+    "a missing key": (
+        "[cluster]\nservers = 4\n",
+        "c.toml, line 1, column 2: 'gpus_per_server' is missing.",
+    ),
+    "text for a number": (
+        '[cluster]\nservers = "4"\ngpus_per_server = 4\n',
+        "c.toml, line 2, column 1 (servers): must be a whole number, not '4'.",
+    ),
+    "no servers": (
+        "[cluster]\nservers = 0\ngpus_per_server = 4\n",
+        "c.toml, line 2, column 1 (servers): must be at least 1, not 0.",
+    ),
+    "negative memory": (
+        "[cluster]\nservers = 1\ngpus_per_server = 4\n  gpu_memory_gb = -1\n",
+        "c.toml, line 4, column 3 (gpu_memory_gb): must be at least 0.000977 GB, not -1.",
+    ),
+    "an unknown table": (
+        "[clusters]\nservers = 1\n",
+        "c.toml, line 1, column 2 (clusters): unknown table or key. Did you mean 'cluster'?",
+    ),
+    "too many GPUs": (
+        "[cluster]\nservers = 9999999\ngpus_per_server = 4\n",
+        "c.toml, servers x gpus_per_server: must be at most 16,777,216, not 39999996.",
+    ),
+    "a value for a table": ("cluster = 4\n", "c.toml: there is no table [cluster]."),
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_bad_cluster_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, message = CLUSTERS[name]
+    Path("w.csv").write_text(GOOD)
+    Path("c.toml").write_text(content)
+    expect(capsys, message, "w.csv", "--cluster", "c.toml")
+
+
+RING = '[network]\nalgorithm = "ring"\nnodes = 4\nalpha_ns = 1\nbeta_ns_per_byte = 1\n'
+
+NETWORKS = {
+    "a missing key": (
+        "[network]\na_ns = 1\n",
+        "n.toml, line 1, column 2: 'b_ns_per_byte' is missing.",
+    ),
+    "a negative latency": (
+        "[network]\na_ns = -1\nb_ns_per_byte = 1\n",
+        "n.toml, line 2, column 1 (a_ns): must be at least 0, not -1.",
+    ),
+    "NaN": (
+        "[network]\na_ns = 1\nb_ns_per_byte = nan\n",
+        "n.toml, line 3, column 1 (b_ns_per_byte): must be from 0 to 1e9 nanoseconds a byte, "
+        "not nan.",
+    ),
+    "an unknown algorithm": (
+        RING.replace("ring", "rinq"),
+        "n.toml, line 2, column 1 (algorithm): unknown algorithm 'rinq'. Did you mean 'ring'?",
+    ),
+    "one node": (
+        RING.replace("nodes = 4", "nodes = 1"),
+        "n.toml, line 3, column 1 (nodes): must be at least 2, not 1.",
+    ),
+    "a and an algorithm": (
+        RING + "a_ns = 1\n",
+        "n.toml, line 6, column 1 (a_ns): 'a_ns' follows from 'algorithm'; give one of them.",
+    ),
+    "alpha without an algorithm": (
+        "[network]\na_ns = 1\nb_ns_per_byte = 1\nalpha_ns = 1\n",
+        "n.toml, line 4, column 1 (alpha_ns): 'alpha_ns' needs 'algorithm' too.",
+    ),
+    "an algorithm alone": (
+        '[network]\nalgorithm = "ring"\n',
+        "n.toml, line 2, column 1 (algorithm): 'algorithm' needs 'nodes' too.",
+    ),
+    "contends as a number": (
+        "[network]\na_ns = 1\nb_ns_per_byte = 1\ncontends = 3\n",
+        "n.toml, line 4, column 1 (contends): must be true or false, not 3.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_bad_network_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, message = NETWORKS[name]
+    Path("w.csv").write_text(GOOD)
+    Path("n.toml").write_text(content)
+    expect(capsys, message, "w.csv", "--network", "n.toml")
+
+
+FAULTY = DATA / "faulty.py"
+FUNCTIONS = (
+    "beyond, makes_an_array, never_admit, never_place, no_room, out_of_range, raises, "
+    "returns_nothing, same_twice, too_few_arguments, unknown_field"
+)
+SHAPE = "must look like 16x4 (servers x GPUs per server) or be the path of a .toml file"
+
+OPTIONS = {
+    "--cluster 16": f"cluster: {SHAPE}, not '16'.",
+    "--cluster 16x-4": f"cluster: {SHAPE}, not '16x-4'.",
+    "--cluster 0x4": "servers: must be at least 1, not 0.",
+    "--cluster no.toml": "no.toml: No such file or directory.",
+    "--gpu-memory-gb 0": "gpu_memory_gb: must be at least 0.000977 GB, not 0.0.",
+    "--gpu-memory-gb nan": "gpu_memory_gb: must be a finite number of GB, not nan.",
+    "--gpu-memory-gb 1": "w.csv, line 2, memory_mb: needs 4,527 MB on each GPU, but a GPU has "
+    "1,024 MB.",
+    "--network 1gbe": "network: unknown network '1gbe', and not the path of a .toml file. "
+    "Did you mean '10gbe'?",
+    "--a-ns -5": "a_ns: must be at least 0, not -5.",
+    "--b-ns-per-byte 0": "b_ns_per_byte: must be at least 1e-9 nanoseconds a byte (8e18 bit/s), "
+    "not 0.",
+    "--placement lwf": "placement policy 'lwf:KAPPA' needs a whole number of at least 1 after the "
+    "colon, not 'lwf'.",
+    "--placement lwf:0": "placement policy 'lwf:KAPPA' needs a whole number of at least 1 after "
+    "the colon, not 'lwf:0'.",
+    "--placement lwf:many": "placement policy 'lwf:KAPPA' needs a whole number of at least 1 after "
+    "the colon, not 'lwf:many'.",
+    "--placement ff:3": "placement policy 'ff' takes no parameter: 'ff:3'.",
+    "--placement lfw:1": "unknown placement policy 'lfw:1'. Did you mean 'lwf'?",
+    "--placement zzz": "unknown placement policy 'zzz'. Known: ff, ls, lwf, rand.",
+    "--scheduler ada-srfs": "unknown scheduler 'ada-srfs'. Did you mean 'ada-srsf'?",
+    "--scheduler srsf:0": "admission policy 'srsf:N' needs a whole number of at least 1 after the "
+    "colon, not 'srsf:0'.",
+    "--priority srs": "unknown priority policy 'srs'. Did you mean 'srsf'?",
+    "--admission adadual": "unknown admission policy 'adadual'. Did you mean 'ada-dual'?",
+    "--placement none.py:f": "none.py: no such file.",
+    f"--placement {FAULTY}:nope": f"{FAULTY}: has no function 'nope'. Known: {FUNCTIONS}.",
+    f"--placement {FAULTY}:unknown_field": "placement policy unknown_field does not compile: there "
+    "is no field 'colour'.",
+    f"--admission {FAULTY}:too_few_arguments": "admission policy 'too_few_arguments' must take 3 "
+    "arguments (cluster, job, parameter), not 2.",
+    f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
+    "ever: nothing is running and nothing more will arrive.",
+    "--seed -1": "seed: must be at least 0, not -1.",
+    "--parquet /nowhere/x.parquet": "/nowhere/x.parquet: there is no folder /nowhere.",
+    "--parquet /": "/: is a folder, not a file.",
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_bad_option(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    expect(capsys, OPTIONS[options], "w.csv", *options.split(" ", 1))
+
+
+def test_a_policy_that_needs_allocation_says_how_to_ask_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("w.csv").write_text(GOOD)
+    outcome = headway(capsys, "simulate", "w.csv", "--admission", f"{FAULTY}:makes_an_array")
+    assert outcome.status == 2
+    assert "does not compile" in outcome.err
+    assert outcome.err.endswith("(If it makes arrays: register it with allocates=True.)\n")
+
+
+def test_a_policy_that_returns_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    outcome = headway(capsys, "simulate", "w.csv", "--admission", f"{FAULTY}:returns_nothing")
+    assert outcome.status == 2
+    assert "admission policy returns_nothing does not compile: No conversion" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(:\n", "mine.py, line 1: SyntaxError: invalid syntax"),
+        ("x = 1\ny = x / 0\n", "mine.py, line 2: ZeroDivisionError: division by zero"),
+        ("import no_such_module\n", "mine.py, line 1: ModuleNotFoundError: No module named"),
+    ],
+)
+def test_a_policy_file_with_a_mistake_names_the_line(
+    text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text(GOOD)
+    Path("mine.py").write_text(text)
+    outcome = headway(capsys, "simulate", "w.csv", "--placement", "mine.py:f")
+    assert outcome.status == 2
+    assert message in outcome.err
+
+
+def test_a_line_of_100_megabytes_is_refused_without_reading_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with open("w.csv", "w") as stream:
+        stream.write(HEADER)
+        stream.truncate(100 * 2**20)
+    with open("w.csv", "r+b") as stream:
+        stream.seek(len(HEADER))
+        for _ in range(100):
+            stream.write(b"a" * 2**20)
+    expect(
+        capsys,
+        "w.csv, line 2: longer than 65,536 bytes; a workload's lines are short.",
+        "w.csv",
+    )
+
+
+def test_a_missing_file_and_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    expect(capsys, "no.csv: No such file or directory.", "no.csv")
+    expect(capsys, "no.parquet: No such file or directory.", "no.parquet")
+    expect(capsys, ".: Is a directory.", ".")
+
+
+def test_a_file_that_is_not_parquet(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.parquet").write_bytes(b"PAR1xxxx")
+    outcome = headway(capsys, "simulate", "w.parquet")
+    assert outcome.status == 2
+    assert outcome.err.startswith("headway: error: w.parquet: not a Parquet file: ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_parquet_workload_with_bad_columns_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    good = {"job_id": ["a", "b"], "arrival_s": [0.0, 1.0], "gpus": [1, 2], "iterations": [1, 1]}
+    for changes, message in (
+        (
+            {},
+            f"w.parquet: missing columns {ALL_FIGURES} ('model' may stand for the last four "
+            "columns).",
+        ),
+        (
+            {"model": ["vgg16", "vgg"]},
+            "w.parquet, line 2, model: unknown model 'vgg'. Did you "
+            f"mean 'vgg16'? (Or give {ALL_FIGURES}.)",
+        ),
+        (
+            {"model": ["vgg16", "vgg16"], "gpus": [1, 0]},
+            "w.parquet, line 2, gpus: must be at least 1, not 0.",
+        ),
+        (
+            {"model": ["vgg16", "vgg16"], "gpus": [1, None]},
+            "w.parquet, line 2, gpus: must not be empty.",
+        ),
+        (
+            {"model": ["vgg16", "vgg16"], "gpus": [[1], [2]]},
+            "w.parquet, gpus: holds 'List(Int64)', not text or numbers.",
+        ),
+        (
+            {"model": ["vgg16", "vgg16"], "arrival_s": [0.0, float("nan")]},
+            "w.parquet, line 2, arrival_s: must be a finite number of seconds, not nan.",
+        ),
+    ):
+        polars.DataFrame(good | changes).write_parquet("w.parquet")
+        expect(capsys, message, "w.parquet")
+
+
+def test_an_unwritable_folder_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full or read-only disk, which a test that runs as root cannot make."""
+    Path("w.csv").write_text(GOOD)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    expect(capsys, "out.json: No space left on device.", "w.csv")
+
+
+def test_results_go_to_a_pipe_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    Path("w.csv").write_text(GOOD)
+    assert headway(capsys, "simulate", "w.csv", "--json", "pipe").status == 0
+    assert os.read(reader, 100).startswith(b'{\n  "summary"')
+    os.close(reader)

@@ -1,0 +1,150 @@
+"""What simulate returns and refuses, by hand-computed cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import DATA, MB, make_job, make_workload
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError, PolicyError
+from headway.domain.limits import HORIZON_NS, LONGEST_NS
+from headway.domain.workload import Workload
+from headway.engine.run import Progress, simulate
+from headway.network.contention import NetworkModel
+from headway.workload.generate import Recipe, generate_workload
+
+
+def test_one_job_on_one_server_takes_its_compute_time() -> None:
+    workload = make_workload(make_job(gpus=2, iterations=5, arrival_ns=7))
+    result = simulate(workload, "1x2")
+    assert result.start_ns.tolist() == [7]
+    assert result.finish_ns.tolist() == [7 + 5 * 3_000_000]
+    assert result.gpus == ((0, 1),)
+    assert result.summary.simulated_tasks == 5 * 2 * 2
+    assert result.summary.average_gpu_utilization == 1.0
+    assert result.summary.makespan_s == 0.015
+
+
+def test_a_job_across_servers_pays_for_its_messages() -> None:
+    workload = make_workload(make_job(gpus=2, iterations=2, gradient_bytes=1000))
+    result = simulate(workload, "2x1")
+    message_ns = 669_000 + 853
+    assert result.finish_ns.tolist() == [2 * (3_000_000 + message_ns)]
+    assert result.summary.simulated_tasks == 2 * (2 * 2 + 1)
+
+
+def test_two_messages_share_a_server_and_both_slow_down() -> None:
+    network = NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
+    # Two jobs on GPUs of their own; messages of 100 bytes start together at 20 and cost 2.5 a byte.
+    job = make_job(gpus=2, forward_ns=10, backward_ns=10, gradient_bytes=100, memory_bytes=10)
+    cluster = Cluster(servers=2, gpus_per_server=2, gpu_memory_bytes=10)
+    spread = {"placement": f"{DATA}/spread.py:spread", "network": network}
+    both = simulate(make_workload(job, job), cluster, scheduler="srsf:2", **spread)  # type: ignore[arg-type]
+    assert both.finish_ns.tolist() == [270, 270]
+    one = simulate(make_workload(job, job), cluster, scheduler="srsf:1", **spread)  # type: ignore[arg-type]
+    assert one.finish_ns.tolist() == [120, 220]
+
+
+def test_without_contention_nothing_waits_and_nothing_slows_down() -> None:
+    workload = generate_workload(Recipe(20, 5, {2: 1, 4: 1}, (5, 9), ["vgg16"]), seed=1)
+    free = NetworkModel().without_contention()
+    results = [
+        simulate(workload, "4x2", network=free, scheduler=name).finish_ns.tolist()
+        for name in ("ada-srsf", "srsf:1", "srsf:3")
+    ]
+    assert results[0] == results[1] == results[2]
+    contended = simulate(workload, "4x2", scheduler="srsf:1")
+    assert sum(results[0]) < sum(contended.finish_ns.tolist())
+
+
+def test_progress_goes_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.engine.run._SLICE_INSTANTS", 3)
+    seen: list[Progress] = []
+    workload = make_workload(make_job(gpus=2, iterations=9), make_job(iterations=4))
+    simulate(workload, "2x1", progress=seen.append)
+    fractions = [progress.fraction for progress in seen]
+    assert len(fractions) > 5
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert seen[-1].tasks == 9 * 5 + 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("jobs", "shape", "message"),
+    [
+        (
+            [make_job(gpus=9)],
+            "2x4",
+            "gpus: job '0': 9 GPUs, but the cluster has 8 in all.",
+        ),
+        (
+            [make_job(), make_job(memory_bytes=16385 * MB)],
+            "2x4",
+            "memory_mb: job '1': needs 16,385 MB on each GPU, but a GPU has 16,384 MB.",
+        ),
+        (
+            [make_job(iterations=10**12, forward_ns=10**6, backward_ns=10**6, gpus=8)],
+            "2x4",
+            "iterations: job '0': 1,000,000,000,000 iterations on 8 GPUs are more work than the "
+            "engine can add up (6.41e+05 GPU hours a job on this cluster).",
+        ),
+        (
+            [make_job(gradient_bytes=2**53, gpus=2)] * 300,
+            "2x4",
+            "gradient_mb: job '0': a message of 9,007,199,254,740,992 bytes among 300 jobs' could "
+            "take over 73 years.",
+        ),
+    ],
+)
+def test_a_workload_that_cannot_run_is_refused(
+    jobs: list[object], shape: str, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        simulate(make_workload(*jobs), shape)  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+def test_a_run_past_the_last_instant_stops_with_an_error() -> None:
+    # Each job alone ends in time; one after the other on one GPU they do not.
+    job = make_job(forward_ns=LONGEST_NS // 2, backward_ns=LONGEST_NS // 2, memory_bytes=16384 * MB)
+    workload = make_workload(*[job] * 3)
+    with pytest.raises(InputError, match="the simulated time passes"):
+        simulate(workload, "1x1")
+    assert simulate(make_workload(job), "1x1").finish_ns[0] < HORIZON_NS
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, True])
+def test_a_seed_must_be_a_whole_number_in_range(seed: int) -> None:
+    with pytest.raises(InputError, match="seed"):
+        simulate(make_workload(make_job()), "1x1", seed=seed)
+
+
+def test_policies_that_leave_everything_waiting_are_named() -> None:
+    workload = make_workload(make_job(gpus=2))
+    with pytest.raises(PolicyError) as caught:
+        simulate(workload, "2x1", placement=f"{DATA}/faulty.py:never_place")
+    assert str(caught.value) == (
+        "placement policy 'never_place' leaves jobs queued for ever: nothing is running and "
+        "nothing more will arrive."
+    )
+    with pytest.raises(PolicyError, match="'never_admit' leaves all-reduces waiting for ever"):
+        simulate(workload, "2x1", admission=f"{DATA}/faulty.py:never_admit")
+
+
+@pytest.mark.parametrize("name", ["same_twice", "out_of_range", "no_room"])
+def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
+    full = make_job(gpus=1, memory_bytes=16384 * MB)
+    with pytest.raises(PolicyError, match=f"'{name}' gave the job with index"):
+        simulate(make_workload(full, make_job(gpus=2)), "3x1", placement=f"{DATA}/faulty.py:{name}")
+
+
+def test_an_error_inside_a_policy_is_reported() -> None:
+    with pytest.raises(PolicyError, match="raised IndexError"):
+        simulate(make_workload(make_job()), "1x1", placement=f"{DATA}/faulty.py:beyond")
+    with pytest.raises(PolicyError, match="raised ValueError: too many"):
+        simulate(make_workload(make_job()), "1x1", placement=f"{DATA}/faulty.py:raises")
+
+
+def test_an_empty_workload_is_refused() -> None:
+    with pytest.raises(InputError, match="there are no jobs"):
+        Workload([])

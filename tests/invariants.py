@@ -1,0 +1,136 @@
+"""What must hold of every run, whatever the policies; checked from the timeline alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+
+import numpy as np
+
+from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
+from headway.results.schema import Result
+
+
+def check_invariants(result: Result, tasks: Records) -> None:
+    """Assert everything below."""
+    check_times(result, tasks)
+    check_gpus_run_one_task_at_a_time(tasks)
+    check_memory(result)
+    check_order_of_tasks(result, tasks)
+    check_bytes(result, tasks)
+    check_admission(result, tasks)
+    check_busy_time(result, tasks)
+
+
+def check_times(result: Result, tasks: Records) -> None:
+    assert (result.start_ns >= result.arrival_ns).all()
+    for job in range(len(result.workload)):
+        own = tasks[tasks.job == job]
+        assert own.start_ns.min() >= result.start_ns[job]
+        assert own.end_ns.max() == result.finish_ns[job]
+
+
+def check_gpus_run_one_task_at_a_time(tasks: Records) -> None:
+    compute = np.sort(tasks[tasks.kind != MESSAGE], order=["gpu", "start_ns"])
+    same_gpu = compute["gpu"][1:] == compute["gpu"][:-1]
+    assert (compute["start_ns"][1:] >= compute["end_ns"][:-1])[same_gpu].all()
+
+
+def check_memory(result: Result) -> None:
+    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for job, start, finish, gpus in zip(
+        result.workload, result.start_ns, result.finish_ns, result.gpus, strict=True
+    ):
+        assert len(set(gpus)) == job.gpus
+        for gpu in gpus:
+            # A job that leaves at an instant makes room for one placed at that instant.
+            changes[gpu] += [(int(start), job.memory_bytes), (int(finish), -job.memory_bytes)]
+    for on_gpu in changes.values():
+        held = 0
+        for _, change in sorted(on_gpu):
+            held += change
+            assert held <= result.settings.cluster.gpu_memory_bytes
+
+
+def check_order_of_tasks(result: Result, tasks: Records) -> None:
+    """Forward, backward on each GPU, barrier, message, next iteration; each exactly once."""
+    per_server = result.settings.cluster.gpus_per_server
+    for index, job in enumerate(result.workload):
+        own = tasks[tasks.job == index]
+        crosses = len({gpu // per_server for gpu in result.gpus[index]}) > 1
+        ready = int(result.start_ns[index])
+        for iteration in range(job.iterations):
+            mine = own[own.iteration == iteration]
+            forward, backward, message = (mine[mine.kind == kind] for kind in range(3))
+            assert sorted(forward.gpu) == sorted(backward.gpu) == list(result.gpus[index])
+            assert (forward.end_ns - forward.start_ns == job.forward_ns).all()
+            assert (backward.end_ns - backward.start_ns == job.backward_ns).all()
+            assert (forward.start_ns >= ready).all()
+            ends = dict(zip(forward.gpu, forward.end_ns, strict=True))
+            assert all(task.start_ns >= ends[task.gpu] for task in backward)
+            ready = int(backward.end_ns.max())
+            assert len(message) == crosses
+            if crosses:
+                assert message[0].start_ns >= ready
+                ready = int(message[0].end_ns)
+
+
+def _servers(result: Result, job: int) -> set[int]:
+    return {gpu // result.settings.cluster.gpus_per_server for gpu in result.gpus[job]}
+
+
+def check_bytes(result: Result, tasks: Records) -> None:
+    """Integrate each message's rate over its life: its bytes were sent, but for rounding."""
+    network = result.settings.network
+    messages = tasks[tasks.kind == MESSAGE]
+    for message in messages:
+        servers = _servers(result, message.job)
+        others = [
+            (int(other.start_ns), int(other.end_ns), _servers(result, other.job))
+            for other in messages
+            if other.start_ns < message.end_ns and other.end_ns > message.start_ns
+        ]
+        begin = int(message.start_ns) + network.a_ns
+        times = sorted(
+            {begin, int(message.end_ns)}
+            | {t for o in others for t in o[:2] if begin < t < message.end_ns}
+        )
+        sent, changes = 0.0, len(times)
+        for low, high in itertools.pairwise(times):
+            k = max(
+                sum(
+                    start <= low and end > low and server in theirs for start, end, theirs in others
+                )
+                for server in servers
+            )
+            sent += (high - low) / network.cost_ns_per_byte(k if network.contends else 1)
+        size = result.workload[message.job].gradient_bytes
+        # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
+        slack = (changes + 1) * 2 / network.cost_ns_per_byte(1) + 1e-6 * size
+        assert abs(sent - size) <= slack, (sent, size)
+
+
+def check_admission(result: Result, tasks: Records) -> None:
+    """No server ever carries more messages than the admission allows."""
+    most = {"ada-dual": 2, "srsf:1": 1, "srsf:2": 2, "srsf:3": 3}.get(result.settings.admission)
+    if most is None or not result.settings.network.contends:
+        return
+    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for message in tasks[tasks.kind == MESSAGE]:
+        for server in _servers(result, message.job):
+            changes[server] += [(int(message.start_ns), 1), (int(message.end_ns), -1)]
+    for on_server in changes.values():
+        running = 0
+        for _, change in sorted(on_server):
+            running += change
+            assert running <= most
+
+
+def check_busy_time(result: Result, tasks: Records) -> None:
+    busy = np.zeros(result.settings.cluster.gpus, np.int64)
+    for kind in (FORWARD, BACKWARD):
+        some = tasks[tasks.kind == kind]
+        np.add.at(busy, some.gpu, some.end_ns - some.start_ns)
+    assert busy.tolist() == result.gpu_busy_ns.tolist()
+    makespan = int(result.finish_ns.max() - result.arrival_ns.min())
+    assert result.summary.average_gpu_utilization == (busy / makespan).mean()

@@ -1,0 +1,88 @@
+"""Summaries, and results on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+
+from builders import make_job, make_workload
+from headway.engine.run import simulate
+from headway.results.schema import Result
+from headway.results.store import write_json, write_parquet
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    jobs = [make_job(gpus=g, iterations=i, arrival_ns=i) for g, i in ((1, 3), (2, 4), (4, 2))]
+    return simulate(make_workload(*jobs), "2x2")
+
+
+def test_the_summary_follows_from_the_jobs(result: Result) -> None:
+    jct = (result.finish_ns - result.arrival_ns) / 1e9
+    summary = result.summary
+    assert summary.average_jct_s == jct.mean()
+    assert summary.median_jct_s == np.median(jct)
+    assert summary.p95_jct_s == np.percentile(jct, 95)
+    assert summary.makespan_s == (result.finish_ns.max() - 2) / 1e9
+    assert result.jct_s.tolist() == jct.tolist()
+
+
+def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
+    write_json(result, tmp_path / "out.json")
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert list(data) == ["summary", "jobs"]
+    assert list(data["summary"]) == [
+        "average_jct_s",
+        "median_jct_s",
+        "p95_jct_s",
+        "makespan_s",
+        "average_gpu_utilization",
+        "simulated_tasks",
+        "wall_s",
+    ]
+    assert [list(job) for job in data["jobs"]] == [
+        ["job_id", "arrival_ns", "start_ns", "finish_ns", "gpus"]
+    ] * 3
+    assert data == json.loads(json.dumps(result.to_dict()))
+    assert data["jobs"][2]["gpus"] == [0, 1, 2, 3]
+
+
+def test_the_parquet_has_a_row_per_job_and_the_summary(result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "out.parquet"
+    write_parquet(result, path)
+    table = polars.read_parquet(path)
+    assert table["finish_ns"].to_list() == result.finish_ns.tolist()
+    assert table["gpus"].to_list() == [list(gpus) for gpus in result.gpus]
+    metadata = polars.read_parquet_metadata(path)
+    assert json.loads(metadata["headway.summary"])["makespan_s"] == result.summary.makespan_s
+    assert json.loads(metadata["headway.settings"])["placement"] == "lwf:1"
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_permissions(result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    path.chmod(0o640)
+    write_json(result, path)
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert json.loads(path.read_text())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_an_interrupted_write_leaves_the_old_file(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(result, path)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
