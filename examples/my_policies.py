@@ -6,6 +6,8 @@ headway simulate jobs.csv --admission examples/my_policies.py:patient:0.25
 
 from __future__ import annotations
 
+import numpy as np
+
 from headway.domain.records import ClusterView
 from headway.network.messages import bytes_left, most_messages
 from headway.policies import Parameter, admission_policy, placement_policy
@@ -15,12 +17,13 @@ from headway.policies.ordering import Integers, stable_sort
 @placement_policy("packed", steady=True)
 def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Fill the servers that are fullest already, so that whole servers stay free for large jobs."""
-    stable_sort(candidates, cluster.gpus.free_bytes)
-    free_on_server = cluster.servers.load_ns * 0
+    free_bytes = np.zeros(len(cluster.servers), np.int64)
     for gpu in range(len(cluster.gpus)):
-        free_on_server[cluster.gpus[gpu].server] += cluster.gpus[gpu].free_bytes
+        free_bytes[cluster.gpus[gpu].server] += cluster.gpus[gpu].free_bytes
+    # Stable sorts: the last one decides first, the earlier ones among its equals.
+    stable_sort(candidates, cluster.gpus.load_ns)
     stable_sort(candidates, cluster.gpus.server)
-    stable_sort(candidates, free_on_server[cluster.gpus.server])
+    stable_sort(candidates, free_bytes[cluster.gpus.server])
     return True
 
 

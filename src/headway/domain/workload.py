@@ -39,7 +39,9 @@ class Workload:
                 earlier = first_with[job.job_id]
                 where = f"job {earlier}" if self.lines is None else f"line {self.lines[earlier]}"
                 raise self.error(
-                    index, f"{shown(job.job_id)} is the id of {where} too; ids must differ.", "job_id"
+                    index,
+                    f"{shown(job.job_id)} is the id of {where} too; ids must differ.",
+                    "job_id",
                 )
             first_with[job.job_id] = index
 

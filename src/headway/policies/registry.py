@@ -132,8 +132,8 @@ def register(policy: Policy) -> None:
     known = _REGISTRY.get((policy.kind, policy.name))
     if known is not None and _origin(known.function) != _origin(policy.function):
         raise PolicyError(
-            f"there is already a {policy.kind} policy named '{policy.name}', "
-            f"from {_origin(known.function)[0]}; choose another name."
+            f"there is already a policy named '{policy.name}' for {policy.kind}, from "
+            f"{_origin(known.function)[0]}; choose another name."
         )
     _REGISTRY[policy.kind, policy.name] = policy
 

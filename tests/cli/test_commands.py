@@ -1,0 +1,248 @@
+"""The commands as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars
+import pytest
+
+import headway as package
+from builders import EXAMPLES
+from cli.commands import headway
+
+HEADWAY = [sys.executable, "-m", "headway"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def small(capsys: pytest.CaptureFixture[str]) -> str:
+    """Write a small workload and return its name."""
+    options = "--jobs 12 --span 5 --mix 1:1,4:1,8:1 --iterations 5:9 --models vgg16,resnet50"
+    assert headway(capsys, "workload", "generate", *options.split(), "-o", "w.csv").status == 0
+    return "w.csv"
+
+
+def test_simulate_prints_the_summary(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    outcome = headway(capsys, "simulate", small, "--placement", "ff", "--scheduler", "srsf:2")
+    assert outcome.status == 0
+    assert outcome.out.startswith("12 jobs from w.csv on 16x4 GPUs of 16 GB\n")
+    assert "placement ff, priority srsf, admission srsf:2" in outcome.out
+    assert re.search(r"average JCT +[\d.]+ s", outcome.out)
+
+
+def test_the_fixed_interface_writes_the_fixed_json(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    options = (
+        "--cluster 16x4 --gpu-memory-gb 16 --placement lwf:1 --scheduler ada-srsf --seed 0 "
+        "--json OUT.json"
+    )
+    assert headway(capsys, "simulate", small, *options.split()).status == 0
+    data = json.loads(Path("OUT.json").read_text())
+    assert set(data) == {"summary", "jobs"}
+    assert len(data["jobs"]) == 12
+    assert [job["job_id"] for job in data["jobs"]] == [str(index) for index in range(12)]
+
+
+def test_json_on_standard_output_is_nothing_but_json(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    outcome = headway(capsys, "simulate", small, "--json", "-")
+    assert json.loads(outcome.out)["summary"]["simulated_tasks"] > 0
+    assert "average JCT" in outcome.err
+
+
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    outcome = headway(capsys, "simulate", small, "-q", "--parquet", "out.parquet")
+    assert outcome.out == ""
+    assert len(polars.read_parquet("out.parquet")) == 12
+
+
+def test_cluster_and_network_come_from_one_file(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    Path("site.toml").write_text(
+        "[cluster]\nservers = 8\ngpus_per_server = 2\ngpu_memory_gb = 32\n"
+        "[network]\na_ns = 1000\nb_ns_per_byte = 0.08\neta_ns_per_byte = 0.01\n"
+    )
+    files = ["--cluster", "site.toml", "--network", "site.toml"]
+    outcome = headway(capsys, "simulate", small, *files)
+    assert "8x2 GPUs of 32 GB" in outcome.out
+    assert "network a 1,000 ns, b 0.08 ns/byte, eta 0.01 ns/byte" in outcome.out
+    outcome = headway(capsys, "simulate", small, *files, "--a-ns", "5", "--gpu-memory-gb", "64")
+    assert "8x2 GPUs of 64 GB" in outcome.out
+    assert "network a 5 ns, b 0.08 ns/byte" in outcome.out
+
+
+def test_a_network_can_be_made_from_a_link(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    link = "--nodes 8 --alpha-ns 10000 --beta-ns-per-byte 0.8 --eta-ns-per-byte 0.1"
+    outcome = headway(capsys, "network", *link.split(), "--algorithm", "ring", "--toml", "net.toml")
+    assert "halving-doubling" in outcome.out
+    assert "140,000" in outcome.out  # 2 * 7 * alpha
+    outcome = headway(capsys, "simulate", small, "--network", "net.toml")
+    assert "network a 140,000 ns, b 1.4 ns/byte, eta 0.1 ns/byte" in outcome.out
+    Path("link.toml").write_text(
+        '[network]\nalgorithm = "ring"\nnodes = 8\nalpha_ns = 10000\nbeta_ns_per_byte = 0.8\n'
+        "eta_ns_per_byte = 0.1\n"
+    )
+    again = headway(capsys, "simulate", small, "--network", "link.toml")
+    assert again.out.split("engine time")[0] == outcome.out.split("engine time")[0]
+
+
+def test_the_no_contention_network_has_a_name(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    outcome = headway(capsys, "simulate", small, "--network", "no-contention")
+    assert "network a 669,000 ns, b 0.853 ns/byte, no contention" in outcome.out
+
+
+def test_own_policies_run_from_the_command_line(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    file = EXAMPLES / "my_policies.py"
+    outcome = headway(
+        capsys,
+        *("simulate", small, "--placement", f"{file}:packed"),
+        *("--admission", f"{file}:patient:0.25"),
+    )
+    assert outcome.status == 0
+    assert "placement packed, priority srsf, admission patient:0.25" in outcome.out
+
+
+def test_generate_writes_the_papers_workload_to_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcome = headway(capsys, "workload", "generate", "--preset", "paper", "--seed", "3")
+    lines = outcome.out.splitlines()
+    assert lines[0] == "job_id,arrival_s,gpus,iterations,model"
+    assert len(lines) == 161
+
+
+def test_describe_shows_counts_hours_load_and_a_histogram(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("w.csv").write_text(
+        "job_id,arrival_s,gpus,iterations,forward_ms,backward_ms,gradient_mb,memory_mb\n"
+        "a,0,4,3600,400,600,1,1\n"
+        "b,3600,4,3600,400,600,1,1\n"
+        "c,100,1,10,400,600,1,1\n"
+    )
+    outcome = headway(capsys, "workload", "describe", "w.csv", "--cluster", "2x4")
+    assert "3 jobs arrive from 0 s to 3,600 s and compute for 8.0 GPU hours." in outcome.out
+    assert "Load on 8 GPUs while they arrive: 1.00" in outcome.out
+    assert re.search(r"^4 +2 +66\.7% +8\.0 +100\.0%", outcome.out, re.M)
+    assert re.search(r"^2,048 to 4,096 s +2 +█{30}$", outcome.out, re.M)
+    assert re.search(r"^8 to 16 s +1 +█{15}\s*$", outcome.out, re.M)
+
+
+def test_graph_shows_a_job(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    outcome = headway(capsys, "workload", "graph", small, "3", "--iterations", "1")
+    assert outcome.out.startswith("job 3: GPUs ")
+    outcome = headway(capsys, "workload", "graph", small, "3", "--format", "dot")
+    assert outcome.out.startswith("digraph job {")
+    outcome = headway(capsys, "workload", "graph", small, "99")
+    assert (outcome.status, outcome.err) == (2, "headway: error: w.csv: there is no job '99'.\n")
+
+
+def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "policies")
+    for name in ("lwf:KAPPA", "rand", "srtf", "smallest", "srsf:N", "ada-dual", "ada-srsf"):
+        assert name in outcome.out
+
+
+@pytest.mark.parametrize(
+    "options", ["--jobs 0", "--mix 1", "--mix 1:x", "--iterations 5", "--models vgg", "--seed -1"]
+)
+def test_bad_recipes_are_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "workload", "generate", *options.split())
+    assert outcome.status == 2
+    assert outcome.err.startswith("headway: error: ")
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize("command", [[], ["simulate"], ["workload"], ["workload", "generate"]])
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, *command, "--help")
+    assert outcome.status == 0
+    assert "Usage: headway" in outcome.out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert headway(capsys, "--version").out == f"headway {package.__version__}\n"
+
+
+def test_workloads_come_through_pipes() -> None:
+    command = " ".join(HEADWAY)
+    done = subprocess.run(
+        f"{command} workload generate --jobs 5 --iterations 2:3 | {command} simulate - --json -",
+        shell=True,
+        capture_output=True,
+        check=True,
+    )
+    assert len(json.loads(done.stdout)["jobs"]) == 5
+
+
+def generate_long_workload() -> None:
+    """Write a workload that runs for some seconds."""
+    options = "--jobs 3000 --span 20000 -o long.csv"
+    subprocess.run([*HEADWAY, "workload", "generate", *options.split()], check=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
+)
+def test_an_interrupted_run_leaves_nothing_behind(number: signal.Signals, status: int) -> None:
+    generate_long_workload()
+    before = set(os.listdir())
+    process = subprocess.Popen(
+        [*HEADWAY, "simulate", "long.csv", "--json", "out.json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.5)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == status
+    assert out == b""
+    assert b"Traceback" not in err
+    assert set(os.listdir()) == before
+
+
+def test_a_long_run_shows_its_progress_on_a_terminal() -> None:
+    generate_long_workload()
+    main, side = pty.openpty()
+    process = subprocess.Popen(
+        [*HEADWAY, "simulate", "long.csv", "-q"],
+        stdout=side,
+        stderr=side,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )
+    os.close(side)
+    shown = b""
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    found = re.findall(r"(\d+)%.*?simulated ([\d,]+) s, ([\d.]+) M tasks/s", text)
+    percents = [int(percent) for percent, _, _ in found]
+    assert len(set(percents)) > 3
+    assert percents == sorted(percents)
