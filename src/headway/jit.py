@@ -53,17 +53,22 @@ def cache_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="headway-"))
 
 
+def _folder_of(function: Callable[..., Any]) -> Path:
+    """Return where a function's code is kept: what Numba stores is bound to the module's name."""
+    return cache_folder() / function.__module__
+
+
 def _is_cached(function: Callable[..., Any]) -> bool:
     """Return whether an entry point was compiled before, by this process or another."""
-    pattern = f"**/{Path(function.__code__.co_filename).stem}.{function.__qualname__}-*.nbi"
-    return bool(_config.DISABLE_JIT) or any(cache_folder().glob(pattern))
+    pattern = f"**/*.{function.__qualname__}-*.nbi"
+    return bool(_config.DISABLE_JIT) or any(_folder_of(function).glob(pattern))
 
 
 @contextlib.contextmanager
-def _cached_here() -> Iterator[None]:
-    """Let Numba choose our folder for what is compiled inside, and leave its setting as it was."""
+def _cached_in(folder: Path) -> Iterator[None]:
+    """Let Numba keep what is compiled inside in a folder, and leave its setting as it was."""
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(cache_folder())
+    _config.CACHE_DIR = str(folder)
     try:
         yield
     finally:
@@ -88,7 +93,7 @@ def entry_point(function: Function, signature: Any, title: str, **options: bool)
     """Compile a function for one signature, or load it from the disk cache."""
     if not _is_cached(function):
         _log.info("Compiling %s for this machine, once …", title)
-    with _cached_here():
+    with _cached_in(_folder_of(function)):
         try:
             return cast(Function, _njit(signature, cache=True, **_OPTIONS, **options)(function))
         except RuntimeError as error:

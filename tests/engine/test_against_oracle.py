@@ -9,6 +9,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 import oracle
+from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.results.schema import Result
@@ -99,6 +100,16 @@ def test_the_engine_agrees_with_the_oracle_under_every_scheduler(
     priority: str, admission: str, data: st.DataObject
 ) -> None:
     check(replace(data.draw(cases()), priority=priority, admission=admission))
+
+
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_on_more_servers_than_a_mask_has_bits(
+    data: st.DataObject,
+) -> None:
+    case = data.draw(cases())
+    jobs = [replace(job, gpus=data.draw(st.integers(20, 69))) for job in case.workload.jobs[:4]]
+    cluster = replace(case.cluster, servers=70, gpus_per_server=1)
+    check(replace(case, workload=Workload(jobs), cluster=cluster, placement="rand"))
 
 
 def overlapping(case: Case) -> int:

@@ -14,11 +14,12 @@ from headway.engine.run import simulate
 from headway.workload.generate import Recipe, generate_workload
 
 COMBINATIONS = [
-    ("rand", "srsf", "ada-dual"),
-    ("ff", "srtf", "srsf:1"),
-    ("ls", "fifo", "srsf:2"),
-    ("lwf:1", "srsf", "ada-dual"),
-    ("lwf:4", "smallest", "srsf:3"),
+    ("4x2", "rand", "srsf", "ada-dual"),
+    ("4x2", "ff", "srtf", "srsf:1"),
+    ("4x2", "ls", "fifo", "srsf:2"),
+    ("4x2", "lwf:1", "srsf", "ada-dual"),
+    ("4x2", "lwf:4", "smallest", "srsf:3"),
+    ("70x1", "rand", "srsf", "srsf:1"),
 ]
 
 RECIPE = Recipe(
@@ -30,9 +31,9 @@ def outcomes() -> list[list[Any]]:
     """Return everything that a run decides, for each combination of policies."""
     workload = generate_workload(RECIPE, seed=7)
     rows: list[list[Any]] = []
-    for placement, priority, admission in COMBINATIONS:
+    for shape, placement, priority, admission in COMBINATIONS:
         result = simulate(
-            workload, "4x2", placement=placement, priority=priority, admission=admission, seed=3
+            workload, shape, placement=placement, priority=priority, admission=admission, seed=3
         )
         summary = {
             name: value for name, value in result.to_dict()["summary"].items() if name != "wall_s"

@@ -107,7 +107,7 @@ def describe(
     if span_s > 0:
         load = hours * 3600 / (span_s * gpus)
         console.print(
-            f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (above 1 a queue must form)."
+            f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (1 is every GPU computing)."
         )
     console.print()
     console.print(_counts(workload, "GPUs", lambda job: job.gpus))

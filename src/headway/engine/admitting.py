@@ -32,7 +32,7 @@ def complete_message(s: State, job: int, now_ns: int, priority: Rule) -> None:
     if len(s.timeline) > 0:
         record_task(s, MESSAGE, job, NOBODY, jobs[job].message_start_ns, now_ns)
     jobs[job].message_k = 0
-    s.tally[0].left_network += 1
+    s.tally[0].left_network_mask |= s.gangs[job].servers_mask
     s.tally[0].messages += 1
     end_iteration(s, job, now_ns, priority)
 
@@ -41,16 +41,20 @@ def complete_message(s: State, job: int, now_ns: int, priority: Rule) -> None:
 def admit(s: State, now_ns: int, admission: Rule) -> None:
     """Step 4: ask for each ready all-reduce in order, then re-rate the messages it concerns.
 
-    A steady policy is not asked again about one it left waiting until some message has ended.
+    A steady policy is not asked again about one it left waiting until a message has ended on one of
+    its servers. The masks tell; servers that share a bit only make it ask once too often.
     """
     tally, rules = s.tally, s.rules
-    everyone = tally[0].left_network > 0 or rules[0].admission_steady == 0
-    if everyone or tally[0].fresh_messages > 0:
+    everyone = rules[0].admission_steady == 0
+    left_mask = tally[0].left_network_mask
+    tally[0].left_network_mask = 0
+    if everyone or left_mask != 0 or tally[0].fresh_messages > 0:
         kept = 0
         for turn in range(tally[0].waiting):
             job = s.waiting[turn]
             admitted = False
-            if everyone or s.gangs[job].fresh != 0:
+            left = s.gangs[job].servers_mask & left_mask
+            if everyone or left != 0 or s.gangs[job].fresh != 0:
                 s.gangs[job].fresh = 0
                 admitted = admission(s.cluster, job, rules[0].admission_parameter)
             if admitted:

@@ -63,9 +63,8 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
         tally[0].left_cluster = 0
 
         # 4. Admission.
-        if tally[0].waiting > 0 or tally[0].touched > 0:
+        if tally[0].waiting > 0 or tally[0].left_network_mask != 0:
             admit(s, now_ns, admission)
-        tally[0].left_network = 0
 
         # 5. Dispatch.
         dispatch(s, now_ns)

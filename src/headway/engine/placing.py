@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from headway.domain.records import NOBODY
 from headway.engine.computing import insert_in_order, start_iteration
 from headway.engine.state import Integers, Rule, State
@@ -113,7 +115,7 @@ def _take_first_candidates(s: State, job: int) -> bool:
             return False
         if gpus[gpu].free_bytes < jobs[job].memory_bytes:
             return False
-    used = 0
+    used, mask = 0, np.int64(0)
     for turn in range(count):
         gpu = s.candidates[turn]
         gpus[gpu].free_bytes -= jobs[job].memory_bytes
@@ -122,7 +124,9 @@ def _take_first_candidates(s: State, job: int) -> bool:
         if used == 0 or links[first + used - 1].server != server:
             links[first + used].server = server
             used += 1
+            mask |= np.int64(1) << np.int64(server & 63)
     jobs[job].servers = used
+    s.gangs[job].servers_mask = mask
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,7 @@ from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import CLUSTER, INTEGERS, SIGNATURES, records_type
 from headway.policies.presets import ChosenPolicies, choose_policies
+from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 
@@ -137,9 +139,8 @@ def _run(
             with np.errstate(over="ignore"):
                 status = advance(state, *rules, _SLICE_INSTANTS)
         except Exception as error:
-            names = ", ".join(choice.name for choice in chosen)
             raise PolicyError(
-                f"one of the policies {names} raised {type(error).__name__}: {error}"
+                f"{_culprit(error, chosen)} raised {type(error).__name__}: {error}"
             ) from error
         wall_s += time.perf_counter() - started
         if timeline is not None:
@@ -152,6 +153,16 @@ def _run(
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
     return wall_s
+
+
+def _culprit(error: Exception, chosen: tuple[Choice, ...]) -> str:
+    """Return which policy an error came from, and the line, as far as the traceback tells."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        for choice in chosen:
+            code = choice.policy.function.__code__
+            if (frame.filename, frame.name) == (code.co_filename, code.co_name):
+                return f"{choice.policy.kind} policy '{choice.name}' (line {frame.lineno})"
+    return f"one of the policies {', '.join(choice.name for choice in chosen)}"
 
 
 def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError | PolicyError:

@@ -23,6 +23,7 @@ GANG = np.dtype(
         ("tasks_left", np.int64),  # before the iteration's barrier
         ("forward_group_ns", np.int64),  # when the latest group of each stage started
         ("backward_group_ns", np.int64),
+        ("servers_mask", np.int64),  # bit s % 64 for each server s; see `admit`
         ("forward_group", np.int32),
         ("backward_group", np.int32),
         ("fresh", np.int32),  # newly queued for a placement or an admission, not yet tried
@@ -72,7 +73,7 @@ TALLY = np.dtype(
         ("fresh_jobs", np.int64),
         ("fresh_messages", np.int64),
         ("left_cluster", np.int64),
-        ("left_network", np.int64),
+        ("left_network_mask", np.int64),  # the servers_mask of all messages that ended
         # The job for which a placement went wrong.
         ("culprit", np.int64),
     ],

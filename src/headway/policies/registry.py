@@ -43,7 +43,8 @@ class Policy:
 
     `steady` promises that a refusal stands until something leaves: a job that a placement left
     queued would be left again until some job finishes; a message that an admission left waiting
-    would be left again until some message ends. The engine then does not ask in vain.
+    would be left again until a message ends on one of its servers. The engine then does not ask in
+    vain.
 
     `allocates` allows it to make arrays, at the price of Numba's reference counting, which costs
     about as much as a decision. A placement, asked far less often than the others, always may.
@@ -127,8 +128,15 @@ _BUILT_IN = (
 """A new policy is one file and one line here."""
 
 
+def _load_built_in() -> None:
+    for module in _BUILT_IN:
+        importlib.import_module(module)
+
+
 def register(policy: Policy) -> None:
     """Add a policy; the same function may be registered again, another may not take its name."""
+    if policy.function.__module__ not in _BUILT_IN:
+        _load_built_in()
     known = _REGISTRY.get((policy.kind, policy.name))
     if known is not None and _origin(known.function) != _origin(policy.function):
         raise PolicyError(
@@ -200,8 +208,7 @@ def _checked(policy: Policy) -> Policy:
 
 def policies(kind: Kind) -> list[Policy]:
     """Return the registered policies of a kind."""
-    for module in _BUILT_IN:
-        importlib.import_module(module)
+    _load_built_in()
     return [policy for (its_kind, _), policy in _REGISTRY.items() if its_kind == kind]
 
 

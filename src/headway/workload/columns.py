@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -136,7 +135,7 @@ def _integer(name: str, value: Value) -> int:
             raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
         return int(value)
     assert value is not None
-    if isinstance(value, float) and value == math.floor(value):
+    if isinstance(value, float) and value.is_integer():
         return int(value)
     return whole(value, name, -MOST_BYTES, MOST_BYTES)  # type: ignore[arg-type]
 

@@ -1,0 +1,191 @@
+"""What the documentation says is so."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headway
+from headway.domain import records
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+NOTATION = [
+    "N_s",
+    "N_g",
+    "S_i",
+    "g_{i,j}",
+    "P_{i,j}",
+    "J",
+    "N_J",
+    "J_k",
+    "G(J_k)",
+    "S(J_k)",
+    "A_k",
+    "B_k",
+    "I_k",
+    "T",
+    "E_k",
+    "T_k",
+    "D_l^k",
+    "tau_{l,m}^k",
+    "sigma^k",
+    "f^k",
+    "b^k",
+    "c^k",
+    "lambda_b",
+    "lambda_f",
+    "a",
+    "b",
+    "eta",
+]
+ALGORITHMS = [
+    "C_J",
+    "E_J",
+    "L_J",
+    "L_g",
+    "L_S",
+    "kappa",
+    "SRSF",
+    "LWF-kappa",
+    "AdaDUAL",
+    "Ada-SRSF",
+    "theta",
+    "M_new",
+    "M_old",
+    "Q",
+    "R",
+    "max_task",
+]
+
+
+def terms() -> list[tuple[str, str]]:
+    """Return (paper's column, Headway's column) of every row of the map."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (DOCS / "paper_terms.md").read_text().splitlines()
+        if line.startswith("|") and not line.startswith(("|---", "| paper"))
+    ]
+    return [(row[0], row[2]) for row in rows]
+
+
+def resolve(path: str) -> Any:
+    """Follow `module:attribute.path`; a last step may be a field of a record or a dataclass."""
+    module, _, attributes = path.partition(":")
+    thing: Any = importlib.import_module(module)
+    for name in attributes.split("."):
+        if isinstance(thing, np.dtype):
+            assert name in (thing.names or ()), path
+            return thing.fields
+        if is_dataclass(thing) and name in {field.name for field in fields(thing)}:
+            return thing
+        thing = getattr(thing, name)
+    return thing
+
+
+@pytest.mark.parametrize(("paper", "place"), terms())
+def test_every_term_of_the_paper_is_where_the_map_says(paper: str, place: str) -> None:
+    found = re.findall(r"`(headway[\w.]*:[\w.]+)`", place)
+    assert found, f"{paper} has no place"
+    for path in found:
+        assert resolve(path) is not None
+
+
+@pytest.mark.parametrize("term", NOTATION + ALGORITHMS)
+def test_the_map_has_every_term_of_the_paper(term: str) -> None:
+    mapped = re.sub(r"[`*]", "", " ".join(f" {paper} " for paper, _ in terms()))
+    assert re.search(rf"(?<![\w^]){re.escape(term)}(?![\w^(])", mapped), term
+
+
+def test_the_command_line_reference_is_what_the_commands_say(tmp_path: Path) -> None:
+    """`make reference` writes it anew."""
+    path = tmp_path / "cli.md"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "typer", "headway.cli.main", "utils", "docs"),
+            *("--name", "headway", "--title", "Command line", "--output", str(path)),
+        ],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert path.read_text() == (DOCS / "reference" / "cli.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["SYSTEM", "JOB", "GPU", "SERVER", "SEAT", "LINK"])
+def test_the_tables_of_records_list_every_field(name: str) -> None:
+    text = (DOCS / "reference" / "api.md").read_text()
+    section = text.split(f"### `{name}`")[1].split("\n### ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    told = [field for row in rows for field in re.findall(r"`(\w+)`", row)]
+    assert sorted(told) == sorted(getattr(records, name).names)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def test_the_worked_example_of_the_model_prints_what_the_page_shows() -> None:
+    code, shown = blocks("model.md", "python")[-1], blocks("model.md", "text")[-1]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours, theirs = done.stdout.splitlines(), shown.splitlines()
+    # Tasks that end together come in no particular order.
+    assert ours[0] == theirs[0]
+    assert sorted(ours[1:]) == sorted(theirs[1:])
+
+
+def test_the_policies_of_the_tutorial_are_those_of_the_example() -> None:
+    example = (ROOT / "examples" / "my_policies.py").read_text()
+    functions = [
+        block[block.index("@") :].strip()
+        for block in blocks("tutorial/own-policy.md", "python")
+        if "@placement_policy" in block or "@admission_policy" in block
+    ]
+    assert len(functions) == 2
+    for function in functions:
+        assert function in example
+
+
+def test_the_figures_of_the_first_tutorial_are_right() -> None:
+    page = (DOCS / "tutorial" / "first-simulation.md").read_text()
+    workload = headway.generate_workload("paper", seed=0)
+    for scheduler in ("ada-srsf", "srsf:1"):
+        summary = headway.simulate(workload, scheduler=scheduler).summary
+        assert f"average JCT                           {summary.average_jct_s:,.2f} s" in page
+        assert f"makespan                             {summary.makespan_s:,.2f} s" in page
+
+
+def test_the_table_of_the_readme_is_what_the_demo_prints() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "compare_policies.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    table = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    start = printed.index(table.splitlines()[0])
+    assert printed[start : start + 10] == [line.rstrip() for line in table.splitlines()]
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_decision_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for page in (DOCS / "decisions").glob("*.md"):
+        assert f"decisions/{page.name}" in navigation
+        assert len(page.read_text().splitlines()) < 50
