@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
@@ -22,9 +22,11 @@ from headway.network.contention import NetworkModel
 WAITING, FORWARD_READY, FORWARD_RUNS, BACKWARD_READY, BACKWARD_RUNS = 0, 1, 2, 3, 4
 MOST_HELD = 64
 
+Column = NDArray[np.int64]
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _up(times, slots, where, i):  # type: ignore[no-untyped-def]
+
+@njit(cache=True, nogil=True)
+def _up(times: Column, slots: Column, where: Column, i: int) -> None:
     while i > 0 and times[slots[(i - 1) // 2]] > times[slots[i]]:
         p = (i - 1) // 2
         slots[i], slots[p] = slots[p], slots[i]
@@ -33,8 +35,8 @@ def _up(times, slots, where, i):  # type: ignore[no-untyped-def]
         i = p
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _down(times, slots, where, size, i):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _down(times: Column, slots: Column, where: Column, size: int, i: int) -> None:
     while True:
         c = 2 * i + 1
         if c >= size:
@@ -49,8 +51,8 @@ def _down(times, slots, where, size, i):  # type: ignore[no-untyped-def]
         i = c
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _set(times, slots, where, size, slot, time_ns):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _set(times: Column, slots: Column, where: Column, size: int, slot: int, time_ns: int) -> int:
     times[slot] = time_ns
     if where[slot] < 0:
         slots[size] = slot
@@ -61,8 +63,8 @@ def _set(times, slots, where, size, slot, time_ns):  # type: ignore[no-untyped-d
     return size
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _pop(times, slots, where, size):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _pop(times: Column, slots: Column, where: Column, size: int) -> int:
     where[slots[0]] = -1
     size -= 1
     if size > 0:
@@ -72,9 +74,23 @@ def _pop(times, slots, where, size):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _simulate(arrival, n, iterations, forward, backward, size_bytes, memory, per_server, servers,
-              gpu_memory, a, b, eta, most_allowed):  # type: ignore[no-untyped-def]  # fmt: skip
+@njit(cache=True, nogil=True)
+def _simulate(
+    arrival: Column,
+    n: Column,
+    iterations: Column,
+    forward: Column,
+    backward: Column,
+    size_bytes: Column,
+    memory: Column,
+    per_server: int,
+    servers: int,
+    gpu_memory: int,
+    a: int,
+    b: float,
+    eta: float,
+    most_allowed: int,
+) -> tuple[Column, Column]:
     jobs, gpus = len(n), per_server * servers
     first = np.zeros(jobs + 1, np.int64)
     first[1:] = np.cumsum(n)
@@ -301,24 +317,22 @@ def _simulate(arrival, n, iterations, forward, backward, size_bytes, memory, per
 
 def run_baseline(
     workload: Workload, cluster: Cluster, network: NetworkModel, scheduler: str
-) -> tuple[Any, float]:
+) -> tuple[Column, float]:
     """Return every job's finish, and the seconds the kernel took."""
-    columns = [
-        np.array([getattr(job, name) for job in workload], np.int64)
-        for name in (
-            "arrival_ns",
-            "gpus",
-            "iterations",
-            "forward_ns",
-            "backward_ns",
-            "gradient_bytes",
-            "memory_bytes",
-        )
-    ]
+
+    def column(name: str) -> Column:
+        return np.array([getattr(job, name) for job in workload], np.int64)
+
     most_allowed = 0 if scheduler == "ada-srsf" else int(scheduler.removeprefix("srsf:"))
     began = time.perf_counter()
     _, finish = _simulate(
-        *columns,
+        column("arrival_ns"),
+        column("gpus"),
+        column("iterations"),
+        column("forward_ns"),
+        column("backward_ns"),
+        column("gradient_bytes"),
+        column("memory_bytes"),
         cluster.gpus_per_server,
         cluster.servers,
         cluster.gpu_memory_bytes,

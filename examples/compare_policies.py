@@ -70,7 +70,7 @@ def main() -> None:
         own = results[place * len(seeds) : (place + 1) * len(seeds)]
 
         def mean(field: str, rows: list[Summary] = own) -> float:
-            return statistics.mean(getattr(row, field) for row in rows)
+            return statistics.mean(float(getattr(row, field)) for row in rows)
 
         table.add_row(
             placement,
