@@ -27,6 +27,15 @@ from headway.workload.generate import PRESETS
 PAPER = PRESETS["paper"]
 COMMAND = [sys.executable, "-m", "headway"]
 
+# A child starts with its parent's peak memory, so a small process must be the parent.
+MEASURE = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run(sys.argv[1:], check=True)
+wall_s = time.perf_counter() - began
+print(wall_s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -114,17 +123,20 @@ def starts(repeats: int) -> None:
         )
         environment = {**os.environ, "HEADWAY_CACHE_DIR": f"{folder}/cache"}
         for name in ["first ever", *["warm"] * repeats]:
-            began = time.perf_counter()
-            process = subprocess.Popen(
-                [*COMMAND, "simulate", f"{folder}/paper.csv", "-q", "--json", f"{folder}/out.json"],
+            command = [
+                *(*COMMAND, "simulate", f"{folder}/paper.csv", "-q"),
+                *("--json", f"{folder}/out.json"),
+            ]
+            done = subprocess.run(
+                [sys.executable, "-c", MEASURE, *command],
                 env=environment,
+                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                check=True,
+                text=True,
             )
-            _, status, usage = os.wait4(process.pid, 0)
-            wall_s = time.perf_counter() - began
-            if status != 0:
-                raise SystemExit("headway simulate failed")
-            print(f"  {name:12}{wall_s:>8.2f} s{usage.ru_maxrss / 1024:>8.0f} MB peak")
+            wall_s, peak_kb = done.stdout.split()
+            print(f"  {name:12}{float(wall_s):>8.2f} s{int(peak_kb) / 1024:>8.0f} MB peak")
 
 
 def growth(repeats: int, factors: tuple[int, ...]) -> None:

@@ -7,7 +7,7 @@ import math
 from headway.domain.records import MESSAGE, NOBODY
 from headway.engine.computing import end_iteration, record_task
 from headway.engine.events import schedule
-from headway.engine.state import Rule, State
+from headway.engine.state import NEVER_ASKED, Rule, State
 from headway.jit import inlined
 from headway.network.messages import bytes_left, cost_ns_per_byte, most_messages
 
@@ -51,16 +51,17 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     if everyone or left_mask != 0 or tally[0].fresh_messages > 0:
         kept = 0
         for turn in range(tally[0].waiting):
-            job = s.waiting[turn]
+            job = s.waiting[turn].job
+            wake = s.waiting[turn].wake
             admitted = False
-            left = s.gangs[job].servers_mask & left_mask
-            if everyone or left != 0 or s.gangs[job].fresh != 0:
-                s.gangs[job].fresh = 0
+            if everyone or wake == NEVER_ASKED or wake & left_mask != 0:
+                wake = s.gangs[job].servers_mask
                 admitted = admission(s.cluster, job, rules[0].admission_parameter)
             if admitted:
                 _send(s, job, now_ns)
             else:
-                s.waiting[kept] = job
+                s.waiting[kept].job = job
+                s.waiting[kept].wake = wake
                 kept += 1
         tally[0].waiting = kept
         tally[0].fresh_messages = 0

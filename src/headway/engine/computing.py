@@ -8,9 +8,9 @@ kept in order as seats join it, stays in order, and dispatch takes the first.
 
 from __future__ import annotations
 
-from headway.domain.records import BACKWARD, FORWARD, NOBODY
+from headway.domain.records import BACKWARD, FORWARD, NOBODY, Records
 from headway.engine.events import schedule
-from headway.engine.state import Integers, Rule, State
+from headway.engine.state import NEVER_ASKED, Rule, State
 from headway.jit import inlined
 
 
@@ -22,13 +22,14 @@ def comes_before(s: State, job: int, other: int) -> bool:
 
 
 @inlined
-def insert_in_order(s: State, members: Integers, size: int, job: int) -> None:
-    """Add a job to the first `size` members, which are in priority order."""
+def insert_in_order(s: State, entries: Records, size: int, job: int) -> None:
+    """Add a job to the first `size` entries, which are in priority order."""
     place = size
-    while place > 0 and comes_before(s, job, members[place - 1]):
-        members[place] = members[place - 1]
+    while place > 0 and comes_before(s, job, entries[place - 1].job):
+        entries[place] = entries[place - 1]
         place -= 1
-    members[place] = job
+    entries[place].job = job
+    entries[place].wake = NEVER_ASKED
 
 
 @inlined
@@ -131,7 +132,6 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
             else:
                 insert_in_order(s, s.waiting, tally[0].waiting, job)
                 tally[0].waiting += 1
-                s.gangs[job].fresh = 1
                 tally[0].fresh_messages += 1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from headway.domain.records import NOBODY
 from headway.engine.computing import insert_in_order, start_iteration
-from headway.engine.state import Integers, Rule, State
+from headway.engine.state import NEVER_ASKED, Integers, Rule, State
 from headway.jit import inlined
 
 
@@ -19,7 +19,6 @@ def enqueue(s: State, job: int, priority: Rule) -> None:
     s.cluster.jobs[job].priority_key = priority(s.cluster, job, parameter)
     insert_in_order(s, s.queue, s.tally[0].queue, job)
     s.tally[0].queue += 1
-    s.gangs[job].fresh = 1
     s.tally[0].fresh_jobs += 1
 
 
@@ -36,10 +35,9 @@ def place(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
     loads_known = False
     kept = 0
     for turn in range(tally[0].queue):
-        job = s.queue[turn]
+        job = s.queue[turn].job
         placed = False
-        if everyone or s.gangs[job].fresh != 0:
-            s.gangs[job].fresh = 0
+        if everyone or s.queue[turn].wake == NEVER_ASKED:
             count = _list_candidates(s, job)
             if count >= jobs[job].gpus:
                 if not loads_known:
@@ -52,7 +50,8 @@ def place(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
                 return int(job)
             _start_job(s, job, now_ns, priority)
         else:
-            s.queue[kept] = job
+            s.queue[kept].job = job
+            s.queue[kept].wake = 0
             kept += 1
     tally[0].queue = kept
     tally[0].fresh_jobs = 0

@@ -19,7 +19,7 @@ from headway.domain.records import TASK
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import prepare
-from headway.engine.state import EVENT, GANG, GROUP, RULES, TALLY, State
+from headway.engine.state import ENTRY, EVENT, GANG, GROUP, RULES, TALLY, State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import CLUSTER, INTEGERS, SIGNATURES, records_type
@@ -108,7 +108,8 @@ def _kernel() -> Callable[..., int]:
         [
             CLUSTER,
             *(records_type(dtype) for dtype in (RULES, TALLY, GANG, GROUP, EVENT)),
-            *[INTEGERS] * 9,
+            *(INTEGERS, INTEGERS, records_type(ENTRY), records_type(ENTRY)),
+            *[INTEGERS] * 5,
             records_type(TASK),
         ],
         State,

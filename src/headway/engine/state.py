@@ -26,7 +26,6 @@ GANG = np.dtype(
         ("servers_mask", np.int64),  # bit s % 64 for each server s; see `admit`
         ("forward_group", np.int32),
         ("backward_group", np.int32),
-        ("fresh", np.int32),  # newly queued for a placement or an admission, not yet tried
     ],
     align=True,
 )
@@ -40,6 +39,13 @@ GROUP = np.dtype(
 
 EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
 """An end: of group e for e < number of GPUs, else of the message of job e - number of GPUs."""
+
+NEVER_ASKED = -1
+
+ENTRY = np.dtype([("job", np.int64), ("wake", np.int64)], align=True)
+"""A job in the queue or waiting to send. `wake` is NEVER_ASKED until a policy has been asked about
+it; then, for a message, its job's servers_mask.
+"""
 
 RULES = np.dtype(
     [
@@ -98,8 +104,8 @@ class State(NamedTuple):
     heap: Records
     places: Integers
     arrivals: Integers  # jobs by (arrival, index)
-    queue: Integers  # arrived, not placed; in priority order
-    waiting: Integers  # ready to send, not admitted; in priority order
+    queue: Records  # arrived, not placed; in priority order
+    waiting: Records  # ready to send, not admitted; in priority order
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
     touched: Integers  # servers whose number of messages may have changed
@@ -145,8 +151,8 @@ def make_state(
         heap=zeros(len(gpus) + len(jobs), EVENT),
         places=np.full(len(gpus) + len(jobs), NOBODY, np.int64),
         arrivals=np.argsort(jobs.arrival_ns, kind="stable").astype(np.int64),
-        queue=integers(len(jobs)),
-        waiting=integers(len(jobs)),
+        queue=zeros(len(jobs), ENTRY),
+        waiting=zeros(len(jobs), ENTRY),
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
         touched=integers(len(servers)),
