@@ -11,7 +11,6 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
     from headway.engine.run import Progress
 
@@ -44,7 +43,6 @@ class ProgressBar:
         self._console = console
         self._started = time.monotonic()
         self._bar: Bar | None = None
-        self._task: TaskID | None = None
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -63,31 +61,27 @@ class ProgressBar:
         elapsed_s = time.monotonic() - self._started
         if elapsed_s < PATIENCE_S or not self._console.is_terminal:
             return
+        rate = progress.tasks / elapsed_s / 1e6
+        description = f"simulated {progress.now_s:,.0f} s, {rate:.1f} M tasks/s"
         if self._bar is None:
-            self._start()
-        assert self._bar is not None
-        assert self._task is not None
+            self._bar = self._start(description)
         self._bar.update(
-            self._task,
-            completed=progress.fraction,
-            description=(
-                f"simulated {progress.now_s:,.0f} s, "
-                f"{progress.tasks / elapsed_s / 1e6:.1f} M tasks/s"
-            ),
+            self._bar.task_ids[0], completed=progress.fraction, description=description
         )
 
-    def _start(self) -> None:
+    def _start(self, description: str) -> Bar:
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._bar = Bar(
+        bar = Bar(
             TaskProgressColumn(),
             BarColumn(),
             TextColumn("{task.description}"),
-            TextColumn("left"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=1.0)
-        self._bar.start()
+        bar.add_task(description, total=1.0)
+        bar.start()
+        return bar
