@@ -12,16 +12,19 @@ import hashlib
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core.event import Listener, install_listener
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _HASHED_FOLDERS = ("domain", "network", "policies", "engine")
+_lock = threading.Lock()
 _log = logging.getLogger("headway")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
 
@@ -58,12 +61,6 @@ def _folder_of(function: Callable[..., Any]) -> Path:
     return cache_folder() / function.__module__
 
 
-def _is_cached(function: Callable[..., Any]) -> bool:
-    """Return whether an entry point was compiled before, by this process or another."""
-    pattern = f"**/*.{function.__qualname__}-*.nbi"
-    return bool(_config.DISABLE_JIT) or any(_folder_of(function).glob(pattern))
-
-
 @contextlib.contextmanager
 def _cached_in(folder: Path) -> Iterator[None]:
     """Let Numba keep what is compiled inside in a folder, and leave its setting as it was."""
@@ -89,11 +86,28 @@ def routine(function: Function) -> Function:
     return cast(Function, _njit(**_OPTIONS)(function))
 
 
+class _Announcement(Listener):
+    """Says once that something is being compiled; a function from the disk cache is not."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._told = False
+
+    def on_start(self, event: object) -> None:
+        """Tell what takes so long."""
+        if not self._told:
+            _log.info("Compiling %s for this machine, once …", self._title)
+            self._told = True
+
+    def on_end(self, event: object) -> None:
+        """Say nothing: what comes next speaks for itself."""
+
+
 def entry_point(function: Function, signature: Any, title: str, **options: bool) -> Function:
     """Compile a function for one signature, or load it from the disk cache."""
-    if not _is_cached(function):
-        _log.info("Compiling %s for this machine, once …", title)
-    with _cached_in(_folder_of(function)):
+    announcement = _Announcement(title)
+    folder = _folder_of(function)
+    with _lock, _cached_in(folder), install_listener("numba:compile", announcement):
         try:
             return cast(Function, _njit(signature, cache=True, **_OPTIONS, **options)(function))
         except RuntimeError as error:

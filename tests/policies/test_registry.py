@@ -180,6 +180,27 @@ def test_own_policies_come_from_the_disk_cache_next_time(tmp_path: Path) -> None
     assert said[1] == ""
 
 
+def test_a_file_can_be_named_by_path_and_imported_as_a_module(tmp_path: Path) -> None:
+    """What one way has compiled does not get in the way of the other."""
+    (tmp_path / "mine.py").write_text(
+        "from headway.policies import admission_policy\n"
+        "@admission_policy('mine')\n"
+        "def mine(cluster, job, parameter):\n    return True\n"
+    )
+    start = (
+        "import headway\n"
+        "w = headway.generate_workload(headway.Recipe(3, 1, {2: 1}, (1, 2), ['vgg16']))\n"
+    )
+    by_path = f"headway.simulate(w, '2x1', admission={str(tmp_path / 'mine.py:mine')!r})"
+    by_name = "import mine; headway.simulate(w, '2x1', admission='mine')"
+    for code in (by_path, by_name, by_path, by_name):
+        subprocess.run(
+            [sys.executable, "-c", start + code],
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+
+
 def test_an_edited_policy_is_compiled_anew(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     command = [
