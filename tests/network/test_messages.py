@@ -1,0 +1,48 @@
+"""The questions that policies ask about messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.domain.records import GPU, JOB, LINK, SEAT, SERVER, SYSTEM, ClusterView, zeros
+from headway.network.messages import bytes_left, most_messages
+
+
+@pytest.fixture
+def cluster() -> ClusterView:
+    """One job on three servers, its message rated at 1000 with k = 2 and 500 bytes left."""
+    records = [zeros(count, dtype) for count, dtype in ((1, SYSTEM), (1, JOB), (3, GPU))]
+    view = ClusterView(*records, zeros(3, SERVER), zeros(3, SEAT), zeros(3, LINK))
+    view.system.b_ns_per_byte[:] = 1.0
+    view.system.eta_ns_per_byte[:] = 0.5
+    view.jobs.servers[:] = 3
+    view.links.server[:] = [0, 1, 2]
+    view.jobs.message_k[:] = 2
+    view.jobs.message_since_ns[:] = 1000
+    view.jobs.message_bytes_left[:] = 500.0
+    return view
+
+
+@pytest.mark.parametrize(
+    ("now_ns", "left"), [(0, 500.0), (1000, 500.0), (1250, 400.0), (2250, 0.0), (99_999, 0.0)]
+)
+def test_bytes_left_go_down_at_the_rate_of_the_last_k_and_never_below_0(
+    cluster: ClusterView, now_ns: int, left: float
+) -> None:
+    cluster.system.now_ns[:] = now_ns
+    assert bytes_left(cluster, 0) == left
+    assert cluster.jobs[0].message_bytes_left == 500.0
+
+
+def test_a_message_admitted_at_this_instant_has_everything_left(cluster: ClusterView) -> None:
+    cluster.jobs.message_k[:] = 0
+    cluster.system.now_ns[:] = 5000
+    assert bytes_left(cluster, 0) == 500.0
+
+
+def test_most_messages_is_the_fullest_of_the_jobs_servers(cluster: ClusterView) -> None:
+    assert most_messages(cluster, 0) == 0
+    cluster.servers.messages[:] = [1, 4, 2]
+    assert most_messages(cluster, 0) == 4
+    cluster.jobs.servers[:] = 1
+    assert most_messages(cluster, 0) == 1
