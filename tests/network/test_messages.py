@@ -11,8 +11,14 @@ from headway.network.messages import bytes_left, most_messages
 @pytest.fixture
 def cluster() -> ClusterView:
     """One job on three servers, its message rated at 1000 with k = 2 and 500 bytes left."""
-    records = [zeros(count, dtype) for count, dtype in ((1, SYSTEM), (1, JOB), (3, GPU))]
-    view = ClusterView(*records, zeros(3, SERVER), zeros(3, SEAT), zeros(3, LINK))
+    view = ClusterView(
+        system=zeros(1, SYSTEM),
+        jobs=zeros(1, JOB),
+        gpus=zeros(3, GPU),
+        servers=zeros(3, SERVER),
+        seats=zeros(3, SEAT),
+        links=zeros(3, LINK),
+    )
     view.system.b_ns_per_byte[:] = 1.0
     view.system.eta_ns_per_byte[:] = 0.5
     view.jobs.servers[:] = 3
