@@ -489,6 +489,14 @@ def test_a_parquet_workload_with_bad_columns_and_rows(capsys: pytest.CaptureFixt
             {"model": ["vgg16", "vgg16"], "arrival_s": [0.0, float("nan")]},
             "w.parquet, line 2, arrival_s: must be a finite number of seconds, not nan.",
         ),
+        (
+            {"model": ["vgg16", "vgg16"], "gpus": [1.0, float("nan")]},
+            "w.parquet, line 2, gpus: must be a whole number, not nan.",
+        ),
+        (
+            {"model": ["vgg16", "vgg16"], "iterations": [float("inf"), 1.0]},
+            "w.parquet, line 1, iterations: must be a whole number, not inf.",
+        ),
     ):
         polars.DataFrame(good | changes).write_parquet("w.parquet")
         expect(capsys, message, "w.parquet")

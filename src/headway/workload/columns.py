@@ -12,10 +12,7 @@ from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
     MOST_BYTES,
-    MOST_GPUS,
-    MOST_ITERATIONS,
     scaled,
-    whole,
 )
 from headway.domain.models import MEBIBYTE, MODELS
 
@@ -83,19 +80,14 @@ def job_from_row(row: Mapping[str, Value]) -> Job:
     }
     if len(given) < len(PROFILE):
         given = _from_model(model, present, row) | given
-    try:
-        return Job(
-            job_id=str(present["job_id"]),
-            arrival_ns=_measure("arrival_s", present["arrival_s"]),
-            gpus=whole(_integer("gpus", present["gpus"]), "gpus", 1, MOST_GPUS),
-            iterations=whole(
-                _integer("iterations", present["iterations"]), "iterations", 1, MOST_ITERATIONS
-            ),
-            model=model,
-            **given,
-        )
-    except InputError as error:
-        raise InputError(error.problem, field=error.field) from None
+    return Job(
+        job_id=str(present["job_id"]),
+        arrival_ns=_measure("arrival_s", present["arrival_s"]),
+        gpus=_integer("gpus", present["gpus"]),
+        iterations=_integer("iterations", present["iterations"]),
+        model=model,
+        **given,
+    )
 
 
 def _from_model(
@@ -113,9 +105,7 @@ def _from_model(
             f"(Or give {', '.join(missing)}.)",
             field="model",
         )
-    return {
-        unit.field: getattr(MODELS[model], unit.field) for unit in map(_UNITS.get, PROFILE) if unit
-    }
+    return {unit.field: getattr(MODELS[model], unit.field) for unit in _profile_units()}
 
 
 def _measure(name: str, value: Value) -> int:
@@ -134,10 +124,9 @@ def _integer(name: str, value: Value) -> int:
         if not re.fullmatch(r"[+-]?\d{1,30}", value):
             raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
         return int(value)
-    assert value is not None
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
-    return whole(value, name, -MOST_BYTES, MOST_BYTES)  # type: ignore[arg-type]
+    raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
 
 
 def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[str | int | float]]]:
