@@ -43,7 +43,7 @@ def test_an_edit_anywhere_in_the_sources_changes_the_folder(tmp_path: Path) -> N
     shutil.copytree(Path(headway.__file__).parent, copy)
     chosen = {"HEADWAY_CACHE_DIR": str(tmp_path / "c")}
     before = cache_folder(chosen, tmp_path)
-    assert before == cache_folder(chosen)
+    assert before == cache_folder(chosen, Path(headway.__file__).parent.parent)
     with (copy / "network" / "messages.py").open("a") as stream:
         stream.write("\n# edited\n")
     assert cache_folder(chosen, tmp_path) != before
