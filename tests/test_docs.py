@@ -152,6 +152,8 @@ def test_the_policies_of_the_tutorial_are_those_of_the_example() -> None:
         if "@placement_policy" in block or "@admission_policy" in block
     ]
     assert len(functions) == 2
+    page = (DOCS / "tutorial" / "own-policy.md").read_text()
+    assert '--8<-- "examples/my_policies.py"' in page
     for function in functions:
         assert function in example
 

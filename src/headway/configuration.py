@@ -98,6 +98,8 @@ def _read(path: str, name: str, keys: set[str], make: Callable[[dict[str, Any]],
         raise InputError("not UTF-8 text.", source=path, line=line) from None
     except tomllib.TOMLDecodeError as error:
         raise _toml_error(error, path) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not TOML that can be read: {error}.", source=path) from None
     for key in document:
         if key not in ("cluster", "network"):
             raise InputError(

@@ -32,6 +32,8 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file, or standard input for `-`, to read bytes."""
     with _explained(path):
         if os.fspath(path) == STANDARD:
+            if sys.stdin is None:
+                raise InputError("is closed.", source="standard input")
             yield sys.stdin.buffer
         else:
             with open(path, "rb") as stream:
@@ -58,13 +60,17 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     with _explained(path):
         if os.fspath(path) == STANDARD:
+            if sys.stdout is None:
+                raise InputError("is closed.", source="standard output")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
-        target = Path(path)
-        if target.exists() and not target.is_file():
+        # Through a link, so that what it points to is replaced and not the link.
+        target = Path(os.path.realpath(path))
+        special = os.path.abspath(path).startswith(("/dev/", "/proc/"))
+        if special or (target.exists() and not target.is_file()):
             # A device or a pipe cannot be replaced.
-            with open(target, "wb") as stream:
+            with open(path, "wb") as stream:
                 yield stream
             return
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)

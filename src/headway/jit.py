@@ -82,8 +82,8 @@ def inlined(function: Function) -> Function:
 
 
 def routine(function: Function) -> Function:
-    """Compile a function that policies call, as part of theirs; it may allocate."""
-    return cast(Function, _njit(**_OPTIONS)(function))
+    """Compile a function that policies call; it may allocate, and its indices are checked."""
+    return cast(Function, _njit(boundscheck=True, **_OPTIONS)(function))
 
 
 class _Announcement(Listener):

@@ -147,8 +147,9 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "more work than fits the engine's sums": (
         HEADER + "a,0,64,400000000,vgg16\n",
-        "w.csv, line 2, column 4 (iterations): 400,000,000 iterations on 64 GPUs are more work "
-        "than the engine can add up (6.41e+05 GPU hours a job on this cluster).",
+        "w.csv, line 2, column 4 (iterations): too many: with the other jobs that its GPUs may "
+        "hold at once, more work on a server (1.6e+07 GPU hours) than the engine can add up "
+        "(2.56e+06).",
     ),
     "a misspelt model": (
         HEADER + "a,0,1,1,vgg\n",
@@ -277,6 +278,16 @@ CLUSTERS = {
         "c.toml, servers x gpus_per_server: must be at most 16,777,216, not 39999996.",
     ),
     "a value for a table": ("cluster = 4\n", "c.toml: there is no table [cluster]."),
+    "a number of 400 digits": (
+        "[cluster]\nservers = 1\ngpus_per_server = 1\ngpu_memory_gb = 1" + "0" * 400 + "\n",
+        "c.toml, line 4, column 1 (gpu_memory_gb): must be at most 8,388,608 GB, "
+        "not 100000000000000000000000000000000000000….",
+    ),
+    "a number of 6,000 hexadecimal digits": (
+        "[cluster]\nservers = 0x" + "F" * 6000 + "\ngpus_per_server = 1\n",
+        "c.toml, line 2, column 1 (servers): must be at most 16,777,216, "
+        "not a number of thousands of digits.",
+    ),
 }
 
 
@@ -341,8 +352,8 @@ def test_a_bad_network_file(name: str, capsys: pytest.CaptureFixture[str]) -> No
 
 FAULTY = DATA / "faulty.py"
 FUNCTIONS = (
-    "beyond, makes_an_array, never_admit, never_place, no_room, out_of_range, raises, "
-    "returns_nothing, same_twice, too_few_arguments, unknown_field"
+    "beyond, grows_the_job, makes_an_array, never_admit, never_place, no_room, out_of_range, "
+    "raises, returns_nothing, same_twice, short_keys, too_few_arguments, unknown_field"
 )
 SHAPE = "must look like 16x4 (servers x GPUs per server) or be the path of a .toml file"
 
@@ -513,6 +524,62 @@ def test_an_unwritable_folder_is_reported(
 
     monkeypatch.setattr("tempfile.mkstemp", refuse)
     expect(capsys, "out.json: No space left on device.", "w.csv")
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "servers = " + "9" * 5000])
+def test_toml_that_breaks_the_parser_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text(GOOD)
+    Path("c.toml").write_text("x = " + text)
+    outcome = headway(capsys, "simulate", "w.csv", "--cluster", "c.toml")
+    assert outcome.status == 2
+    assert outcome.err.startswith("headway: error: c.toml")
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    ["--json x --parquet x", "--json - --parquet -", "--json w.csv", "--json x --parquet ./x"],
+)
+def test_outputs_that_would_destroy_each_other_or_the_input_are_refused(
+    outputs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text(GOOD)
+    outcome = headway(capsys, "simulate", "w.csv", *outputs.split())
+    assert outcome.status == 2
+    assert outcome.err == (
+        "headway: error: the workload and the outputs must be different files.\n"
+    )
+    assert os.listdir() == ["w.csv"]
+
+
+def test_a_link_is_written_through_and_stays_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    Path("real.json").write_text("old")
+    os.symlink("real.json", "link.json")
+    assert headway(capsys, "simulate", "w.csv", "-q", "--json", "link.json").status == 0
+    assert Path("link.json").is_symlink()
+    assert Path("real.json").read_text().startswith('{\n  "summary"')
+
+
+def test_closed_streams_are_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    expect(capsys, "standard input: is closed.", "-")
+
+
+def test_a_policy_file_that_exits_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    Path("leaves.py").write_text("import sys\nsys.exit(0)\n")
+    expect(
+        capsys,
+        f"{Path('leaves.py').resolve()}, line 2: SystemExit: 0",
+        "w.csv",
+        "--placement",
+        "leaves.py:f",
+    )
 
 
 def test_results_go_to_a_pipe_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,6 +148,16 @@ def test_describe_shows_counts_hours_load_and_a_histogram(
     assert re.search(r"^8 to 16 s +1 +█{15}\s*$", outcome.out, re.M)
 
 
+def test_names_that_look_like_markup_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("w.csv").write_text(
+        "job_id,arrival_s,gpus,iterations,model,forward_ms,backward_ms,gradient_mb,memory_mb\n"
+        "a,0,4,3600,[/x],400,600,1,1\n"
+    )
+    assert "[/x]" in headway(capsys, "workload", "describe", "w.csv").out
+
+
 def test_graph_shows_a_job(capsys: pytest.CaptureFixture[str], small: str) -> None:
     outcome = headway(capsys, "workload", "graph", small, "3", "--iterations", "1")
     assert outcome.out.startswith("job 3: GPUs ")
@@ -164,7 +174,16 @@ def test_policies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", ["--jobs 0", "--mix 1", "--mix 1:x", "--iterations 5", "--models vgg", "--seed -1"]
+    "options",
+    [
+        "--jobs 0",
+        "--mix 1",
+        "--mix 1:x",
+        "--iterations 5",
+        "--models vgg",
+        "--seed -1",
+        "--mix 1:1,1:2",
+    ],
 )
 def test_bad_recipes_are_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = headway(capsys, "workload", "generate", *options.split())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.policies.ordering import Integers
+from headway.policies.ordering import Integers, stable_sort
 
 
 def never_place(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
@@ -39,6 +39,16 @@ def beyond(cluster: Any, job: int, candidates: Integers, parameter: float) -> bo
 def raises(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
     if cluster.jobs[job].gpus > 0:
         raise ValueError("too many")
+    return True
+
+
+def short_keys(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
+    stable_sort(candidates, cluster.servers.load_ns)
+    return True
+
+
+def grows_the_job(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
+    cluster.jobs[job].gpus = len(cluster.gpus) + 1
     return True
 
 

@@ -75,5 +75,6 @@ def test_four_threads_give_the_same_bits_as_one() -> None:
 
 def test_where_the_kernel_pauses_changes_nothing(monkeypatch: Any) -> None:
     alone = outcomes()
-    monkeypatch.setattr("headway.engine.run._SLICE_INSTANTS", 1)
+    monkeypatch.setattr("headway.engine.run._FIRST_SLICE", 1)
+    monkeypatch.setattr("headway.engine.run._SLICE_S", 0.0)
     assert outcomes() == alone

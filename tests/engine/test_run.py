@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from builders import DATA, MB, make_job, make_workload
@@ -58,7 +60,8 @@ def test_without_contention_nothing_waits_and_nothing_slows_down() -> None:
 
 
 def test_progress_goes_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.engine.run._SLICE_INSTANTS", 3)
+    monkeypatch.setattr("headway.engine.run._FIRST_SLICE", 1)
+    monkeypatch.setattr("headway.engine.run._SLICE_S", 0.0)
     seen: list[Progress] = []
     workload = make_workload(make_job(gpus=2, iterations=9), make_job(iterations=4))
     simulate(workload, "2x1", progress=seen.append)
@@ -83,10 +86,15 @@ def test_progress_goes_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
             "memory_mb: job '1': needs 16,385 MB on each GPU, but a GPU has 16,384 MB.",
         ),
         (
-            [make_job(iterations=10**12, forward_ns=10**6, backward_ns=10**6, gpus=8)],
+            [make_job(), make_job(iterations=10**12, forward_ns=10**6, backward_ns=10**6, gpus=8)],
             "2x4",
-            "iterations: job '0': 1,000,000,000,000 iterations on 8 GPUs are more work than the "
-            "engine can add up (6.41e+05 GPU hours a job on this cluster).",
+            "iterations: job '1': too many: with the other jobs that its GPUs may hold at once, "
+            "more work on a server (1.03e+08 GPU hours) than the engine can add up (2.56e+06).",
+        ),
+        (
+            [make_job(gpus=2**24)] * 9,
+            "4096x4096",
+            "the jobs ask for 150,994,944 GPUs in all; the engine can count 134,217,728.",
         ),
         (
             [make_job(gradient_bytes=2**53, gpus=2)] * 300,
@@ -131,7 +139,40 @@ def test_policies_that_leave_everything_waiting_are_named() -> None:
         simulate(workload, "2x1", admission=f"{DATA}/faulty.py:never_admit")
 
 
-@pytest.mark.parametrize("name", ["same_twice", "out_of_range", "no_room"])
+def test_one_job_without_memory_does_not_limit_the_others() -> None:
+    jobs = [make_job(memory_bytes=0)] + [make_job()] * 200
+    large = make_job(gpus=4, iterations=600_000, forward_ns=10**8, backward_ns=2 * 10**8)
+    assert simulate(make_workload(*jobs, large), "1x4").finish_ns.max() > 18 * 10**13
+
+
+def test_a_single_gpu_job_sends_nothing_so_its_gradient_may_be_huge() -> None:
+    slow = NetworkModel(b_ns_per_byte=1e9)
+    job = make_job(gradient_bytes=2**53)
+    assert simulate(make_workload(job, job), "1x1", network=slow).finish_ns[0] == 3_000_000
+
+
+def test_clusters_and_networks_may_be_named_as_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(
+        "[cluster]\nservers = 2\ngpus_per_server = 1\n[network]\na_ns = 5\nb_ns_per_byte = 1.0\n"
+    )
+    workload = make_workload(make_job(gpus=2, gradient_bytes=100))
+    result = simulate(workload, str(file), network=str(file))
+    assert result.finish_ns.tolist() == [3_000_105]
+    assert not simulate(workload, "2x1", network="no-contention").settings.network.contends
+
+
+def test_a_long_queue_is_not_searched_in_vain() -> None:
+    """Jobs of every size and memory that cannot fit all at once still come in the right order."""
+    jobs = [
+        make_job(gpus=1 + index % 4, memory_bytes=(1 + index % 23) * 700 * MB, iterations=2)
+        for index in range(120)
+    ]
+    result = simulate(make_workload(*jobs), "2x2")
+    assert (result.finish_ns > 0).all()
+
+
+@pytest.mark.parametrize("name", ["same_twice", "out_of_range", "no_room", "grows_the_job"])
 def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
     full = make_job(gpus=1, memory_bytes=16384 * MB)
     with pytest.raises(PolicyError, match=f"'{name}' gave the job with index"):
@@ -141,6 +182,8 @@ def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
 def test_an_error_inside_a_policy_is_reported() -> None:
     with pytest.raises(PolicyError, match="raised IndexError"):
         simulate(make_workload(make_job()), "1x1", placement=f"{DATA}/faulty.py:beyond")
+    with pytest.raises(PolicyError, match="raised IndexError"):
+        simulate(make_workload(make_job()), "2x4", placement=f"{DATA}/faulty.py:short_keys")
     with pytest.raises(PolicyError, match="raised ValueError: too many"):
         simulate(make_workload(make_job()), "1x1", placement=f"{DATA}/faulty.py:raises")
 

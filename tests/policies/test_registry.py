@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,17 @@ def test_a_file_can_be_named_by_path_and_imported_as_a_module(tmp_path: Path) ->
             check=True,
             env={**os.environ, "PYTHONPATH": str(tmp_path)},
         )
+
+
+def test_a_file_may_be_loaded_by_several_threads_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "slow_to_load.py"
+    file.write_text(
+        "import time\ntime.sleep(0.1)\n"
+        "def slow(cluster, job, candidates, parameter):\n    return True\n"
+    )
+    with ThreadPoolExecutor(4) as pool:
+        names = pool.map(lambda _: choose("placement", f"{file}:slow").name, range(4))
+    assert list(names) == ["slow"] * 4
 
 
 def test_an_edited_policy_is_compiled_anew(tmp_path: Path) -> None:

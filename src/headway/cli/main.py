@@ -54,7 +54,15 @@ def run() -> None:
     try:
         app()
     except HeadwayError as error:
-        print(f"headway: error: {error}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        _fail(str(error))
+    except MemoryError:
+        _fail("there is not enough memory for this.")
+    except OSError as error:
+        _fail(f"{error.strerror or error}.")
     finally:
         logger.removeHandler(handler)
+
+
+def _fail(message: str) -> None:
+    print(f"headway: error: {message}", file=sys.stderr)
+    sys.exit(BAD_INPUT)

@@ -57,19 +57,26 @@ def simulate_command(
     json: Annotated[
         str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
     ] = None,
-    parquet: Annotated[str | None, typer.Option(help="Write a row per job to this file.")] = None,
+    parquet: Annotated[
+        str | None, typer.Option(help="Write a row per job to this file, or - for stdout.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
+    import os
     from dataclasses import replace
 
+    from headway.domain.errors import InputError
     from headway.engine.run import simulate
     from headway.results.store import write_json, write_parquet
     from headway.workload.files import read_workload
 
-    for output in (json, parquet):
-        if output is not None:
-            check_output(output)
+    outputs = [path for path in (json, parquet) if path is not None]
+    for output in outputs:
+        check_output(output)
+    places = [os.path.realpath(path) for path in [*outputs, workload] if path != STANDARD]
+    if len(set(places)) < len(places) or outputs.count(STANDARD) > 1:
+        raise InputError("the workload and the outputs must be different files.")
     jobs = read_workload(workload)
     chosen_cluster = cluster_from(cluster, gpu_memory_gb)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}

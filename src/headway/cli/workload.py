@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from headway.cli.console import figures_table, messages, results
 from headway.files import STANDARD
@@ -57,7 +58,7 @@ def generate(
     changes = {
         "jobs": jobs,
         "span_s": span,
-        "mix": None if mix is None else dict(_pair(part, "mix", float) for part in mix.split(",")),
+        "mix": None if mix is None else _mix(mix),
         "iterations": None if iterations is None else _pair(iterations, "iterations", int),
         "models": None if models is None else [name.strip() for name in models.split(",")],
     }
@@ -66,6 +67,15 @@ def generate(
     write_workload(workload, output)
     if output != STANDARD:
         messages().print(f"{len(workload):,} jobs written to {output}", markup=False)
+
+
+def _mix(text: str) -> dict[int, float]:
+    from headway.domain.errors import InputError
+
+    pairs = [_pair(part, "mix", float) for part in text.split(",")]
+    if len(dict(pairs)) < len(pairs):
+        raise InputError("names a number of GPUs twice.", field="mix")
+    return dict(pairs)
 
 
 def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, float]:
@@ -134,7 +144,7 @@ def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Ta
     for value in sorted(groups, key=lambda value: (isinstance(value, str), value)):
         hours = sum(map(_gpu_hours, groups[value]))
         table.add_row(
-            str(value),
+            escape(str(value)),
             f"{len(groups[value]):,}",
             f"{len(groups[value]) / len(workload):.1%}",
             f"{hours:,.1f}",
@@ -163,7 +173,9 @@ def _histogram(workload: Workload) -> Table:
 def graph(
     file: Annotated[str, typer.Argument(help="A .csv or .parquet file, or - for CSV on stdin.")],
     job_id: Annotated[str, typer.Argument(help="Which job.")],
-    iterations: Annotated[int, typer.Option(min=1, help="How many iterations to show.")] = 2,
+    iterations: Annotated[
+        int, typer.Option(min=1, max=1000, help="How many iterations to show.")
+    ] = 2,
     form: Annotated[
         GraphFormat, typer.Option("--format", help="text, or dot for Graphviz.")
     ] = GraphFormat.TEXT,

@@ -65,5 +65,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def shown(value: object, limit: int = 40) -> str:
     """Quote what the user gave, cut short so that a message stays one line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

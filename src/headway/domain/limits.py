@@ -45,7 +45,7 @@ def scaled(
     wrote = shown(value if given is None else given)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"must be a number, not {wrote}.", field=field)
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"must be a finite number of {unit}, not {wrote}.", field=field)
     if abs(value) > 2 * most / factor:
         converted = most + 1 if value > 0 else least - 1

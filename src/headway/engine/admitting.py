@@ -54,7 +54,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
             job = s.waiting[turn].job
             wake = s.waiting[turn].wake
             admitted = False
-            if everyone or wake == NEVER_ASKED or wake & left_mask != 0:
+            if everyone or wake == NEVER_ASKED or (wake & left_mask) != 0:
                 wake = s.gangs[job].servers_mask
                 admitted = admission(s.cluster, job, rules[0].admission_parameter)
             if admitted:

@@ -8,7 +8,7 @@ import numpy as np
 
 from headway.domain.records import NOBODY
 from headway.engine.computing import insert_in_order, start_iteration
-from headway.engine.state import NEVER_ASKED, Integers, Rule, State
+from headway.engine.state import MOST_REFUSALS, NEVER_ASKED, Integers, Rule, State
 from headway.jit import inlined
 
 
@@ -33,13 +33,19 @@ def place(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
     if not everyone and tally[0].fresh_jobs == 0:
         return NOBODY
     loads_known = False
-    kept = 0
+    kept, refused = 0, 0
     for turn in range(tally[0].queue):
         job = s.queue[turn].job
         placed = False
-        if everyone or s.queue[turn].wake == NEVER_ASKED:
+        asked = everyone or s.queue[turn].wake == NEVER_ASKED
+        if asked and not _is_hopeless(s, job, refused):
             count = _list_candidates(s, job)
-            if count >= jobs[job].gpus:
+            if count < jobs[job].gpus:
+                if refused < MOST_REFUSALS:
+                    s.refusals[refused].memory_bytes = jobs[job].memory_bytes
+                    s.refusals[refused].gpus = jobs[job].gpus
+                    refused += 1
+            else:
                 if not loads_known:
                     _update_loads(s)
                     loads_known = True
@@ -56,6 +62,18 @@ def place(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
     tally[0].queue = kept
     tally[0].fresh_jobs = 0
     return NOBODY
+
+
+@inlined
+def _is_hopeless(s: State, job: int, refused: int) -> bool:
+    """Whether there was no room for less at this instant; room only shrinks during the step."""
+    for place in range(refused):
+        if (
+            s.cluster.jobs[job].memory_bytes >= s.refusals[place].memory_bytes
+            and s.cluster.jobs[job].gpus >= s.refusals[place].gpus
+        ):
+            return True
+    return False
 
 
 @inlined
@@ -107,6 +125,8 @@ def _take_first_candidates(s: State, job: int) -> bool:
     """Give a job the first n candidates, unless they are not n distinct GPUs with room for it."""
     jobs, gpus, seats, links = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.cluster.links
     first, count = jobs[job].first_seat, jobs[job].gpus
+    if count > len(gpus):
+        return False
     _sort(s.candidates, count)
     for turn in range(count):
         gpu = s.candidates[turn]

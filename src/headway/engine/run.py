@@ -12,6 +12,7 @@ import numpy as np
 from numba import types
 
 from headway import jit
+from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, PolicyError
 from headway.domain.limits import HORIZON_NS
@@ -19,7 +20,7 @@ from headway.domain.records import TASK
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import prepare
-from headway.engine.state import ENTRY, EVENT, GANG, GROUP, RULES, TALLY, State
+from headway.engine.state import ENTRY, EVENT, GANG, GROUP, REFUSAL, RULES, TALLY, State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import CLUSTER, INTEGERS, SIGNATURES, records_type
@@ -28,8 +29,9 @@ from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 
-_SLICE_INSTANTS = 100_000
-"""Instants between two looks at the progress: some tens of milliseconds."""
+_FIRST_SLICE = 1_000
+_SLICE_S = 0.05
+"""Instants and seconds between two looks at the progress and at signals."""
 
 _TIMELINE_ROWS = 1 << 16
 
@@ -47,7 +49,7 @@ def simulate(
     workload: Workload,
     cluster: Cluster | str = "16x4",
     *,
-    network: NetworkModel | None = None,
+    network: NetworkModel | str = "10gbe",
     placement: str = "lwf:1",
     scheduler: str = "ada-srsf",
     priority: str | None = None,
@@ -60,8 +62,8 @@ def simulate(
 
     Args:
         workload: The jobs.
-        cluster: A cluster, or a shape such as `16x4` with 16 GB a GPU.
-        network: The network between servers; 10 Gbit/s Ethernet unless given.
+        cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
+        network: The network between servers, its name, or the path of a TOML file.
         placement: The name of a placement policy, such as `lwf:1`, or `file.py:function`.
         scheduler: A priority and an admission under one name, such as `ada-srsf` or `srsf:1`.
         priority: A priority policy instead of the scheduler's.
@@ -75,8 +77,9 @@ def simulate(
         PolicyError: A policy does not compile, or leaves jobs waiting for ever.
     """
     if isinstance(cluster, str):
-        cluster = Cluster.parse(cluster)
-    network = network or NetworkModel()
+        cluster = cluster_from(cluster)
+    if isinstance(network, str):
+        network = network_from(network)
     policies = choose_policies(placement, scheduler, priority, admission)
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
     state = prepare(workload, cluster, network, policies, seed, rows)
@@ -110,7 +113,7 @@ def _kernel() -> Callable[..., int]:
             *(records_type(dtype) for dtype in (RULES, TALLY, GANG, GROUP, EVENT)),
             *(INTEGERS, INTEGERS, records_type(ENTRY), records_type(ENTRY)),
             *[INTEGERS] * 5,
-            records_type(TASK),
+            *(records_type(REFUSAL), records_type(TASK)),
         ],
         State,
     )
@@ -132,18 +135,24 @@ def _run(
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
+    budget = _FIRST_SLICE
     status = kernel.BUDGET_SPENT
     while status != kernel.FINISHED:
         started = time.perf_counter()
         try:
             # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
             with np.errstate(over="ignore"):
-                status = advance(state, *rules, _SLICE_INSTANTS)
+                status = advance(state, *rules, budget)
         except Exception as error:
             raise PolicyError(
                 f"{_culprit(error, chosen)} raised {type(error).__name__}: {error}"
             ) from error
-        wall_s += time.perf_counter() - started
+        slice_s = time.perf_counter() - started
+        wall_s += slice_s
+        if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2:
+            budget *= 2
+        elif slice_s > _SLICE_S:
+            budget = max(1, budget // 2)
         if timeline is not None:
             timeline.append(state.timeline[: tally[0].timeline].view(np.recarray))
             tally[0].timeline = 0

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, whole
 from headway.domain.records import GPU, JOB, SERVER, SYSTEM, zeros
 from headway.domain.workload import Workload
@@ -15,6 +16,9 @@ from headway.network.contention import NetworkModel
 from headway.policies.presets import ChosenPolicies
 
 _INT64_MAX = 2**63 - 1
+
+MOST_SEATS = 2**27
+"""GPUs of all jobs together; a seat and a link take 32 bytes."""
 
 
 def prepare(
@@ -81,25 +85,36 @@ def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
 
 
 def _check_ranges(workload: Workload, cluster: Cluster, network: NetworkModel) -> None:
-    """Refuse what could leave int64: a message's time under any contention, a server's load."""
+    """Refuse what could leave int64 (a message's time, a server's load) or int32 (seats)."""
+    seats = sum(job.gpus for job in workload)
+    if seats > MOST_SEATS:
+        raise InputError(
+            f"the jobs ask for {seats:,} GPUs in all; the engine can count {MOST_SEATS:,}.",
+            source=workload.source,
+        )
     slowest = network.cost_ns_per_byte(len(workload))
-    smallest = max(1, min(job.memory_bytes for job in workload))
-    jobs_per_gpu = min(len(workload), cluster.gpu_memory_bytes // smallest)
-    most_load = _INT64_MAX // (max(1, jobs_per_gpu) * cluster.gpus_per_server)
+    services = []
     for index, job in enumerate(workload):
-        if network.a_ns + job.gradient_bytes * slowest > LONGEST_NS:
-            raise workload.error(
-                index,
-                f"a message of {job.gradient_bytes:,} bytes among {len(workload):,} jobs' could "
-                "take over 73 years.",
-                "gradient_mb",
-            )
         service_ns = job.forward_ns + job.backward_ns
-        service_ns += network.a_ns + math.floor(network.b_ns_per_byte * job.gradient_bytes)
-        if job.iterations * service_ns * job.gpus > most_load:
-            raise workload.error(
-                index,
-                f"{job.iterations:,} iterations on {job.gpus:,} GPUs are more work than the "
-                f"engine can add up ({most_load / 3.6e12:.3g} GPU hours a job on this cluster).",
-                "iterations",
-            )
+        if job.gpus > 1:
+            if network.a_ns + job.gradient_bytes * slowest > LONGEST_NS:
+                raise workload.error(
+                    index,
+                    f"a message of {job.gradient_bytes:,} bytes among {len(workload):,} jobs' "
+                    "could take over 73 years.",
+                    "gradient_mb",
+                )
+            service_ns += network.a_ns + math.floor(network.b_ns_per_byte * job.gradient_bytes)
+        services.append(job.iterations * service_ns * job.gpus)
+    smallest = max(1, min(job.memory_bytes for job in workload))
+    jobs_per_gpu = max(1, min(len(workload), cluster.gpu_memory_bytes // smallest))
+    most_load = sum(sorted(services)[-jobs_per_gpu:]) * cluster.gpus_per_server
+    if most_load > _INT64_MAX:
+        largest = max(range(len(services)), key=services.__getitem__)
+        raise workload.error(
+            largest,
+            "too many: with the other jobs that its GPUs may hold at once, more work on a server "
+            f"({most_load / 3.6e12:.3g} GPU hours) than the engine can add up "
+            f"({_INT64_MAX / 3.6e12:.3g}).",
+            "iterations",
+        )

@@ -47,6 +47,11 @@ ENTRY = np.dtype([("job", np.int64), ("wake", np.int64)], align=True)
 it; then, for a message, its job's servers_mask.
 """
 
+REFUSAL = np.dtype([("memory_bytes", np.int64), ("gpus", np.int64)], align=True)
+"""What there was no room for in this placement step."""
+
+MOST_REFUSALS = 16
+
 RULES = np.dtype(
     [
         ("placement_parameter", np.float64),
@@ -111,6 +116,7 @@ class State(NamedTuple):
     touched: Integers  # servers whose number of messages may have changed
     free_groups: Integers  # a stack
     candidates: Integers  # scratch for placement
+    refusals: Records  # scratch for placement
     timeline: Records
 
 
@@ -158,5 +164,6 @@ def make_state(
         touched=integers(len(servers)),
         free_groups=np.arange(len(gpus), dtype=np.int64),
         candidates=integers(len(gpus)),
+        refusals=zeros(MOST_REFUSALS, REFUSAL),
         timeline=zeros(timeline_rows, TASK),
     )

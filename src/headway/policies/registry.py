@@ -15,6 +15,7 @@ import importlib.util
 import inspect
 import math
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,7 @@ class Choice:
         return compiled(self.policy)
 
 
+_loading = threading.RLock()
 _REGISTRY: dict[tuple[Kind, str], Policy] = {}
 
 _BUILT_IN = (
@@ -217,7 +219,9 @@ def choose(kind: Kind, text: str) -> Choice:
     path, found, rest = text.partition(".py:")
     if found:
         name, _, parameter = rest.partition(":")
-        return _from_file(kind, Path(path + ".py"), name).bind(parameter or None)
+        with _loading:
+            policy = _from_file(kind, Path(path + ".py"), name)
+        return policy.bind(parameter or None)
     name, colon, parameter = text.partition(":")
     known = {policy.name: policy for policy in policies(kind)}
     if name not in known:
@@ -240,13 +244,15 @@ def _from_file(kind: Kind, path: Path, name: str) -> Policy:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[module_name]
             if isinstance(error, PolicyError):
                 raise
             where = error.lineno if isinstance(error, SyntaxError) else _last_line(error, path)
             raise InputError(
-                f"{type(error).__name__}: {error}", source=str(path), line=where
+                f"{type(error).__name__}: {' '.join(str(error).split())}",
+                source=str(path),
+                line=where,
             ) from error
     for policy in policies(kind):
         if policy.name == name and _origin(policy.function)[0] == str(path):

@@ -131,7 +131,11 @@ def _read_parquet(stream: BinaryIO, source: str) -> Workload:
 
     try:
         table = polars.read_parquet(stream)
-    except polars.exceptions.PolarsError as error:
+    except BaseException as error:
+        # On some damaged files polars panics, which is no ordinary exception.
+        panic = type(error).__name__ == "PanicException"
+        if not (panic or isinstance(error, polars.exceptions.PolarsError)):
+            raise
         raise InputError(
             f"not a Parquet file: {str(error).splitlines()[0]}.", source=source
         ) from None
