@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from headway.cli.console import figures_table, results
+from headway.domain.errors import InputError
+from headway.files import STANDARD, open_output
+from headway.network.allreduce import ALGORITHMS, Link, network_from_link
 
 
 def network_command(
@@ -25,10 +28,6 @@ def network_command(
     ] = None,
 ) -> None:
     """Show what an all-reduce costs on a link, for each algorithm of the paper's table."""
-    from headway.domain.errors import InputError
-    from headway.files import STANDARD, open_output
-    from headway.network.allreduce import ALGORITHMS, Link, network_from_link
-
     if (algorithm is None) != (toml is None):
         raise InputError("--algorithm and --toml go together.")
     link = Link(alpha_ns, beta_ns_per_byte, gamma_ns_per_byte)

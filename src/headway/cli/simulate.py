@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headway.cli.console import ProgressBar, figures_table, messages, results
 from headway.configuration import cluster_from, network_from
+from headway.domain.errors import InputError
 from headway.files import STANDARD, check_output
 
 if TYPE_CHECKING:
@@ -63,10 +66,6 @@ def simulate_command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
-    import os
-    from dataclasses import replace
-
-    from headway.domain.errors import InputError
     from headway.engine.run import simulate
     from headway.results.store import write_json, write_parquet
     from headway.workload.files import read_workload

@@ -11,6 +11,8 @@ import typer
 from rich.markup import escape
 
 from headway.cli.console import figures_table, messages, results
+from headway.configuration import cluster_from
+from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
 
 if TYPE_CHECKING:
@@ -70,8 +72,6 @@ def generate(
 
 
 def _mix(text: str) -> dict[int, float]:
-    from headway.domain.errors import InputError
-
     pairs = [_pair(part, "mix", float) for part in text.split(",")]
     if len(dict(pairs)) < len(pairs):
         raise InputError("names a number of GPUs twice.", field="mix")
@@ -79,8 +79,6 @@ def _mix(text: str) -> dict[int, float]:
 
 
 def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, float]:
-    from headway.domain.errors import InputError, shown
-
     left, colon, right = text.partition(":")
     try:
         if not colon:
@@ -100,7 +98,6 @@ def describe(
     ] = "16x4",
 ) -> None:
     """Show what a workload holds: counts, GPU hours, load, how long jobs compute."""
-    from headway.configuration import cluster_from
     from headway.workload.files import read_workload
 
     workload = read_workload(file)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+import numba
 import numpy as np
 from numba import types
 
@@ -16,14 +17,13 @@ from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, PolicyError
 from headway.domain.limits import HORIZON_NS
-from headway.domain.records import TASK
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import prepare
-from headway.engine.state import ENTRY, EVENT, GANG, GROUP, REFUSAL, RULES, TALLY, State
+from headway.engine.state import State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
-from headway.policies.compilation import CLUSTER, INTEGERS, SIGNATURES, records_type
+from headway.policies.compilation import SIGNATURES
 from headway.policies.presets import ChosenPolicies, choose_policies
 from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, summarize
@@ -106,17 +106,8 @@ def simulate(
 
 
 @cache
-def _kernel() -> Callable[..., int]:
-    state = types.NamedTuple(
-        [
-            CLUSTER,
-            *(records_type(dtype) for dtype in (RULES, TALLY, GANG, GROUP, EVENT)),
-            *(INTEGERS, INTEGERS, records_type(ENTRY), records_type(ENTRY)),
-            *[INTEGERS] * 5,
-            *(records_type(REFUSAL), records_type(TASK)),
-        ],
-        State,
-    )
+def _kernel(state: types.Type) -> Callable[..., int]:
+    """Return the compiled kernel for the type of a state, which is the same for all."""
     rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
     signature = types.int64(state, *rules, types.int64)
     return jit.entry_point(kernel.advance, signature, "the engine", _nrt=False)
@@ -129,7 +120,7 @@ def _run(
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
-    advance = _kernel()
+    advance = _kernel(numba.typeof(state))
     chosen = (policies.placement, policies.priority, policies.admission)
     rules = [choice.compiled() for choice in chosen]
     tally, jobs = state.tally, state.cluster.jobs

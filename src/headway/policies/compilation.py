@@ -15,21 +15,19 @@ from headway.domain.errors import PolicyError
 from headway.domain.records import GPU, JOB, LINK, SEAT, SERVER, SYSTEM, ClusterView
 from headway.policies.registry import Kind, Policy
 
-
-def records_type(dtype: Any) -> Any:
-    """Return the Numba type of an array of these records."""
-    return types.Array(numba.from_dtype(dtype), 1, "C")
-
-
-INTEGERS = types.Array(types.int64, 1, "C")
-CLUSTER = types.NamedTuple(
-    [records_type(dtype) for dtype in (SYSTEM, JOB, GPU, SERVER, SEAT, LINK)], ClusterView
+_CANDIDATES = types.Array(types.int64, 1, "C")
+_CLUSTER = types.NamedTuple(
+    [
+        types.Array(numba.from_dtype(dtype), 1, "C")
+        for dtype in (SYSTEM, JOB, GPU, SERVER, SEAT, LINK)
+    ],
+    ClusterView,
 )
 
 SIGNATURES: dict[Kind, Any] = {
-    "placement": types.boolean(CLUSTER, types.int64, INTEGERS, types.float64),
-    "priority": types.int64(CLUSTER, types.int64, types.float64),
-    "admission": types.boolean(CLUSTER, types.int64, types.float64),
+    "placement": types.boolean(_CLUSTER, types.int64, _CANDIDATES, types.float64),
+    "priority": types.int64(_CLUSTER, types.int64, types.float64),
+    "admission": types.boolean(_CLUSTER, types.int64, types.float64),
 }
 
 _RETURNS: dict[Kind, str] = {
