@@ -1,0 +1,1 @@
+"""Whole evaluations: many runs, their statistics, their verdicts."""

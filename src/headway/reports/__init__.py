@@ -1,0 +1,1 @@
+"""Figures, tables and files for people to look at."""
