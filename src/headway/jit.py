@@ -23,7 +23,7 @@ from numba.core.event import Listener, install_listener
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_HASHED_FOLDERS = ("domain", "network", "policies", "engine")
+_HASHED_FOLDERS = ("domain", "network", "policies", "engine", "reports/wire")
 _lock = threading.Lock()
 _log = logging.getLogger("headway")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -79,6 +79,11 @@ def inlined(function: Function) -> Function:
     is three times slower (docs/performance.md).
     """
     return cast(Function, _njit(inline="always", _nrt=False, **_OPTIONS)(function))
+
+
+def part(function: Function) -> Function:
+    """Compile a function that entry points call; it must not allocate."""
+    return cast(Function, _njit(_nrt=False, **_OPTIONS)(function))
 
 
 def routine(function: Function) -> Function:

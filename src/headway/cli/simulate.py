@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from headway.cli.console import ProgressBar, figures_table, messages, results
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_output
+from headway.reports.window import Window
 
 if TYPE_CHECKING:
     from headway.results.schema import Result
@@ -63,6 +65,26 @@ def simulate_command(
     parquet: Annotated[
         str | None, typer.Option(help="Write a row per job to this file, or - for stdout.")
     ] = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.pftrace",
+            help="Write every task's start and end to this file, or - for stdout; open it with "
+            "ui.perfetto.dev or `headway report`.",
+        ),
+    ] = None,
+    from_s: Annotated[
+        float | None,
+        typer.Option(
+            "--from", metavar="SECONDS", help="Leave out of the timeline what ends before this."
+        ),
+    ] = None,
+    to_s: Annotated[
+        float | None,
+        typer.Option(
+            "--to", metavar="SECONDS", help="Leave out of the timeline what starts after this."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
@@ -70,7 +92,10 @@ def simulate_command(
     from headway.results.store import write_json, write_parquet
     from headway.workload.files import read_workload
 
-    outputs = [path for path in (json, parquet) if path is not None]
+    if timeline is None and not (from_s is None and to_s is None):
+        raise InputError("--from and --to choose a part of the timeline; give --timeline too.")
+    window = Window.of_seconds(from_s, to_s)
+    outputs = [path for path in (json, parquet, timeline) if path is not None]
     for output in outputs:
         check_output(output)
     places = [os.path.realpath(path) for path in [*outputs, workload] if path != STANDARD]
@@ -83,7 +108,13 @@ def simulate_command(
         network_from(network),
         **{name: value for name, value in overrides.items() if value is not None},  # type: ignore[arg-type]
     )
-    with ProgressBar(messages()) as bar:
+    with ExitStack() as stack:
+        sink = None
+        if timeline is not None:
+            from headway.reports.perfetto import perfetto_timeline
+
+            sink = stack.enter_context(perfetto_timeline(timeline, jobs, chosen_cluster, window))
+        bar = stack.enter_context(ProgressBar(messages()))
         result = simulate(
             jobs,
             chosen_cluster,
@@ -93,14 +124,17 @@ def simulate_command(
             priority=priority,
             admission=admission,
             seed=seed,
+            timeline=sink,
             progress=bar,
         )
+        if sink is not None:
+            sink.finish(result)
     if json is not None:
         write_json(result, json)
     if parquet is not None:
         write_parquet(result, parquet)
     if not quiet:
-        _print_summary(result, to_stderr=STANDARD in (json, parquet))
+        _print_summary(result, to_stderr=STANDARD in outputs)
 
 
 def _print_summary(result: Result, to_stderr: bool) -> None:

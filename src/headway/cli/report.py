@@ -1,0 +1,71 @@
+"""`headway report`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.domain.errors import InputError
+from headway.files import STANDARD, check_output
+from headway.reports.window import Window
+
+_ENDINGS = (".svg", ".pdf", ".png")
+_WINDOW_S = 2.0
+
+
+def report_command(
+    run: Annotated[
+        str, typer.Argument(help="A timeline written by `headway simulate --timeline`.")
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PICTURE",
+            help="A .svg, .pdf or .png file.  [default: RUN with the ending .svg]",
+            show_default=False,
+        ),
+    ] = None,
+    from_s: Annotated[
+        float | None,
+        typer.Option(
+            "--from",
+            metavar="SECONDS",
+            help="Where the window begins.  [default: at the highest contention]",
+            show_default=False,
+        ),
+    ] = None,
+    to_s: Annotated[
+        float | None,
+        typer.Option(
+            "--to",
+            metavar="SECONDS",
+            help="Where the window ends.  [default: 2 s after its beginning]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw a window of a timeline, and contention and queue over all of it."""
+    if output is None:
+        if run == STANDARD:
+            raise InputError("give --output for a timeline on standard input.")
+        output = str(Path(run).with_suffix(".svg"))
+    if Path(output).suffix.lower() not in _ENDINGS:
+        raise InputError(f"must end in {', '.join(_ENDINGS)}.", source=output)
+    if os.path.realpath(run) == os.path.realpath(output):
+        raise InputError("the timeline and the picture must be different files.")
+    check_output(output)
+    window = None
+    if from_s is not None:
+        window = Window.of_seconds(from_s, from_s + _WINDOW_S if to_s is None else to_s)
+    elif to_s is not None:
+        window = Window.of_seconds(max(0.0, to_s - _WINDOW_S), to_s)
+
+    from headway.reports.gantt import write_report
+    from headway.reports.trace import read_trace
+
+    write_report(read_trace(run), output, window)

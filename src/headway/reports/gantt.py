@@ -1,0 +1,420 @@
+"""One static picture of a timeline: who computes and sends where, and how busy the network is."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.domain.errors import InputError
+from headway.domain.records import BACKWARD, FORWARD, MESSAGE, NOBODY
+from headway.reports.perfetto import KINDS, NETWORK
+from headway.reports.style import COLOURS, DASHES, FAINT, INK, house_style, save_figure
+from headway.reports.trace import Integers, Trace
+from headway.reports.window import Window
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_BOXES = 20_000
+"""More tasks than this are a blur, and a file too big to open."""
+
+_WINDOW_NS = 2_000_000_000
+_MOST_ROWS = 160
+_WIDTH_IN, _LEFT_IN, _RIGHT_IN = 11.0, 0.95, 0.15
+_BINS = 900
+_JOB_COLOURS = COLOURS[:-1]
+"""Without black, on which nothing can be written."""
+
+_LANE, _MOST_LANES = 0.85, 4
+"""The height of one of a network's lanes, in rows, and how many have it in full."""
+
+_MOST_NAMED, _COLUMNS = 20, 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A task in a picture; rows count from the top."""
+
+    from_s: float
+    to_s: float
+    top: float
+    height: float
+    kind: int
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A GPU or a network in a picture."""
+
+    label: str
+    server: int
+    top: float
+    height: float
+
+
+def draw_report(trace: Trace, window: Window | None = None) -> Figure:
+    """Draw the tasks of a window and, below, the network and the queue over the whole trace.
+
+    Without a window it is the 2 s from the moment of highest contention: the most messages on one
+    server, then the most all-reduces running and waiting.
+
+    Raises:
+        InputError: The window lies outside the trace, or holds more tasks than can be seen.
+    """
+    from matplotlib.figure import Figure
+
+    window = _default_window(trace) if window is None else _checked(trace, window)
+    servers = _busiest_servers(trace, window)
+    boxes, rows = _layout(trace, window, servers)
+    with house_style():
+        units = rows[-1].top + rows[-1].height
+        row_in = min(0.26, max(0.125, 9.5 / units))
+        heights = [units * row_in, 1.25, 0.95]
+        entries = 3 + min(_MOST_NAMED + 1, len({box.job for box in boxes}))
+        top_in, bottom_in, gap_in = 0.48 + 0.16 * math.ceil(entries / _COLUMNS), 0.45, 0.62
+        height_in = sum(heights) + 2 * gap_in + top_in + bottom_in
+        figure = Figure(figsize=(_WIDTH_IN, height_in))
+        axes = []
+        upper = height_in - top_in
+        for height in heights:
+            upper -= height
+            width = (_WIDTH_IN - _LEFT_IN - _RIGHT_IN) / _WIDTH_IN
+            box = (_LEFT_IN / _WIDTH_IN, upper / height_in, width, height / height_in)
+            axes.append(figure.add_axes(box))
+            upper -= gap_in
+        _draw_rows(axes[0], rows, row_in)
+        _draw_boxes(axes[0], boxes, window, row_in)
+        _draw_legend(axes[0], boxes)
+        _draw_title(figure, trace, window, servers, height_in)
+        _draw_counters(axes[1], axes[2], trace, window)
+    return figure
+
+
+def write_report(trace: Trace, path: str | os.PathLike[str], window: Window | None = None) -> None:
+    """Draw a trace into a file; the ending (`.svg`, `.pdf`, `.png`) chooses the format."""
+    figure = draw_report(trace, window)
+    with warnings.catch_warnings():
+        # An id may be written in characters that the font does not have; they become boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        save_figure(figure, path)
+
+
+def _inside(trace: Trace, window: Window) -> NDArray[np.intp]:
+    """Return the rows of the slices that overlap a window."""
+    slices = trace.slices
+    return np.flatnonzero((slices.start_ns < window.to_ns) & (slices.end_ns > window.from_ns))
+
+
+def _default_window(trace: Trace) -> Window:
+    """Return 2 s from the moment of highest contention, or less where there is too much to see."""
+    covers, steps = trace.covers, trace.steps
+    key = steps.most * (steps.running + steps.waiting).max() + steps.running + steps.waiting
+    peak_ns = int(steps.time_ns[np.argmax(key)])
+    length_ns = _WINDOW_NS
+    while True:
+        length_ns = min(length_ns, covers.to_ns - covers.from_ns)
+        from_ns = max(covers.from_ns, min(peak_ns, covers.to_ns - length_ns))
+        window = Window(from_ns, from_ns + length_ns)
+        if length_ns <= 1 or len(_inside(trace, window)) <= MOST_BOXES:
+            return window
+        length_ns //= 2
+
+
+def _checked(trace: Trace, window: Window) -> Window:
+    """Return the part of a window that the trace covers, if it can be drawn."""
+    covers = trace.covers
+    if window.from_ns >= covers.to_ns or window.to_ns <= covers.from_ns:
+        raise InputError(
+            f"covers {covers}, nothing of the window from {window}.", source=trace.source
+        )
+    window = Window(max(window.from_ns, covers.from_ns), min(window.to_ns, covers.to_ns))
+    count = len(_inside(trace, window))
+    if count > MOST_BOXES:
+        raise InputError(
+            f"the window from {window} holds {count:,} tasks, and a picture shows at most "
+            f"{MOST_BOXES:,}; choose a shorter one with --from and --to.",
+            source=trace.source,
+        )
+    return window
+
+
+def _busiest_servers(trace: Trace, window: Window) -> list[int]:
+    """Return the servers to show: all, or as many as have room, those with most traffic."""
+    room = max(1, _MOST_ROWS // (trace.gpus // trace.servers + 1))
+    traffic_ns = np.zeros(trace.servers, np.int64)
+    some = trace.slices[_inside(trace, window)]
+    sending = some["kind"] == MESSAGE
+    np.add.at(
+        traffic_ns,
+        trace.server_of_track[some["track"][sending]],
+        (some["end_ns"] - some["start_ns"])[sending],
+    )
+    return sorted(np.argsort(-traffic_ns, kind="stable")[:room].tolist())
+
+
+def _layout(trace: Trace, window: Window, servers: list[int]) -> tuple[list[_Box], list[_Row]]:
+    """Return the boxes, and the rows: for each server its GPUs and then its network."""
+    per_server = trace.gpus // trace.servers
+    inside = _inside(trace, window)
+    tracks = trace.slices.track[inside]
+    shown = np.isin(trace.server_of_track[tracks], servers)
+    inside, tracks = inside[shown], tracks[shown]
+    rows: list[_Row] = []
+    place_of_track: dict[int, tuple[float, float]] = {}
+    top = 0.0
+    used = set(tracks.tolist())
+    for server in servers:
+        own = [track for track in sorted(used) if trace.server_of_track[track] == server]
+        lanes = [track for track in own if trace.gpu_of_track[track] == NOBODY]
+        place_of_gpu = {}
+        for gpu in range(server * per_server, (server + 1) * per_server):
+            place_of_gpu[gpu] = (top, 1.0)
+            rows.append(_Row(f"GPU {gpu}", server, top, 1.0))
+            top += 1.0
+        for track in own:
+            if track not in lanes:
+                place_of_track[track] = place_of_gpu[int(trace.gpu_of_track[track])]
+        height = min(max(1.0, _LANE * len(lanes)), _LANE * _MOST_LANES)
+        rows.append(_Row(NETWORK, server, top, height))
+        for place, track in enumerate(lanes):
+            place_of_track[track] = (top + place * height / len(lanes), height / len(lanes))
+        top += height
+    boxes = []
+    for row, track in zip(inside.tolist(), tracks.tolist(), strict=True):
+        task = trace.slices[row]
+        from_ns = max(int(task.start_ns), window.from_ns)
+        to_ns = min(int(task.end_ns), window.to_ns)
+        kind, job = int(task.kind), trace.job_id(row)
+        boxes.append(_Box(from_ns / 1e9, to_ns / 1e9, *place_of_track[track], kind, job))
+    return boxes, rows
+
+
+def _colours(boxes: Iterable[_Box]) -> dict[str, str]:
+    """Give each job a colour: the one least used by jobs that it shares a row with, then at all."""
+    rows: dict[str, set[int]] = defaultdict(set)
+    for box in boxes:
+        rows[box.job].add(int(box.top))
+    colour_of: dict[str, str] = {}
+    uses: Counter[str] = Counter()
+    for job in sorted(rows, key=lambda job: (-len(rows[job]), job)):
+        near = Counter(colour_of[other] for other in colour_of if rows[other] & rows[job])
+        best = min(_JOB_COLOURS, key=lambda colour: (near[colour], uses[colour]))
+        colour_of[job] = best
+        uses[best] += 1
+    return colour_of
+
+
+def _tint(colour: str, strength: float) -> str:
+    """Mix a colour with white."""
+    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 - (255 - part) * strength):02X}" for part in parts)
+
+
+def _ink_on(colour: str) -> str:
+    """Return white or black, whichever can be read on a colour."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#FFFFFF" if 0.299 * red + 0.587 * green + 0.114 * blue < 130 else INK
+
+
+def _short(name: str, limit: int = 16) -> str:
+    """Return a name as it is shown: printable, and not too long."""
+    text = "".join(letter if letter.isprintable() else "·" for letter in name)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+_STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, MESSAGE: 0.25}
+_HATCH = "/////"
+
+
+def _draw_boxes(axes: Axes, boxes: list[_Box], window: Window, row_in: float) -> None:
+    """Draw the tasks, and the ids in those that are wide enough."""
+    from matplotlib.collections import PolyCollection
+
+    colour_of = _colours(boxes)
+    corners: dict[tuple[str, int], list[list[tuple[float, float]]]] = defaultdict(list)
+    for box in boxes:
+        low, high = box.top + 0.06, box.top + box.height - 0.06
+        corners[colour_of[box.job], box.kind].append(
+            [(box.from_s, low), (box.to_s, low), (box.to_s, high), (box.from_s, high)]
+        )
+    for (colour, kind), polygons in sorted(corners.items()):
+        axes.add_collection(
+            PolyCollection(
+                polygons,
+                facecolors=_tint(colour, _STRENGTHS[kind]),
+                edgecolors=colour if kind == MESSAGE else "#FFFFFF",
+                linewidths=0.4 if kind == MESSAGE else 0.25,
+                hatch=_HATCH if kind == MESSAGE else None,
+            )
+        )
+    width_pt = 72 * (_WIDTH_IN - _LEFT_IN - _RIGHT_IN)
+    points_a_second = width_pt / (window.to_ns - window.from_ns) * 1e9
+    for box in boxes:
+        size = min(7.0, 72 * row_in * box.height * 0.72)
+        text = _short(box.job)
+        if size < 3.4 or (box.to_s - box.from_s) * points_a_second < 0.66 * size * len(text) + 2:
+            continue
+        colour = _tint(colour_of[box.job], _STRENGTHS[box.kind])
+        plate = {"boxstyle": "round,pad=0.1", "fc": colour, "ec": "none"}
+        axes.text(
+            (box.from_s + box.to_s) / 2,
+            box.top + box.height / 2,
+            text,
+            size=size,
+            color=_ink_on(colour),
+            ha="center",
+            va="center_baseline",
+            parse_math=False,
+            bbox=plate if box.kind == MESSAGE else None,
+        )
+    axes.set_xlim(window.from_ns / 1e9, window.to_ns / 1e9)
+    axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+    axes.set_xlabel("simulated time [s]")
+
+
+def _draw_legend(axes: Axes, boxes: list[_Box]) -> None:
+    """Explain shades and colours above the axes."""
+    from matplotlib.patches import Patch
+
+    grey, colour_of = "#666666", _colours(boxes)
+    handles = [
+        Patch(facecolor=_tint(grey, _STRENGTHS[FORWARD]), label=KINDS[FORWARD]),
+        Patch(facecolor=grey, label=KINDS[BACKWARD]),
+        Patch(
+            facecolor=_tint(grey, _STRENGTHS[MESSAGE]),
+            edgecolor=grey,
+            hatch=_HATCH,
+            label=KINDS[MESSAGE],
+        ),
+    ]
+    named = sorted(colour_of, key=lambda job: (len(job), job))
+    if len(named) > _MOST_NAMED + 1:
+        named, more = named[:_MOST_NAMED], len(named) - _MOST_NAMED
+    else:
+        more = 0
+    handles += [Patch(facecolor=colour_of[job], label=f"job {_short(job)}") for job in named]
+    if more:
+        handles.append(Patch(facecolor="none", label=f"and {more} more"))
+    legend = axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=_COLUMNS,
+        borderaxespad=0.3,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
+    for entry in legend.get_texts():
+        entry.set_parse_math(False)
+
+
+def _draw_rows(axes: Axes, rows: list[_Row], row_in: float) -> None:
+    """Label the rows and set the servers apart."""
+    axes.grid(visible=False, axis="y")
+    axes.set_ylim(rows[-1].top + rows[-1].height, 0)
+    axes.set_yticks([row.top + row.height / 2 for row in rows], [row.label for row in rows])
+    axes.tick_params(axis="y", length=0, labelsize=min(7.0, 72 * row_in * 0.66))
+    first = 0.0
+    for row in rows:
+        if row.label != NETWORK:
+            continue
+        end = row.top + row.height
+        axes.axhspan(row.top, end, color=FAINT, alpha=0.45, lw=0, zorder=0)
+        if first > 0:
+            axes.axhline(first, color=INK, linewidth=0.5)
+        tall = (end - first) * row_in > 0.55
+        axes.text(
+            -0.062,
+            (first + end) / 2,
+            f"server {row.server}",
+            transform=axes.get_yaxis_transform(),
+            rotation=90 if tall else 0,
+            ha="center",
+            va="center",
+            size=min(8.0, max(6.0, 72 * row_in * 0.7)) if tall else 5.0,
+        )
+        first = end
+
+
+def _draw_title(
+    figure: Figure, trace: Trace, window: Window, servers: list[int], height_in: float
+) -> None:
+    """Say what is shown, and what is left out."""
+    title = f"{_short(Path(trace.source).name, 60)}: {window}"
+    if len(servers) < trace.servers:
+        title += f", the {len(servers)} of {trace.servers:,} servers with the most traffic"
+    figure.text(
+        *(0.15 / _WIDTH_IN, 1 - 0.12 / height_in),
+        title,
+        size=10,
+        weight="bold",
+        va="top",
+        parse_math=False,
+    )
+
+
+def _draw_counters(network: Axes, queue: Axes, trace: Trace, window: Window) -> None:
+    """Draw the counters over the whole trace, with the window shaded."""
+    from matplotlib.ticker import MaxNLocator
+
+    steps = trace.steps
+    lines = (
+        (network, steps.waiting, "all-reduces waiting", 1),
+        (network, steps.running, "all-reduces running", 0),
+        (network, steps.most, "most on one server", 3),
+        (queue, steps.queued, "queued jobs", 2),
+    )
+    from_s, to_s = trace.covers.from_ns / 1e9, trace.covers.to_ns / 1e9
+    exact = len(steps.time_ns) <= 2 * _BINS
+    for axes, values, label, place in lines:
+        colour, dashes = COLOURS[place], DASHES[place]
+        if exact:
+            axes.step(
+                *(steps.time_ns / 1e9, values),
+                where="post",
+                color=colour,
+                linestyle=dashes,
+                linewidth=1.2,
+                label=label,
+            )
+        else:
+            middle_s, mean, most = _binned(steps.time_ns, values)
+            axes.fill_between(middle_s, mean, most, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(middle_s, mean, color=colour, linestyle=dashes, linewidth=1.0, label=label)
+    for axes in (network, queue):
+        axes.axvspan(window.from_ns / 1e9, window.to_ns / 1e9, color="#888888", alpha=0.25, lw=1.5)
+        axes.set_xlim(from_s, to_s)
+        axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+        axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+    network.set_ylabel("all-reduces")
+    queue.set_ylabel("jobs")
+    note = "" if exact else "line: mean, shade: most; "
+    network.set_title(f"Contention ({note}grey: the window above)")
+    network.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
+    queue.set_title("Queued jobs")
+    queue.set_xlabel("simulated time [s]")
+
+
+def _binned(
+    time_ns: Integers, values: Integers
+) -> tuple[NDArray[np.float64], NDArray[np.float64], Integers]:
+    """Return equal bins of time in seconds, and the mean and the most of a counter in each."""
+    edges = np.linspace(time_ns[0], time_ns[-1], _BINS + 1)
+    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(time_ns))])
+    mean = np.diff(np.interp(edges, time_ns, area)) / np.diff(edges)
+    current = np.searchsorted(time_ns, edges, side="right") - 1
+    first, last = current[:-1], current[1:]
+    most = np.maximum(np.maximum.reduceat(values, first), np.where(last > first, values[last], 0))
+    return (edges[:-1] + edges[1:]) / 2e9, mean, most
