@@ -64,24 +64,73 @@ class ProgressBar:
         rate = progress.tasks / elapsed_s / 1e6
         description = f"simulated {progress.now_s:,.0f} s, {rate:.1f} M tasks/s"
         if self._bar is None:
-            self._bar = self._start(description)
+            self._bar = _bar(self._console, description, 1.0)
         self._bar.update(
             self._bar.task_ids[0], completed=progress.fraction, description=description
         )
 
-    def _start(self, description: str) -> Bar:
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
 
-        bar = Bar(
-            TaskProgressColumn(),
-            BarColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=self._console,
-            transient=True,
-        )
-        bar.add_task(description, total=1.0)
-        bar.start()
-        return bar
+class RunsBar:
+    """How many of many runs are done, and the time left; says so too when it is interrupted."""
+
+    def __init__(self, console: Console, kept_in: str) -> None:
+        self._console = console
+        self._kept_in = kept_in
+        self._done = self._total = 0
+        self._bar: Bar | None = None
+
+    def start(self, done: int, total: int) -> None:
+        """Show the bar; `done` runs are there from an earlier start."""
+        self._done, self._total = done, total
+        if done:
+            self._tell(f"{done} of {total} runs are there already, in {self._kept_in}.")
+        if done < total:
+            self._bar = _bar(self._console, "", total - done)
+            self.step(0)
+
+    def step(self, runs: int = 1) -> None:
+        """Count runs as done."""
+        self._done += runs
+        if self._bar is not None:
+            text = f"{self._done} of {self._total} runs"
+            self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
+
+    def __enter__(self) -> RunsBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if kind is not None and not issubclass(kind, Exception) and self._done:
+            self._tell(
+                f"{self._done} of {self._total} runs are kept in {self._kept_in}; "
+                "the same command goes on from there."
+            )
+
+    def _tell(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+
+def _bar(console: Console, description: str, total: float) -> Bar:
+    """Start a bar with percent, a description and the time left; it goes when it stops."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TaskProgressColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    bar.add_task(description, total=total)
+    bar.start()
+    return bar

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.files import open_output
 
@@ -58,11 +58,17 @@ def house_style() -> Iterator[None]:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure; the ending (`.svg`, `.pdf`, `.png`) chooses the format.
+    """Write a figure; the ending (`.svg`, `.pdf`, `.png`) chooses the format."""
+    kind = os.path.splitext(path)[1].removeprefix(".").lower()
+    with open_output(path) as stream:
+        write_figure(figure, stream, kind)
+
+
+def write_figure(figure: Figure, stream: BinaryIO, kind: str) -> None:
+    """Write a figure as svg, pdf or png.
 
     Nothing of the day or the machine goes into the file, so that the same data gives the same bits.
     """
-    kind = os.path.splitext(path)[1].removeprefix(".").lower()
     nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    with house_style(), open_output(path) as stream:
+    with house_style():
         figure.savefig(stream, format=kind, dpi=160, metadata=nothing)

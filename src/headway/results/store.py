@@ -5,9 +5,17 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from functools import cache
 
+from headway import jit
 from headway.files import open_output
 from headway.results.schema import Result
+
+
+@cache
+def code_version() -> str:
+    """Return a hash of all the sources that a result depends on."""
+    return jit.source_hash("workload", "results")
 
 
 def write_json(result: Result, path: str | os.PathLike[str]) -> None:
@@ -21,12 +29,13 @@ def write_json(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write a row per job; the file's metadata holds the summary and the settings as JSON."""
+    """Write a row per job; the file's metadata holds the rest of the result as JSON."""
     import polars
 
     columns = {
         "job_id": [job.job_id for job in result.workload],
         "model": [job.model for job in result.workload],
+        "iterations": [job.iterations for job in result.workload],
         "arrival_ns": result.arrival_ns,
         "start_ns": result.start_ns,
         "finish_ns": result.finish_ns,
@@ -35,6 +44,8 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
     metadata = {
         "headway.summary": json.dumps(asdict(result.summary)),
         "headway.settings": json.dumps(asdict(result.settings)),
+        "headway.gpu_busy_ns": json.dumps(result.gpu_busy_ns.tolist()),
+        "headway.code": code_version(),
     }
     with open_output(path) as stream:
         polars.DataFrame(columns).write_parquet(stream, metadata=metadata)

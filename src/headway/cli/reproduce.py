@@ -1,0 +1,87 @@
+"""`headway reproduce`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.domain.errors import InputError, shown
+from headway.domain.limits import whole
+
+FEWEST_SEEDS, MOST_SEEDS = 2, 1000
+
+
+def reproduce_command(
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The folder for report, figures and results.")
+    ] = "reproduction",
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="How many workloads (20: seeds 0 to 19), or which (5:24, or 3,7,11).  "
+            "[default: 20]",
+            show_default=False,
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Three seeds, for a first look.")] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", "-j", help="Runs at a time.  [default: all cores]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Reproduce the paper's evaluation: run it, judge its claims, write a report.
+
+    Placements, kappa, schedulers, the contention model, the introduction's example, other settings.
+    An interrupted run goes on where it was when started again.
+    """
+    from headway.experiments.reproduce import FULL_SEEDS, QUICK_SEEDS, reproduce
+
+    if quick and seeds is not None:
+        raise InputError("--quick is three seeds; give it or --seeds, not both.")
+    chosen = QUICK_SEEDS if quick else FULL_SEEDS if seeds is None else parse_seeds(seeds)
+    workers = len(os.sched_getaffinity(0)) if threads is None else threads
+    whole(workers, "threads", 1, 1024)
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise InputError("is a file, not a folder.", source=output)
+    folder.mkdir(parents=True, exist_ok=True)
+    with RunsBar(messages(), str(folder / "runs")) as bar:
+        found = reproduce(folder, chosen, workers, bar.start, bar.step)
+    console = results()
+    settings = {name: {f.claim: f for f in part} for name, part in found.findings.items()}
+    table = figures_table(f"The paper's claims, on {len(chosen)} seeds", *settings)
+    for claim in next(iter(settings.values())):
+        verdicts = (part[claim].verdict if claim in part else "" for part in settings.values())
+        table.add_row(claim, *verdicts)
+    console.print(table)
+    console.print(f"\nThe report: {found.report}", markup=False, soft_wrap=True)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds that a text names: `20`, `5:24` or `3,7,11`."""
+    try:
+        if "," in text:
+            seeds = [int(part) for part in text.split(",")]
+        elif ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            whole(last - first + 1, "seeds", FEWEST_SEEDS, MOST_SEEDS, " of them")
+            seeds = list(range(first, last + 1))
+        else:
+            seeds = list(range(whole(int(text), "seeds", FEWEST_SEEDS, MOST_SEEDS)))
+    except ValueError as error:
+        raise InputError(
+            f"must be how many (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",
+            field="seeds",
+        ) from error
+    whole(len(seeds), "seeds", FEWEST_SEEDS, MOST_SEEDS, " of them")
+    for seed in seeds:
+        whole(seed, "seeds", 0, 2**63 - 1)
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"must differ from each other, unlike in {shown(text)}.", field="seeds")
+    return tuple(seeds)

@@ -1,0 +1,155 @@
+"""Many runs of the paper's workload: on all cores, with progress, and never done twice.
+
+Each finished run is a small Parquet file of its own in a folder. Whoever starts the same batch
+again finds it there, so an interrupted batch goes on where it was. A file made by other code than
+this, or damaged, counts as not there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headway.configuration import cluster_from
+from headway.engine.run import Progress, simulate
+from headway.results.store import code_version, write_parquet
+from headway.workload.generate import generate_workload
+
+if TYPE_CHECKING:
+    import polars
+
+SHAPE = "16x4"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """What is compared: policies, the memory of a GPU, and the network, all by name."""
+
+    placement: str
+    scheduler: str
+    gpu_memory_gb: int = 16
+    network: str = "10gbe"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """A case on the paper's workload of one seed."""
+
+    case: Case
+    seed: int
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file that keeps the run."""
+        case = self.case
+        parts = (case.placement, case.scheduler, f"{case.gpu_memory_gb}gb", case.network)
+        return f"{'_'.join(parts).replace(':', '-')}_seed-{self.seed}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """What the runs gave: a row per run, per job and per GPU, in the order of the runs."""
+
+    runs: polars.DataFrame
+    jobs: polars.DataFrame
+    gpus: polars.DataFrame
+
+
+class _GivenUpError(Exception):
+    """Nobody wants this run any more."""
+
+
+def missing(runs: Iterable[Run], folder: Path) -> list[Run]:
+    """Return the runs that the folder does not keep yet."""
+    return [run for run in runs if _load(run, folder) is None]
+
+
+def execute(runs: Sequence[Run], folder: Path, threads: int, done: Callable[[Run], None]) -> None:
+    """Simulate runs and keep each in the folder; `done` is told in the calling thread.
+
+    Whatever ends this early, the runs that are finished stay kept, and no thread goes on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    give_up = threading.Event()
+
+    def look(_: Progress) -> None:
+        if give_up.is_set():
+            raise _GivenUpError
+
+    def work(run: Run) -> Run:
+        result = simulate(
+            generate_workload("paper", run.seed),
+            cluster_from(SHAPE, float(run.case.gpu_memory_gb)),
+            network=run.case.network,
+            placement=run.case.placement,
+            scheduler=run.case.scheduler,
+            seed=run.seed,
+            progress=look,
+        )
+        write_parquet(result, folder / run.file_name)
+        return run
+
+    with ThreadPoolExecutor(threads) as pool:
+        pending: set[Future[Run]] = set()
+        try:
+            pending = {pool.submit(work, run) for run in runs}
+            while pending:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    done(future.result())
+        finally:
+            give_up.set()
+            for future in pending:
+                future.cancel()
+
+
+def collect(runs: Sequence[Run], folder: Path) -> Raw:
+    """Return what the folder keeps of these runs, all of which must be there."""
+    import polars
+
+    summaries, jobs, gpus = [], [], []
+    for run in runs:
+        piece = _load(run, folder)
+        if piece is None:
+            raise FileNotFoundError(folder / run.file_name)
+        rows, summary, busy_ns = piece
+        columns = {**asdict(run.case), "seed": run.seed}
+        settings = [
+            polars.lit(value, polars.Int64 if isinstance(value, int) else None).alias(name)
+            for name, value in columns.items()
+        ]
+        summaries.append({**columns, **summary})
+        jobs.append(rows.select(*settings, polars.all()))
+        utilization = np.array(busy_ns) / round(summary["makespan_s"] * 1e9)
+        columns_of_gpus = {
+            "gpu": range(len(busy_ns)),
+            "busy_ns": busy_ns,
+            "utilization": utilization,
+        }
+        gpus.append(polars.DataFrame(columns_of_gpus).select(*settings, polars.all()))
+    return Raw(polars.DataFrame(summaries), polars.concat(jobs), polars.concat(gpus))
+
+
+def _load(run: Run, folder: Path) -> tuple[polars.DataFrame, dict[str, float], list[int]] | None:
+    """Return a kept run: its jobs, its summary without what varies, how long each GPU computed."""
+    import polars
+
+    path = folder / run.file_name
+    if not path.is_file():
+        return None
+    try:
+        metadata = polars.read_parquet_metadata(path)
+        if metadata["headway.code"] != code_version():
+            return None
+        summary = json.loads(metadata["headway.summary"])
+        del summary["wall_s"]
+        return polars.read_parquet(path), summary, json.loads(metadata["headway.gpu_busy_ns"])
+    except (polars.exceptions.PolarsError, OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,75 @@
+"""Reports as one HTML file: nothing outside it is needed to read or print it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+from headway.reports.style import write_figure
+from headway.reports.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with its name, which is also its file's, and a caption."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+    def to_html(self) -> str:
+        """Return a `<figure>` with the picture inside as SVG."""
+        stream = io.BytesIO()
+        write_figure(self.figure, stream, "svg")
+        svg = stream.getvalue().decode()
+        svg = svg[svg.index("<svg") :]
+        # Identifiers must differ between the pictures of a page.
+        svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{self.name}-", svg)
+        label = escape(self.caption)
+        svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+        return f'<figure id="{self.name}">\n{svg}\n<figcaption>{label}</figcaption>\n</figure>'
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A headline and what stands below it: paragraphs, tables and pictures."""
+
+    anchor: str
+    title: str
+    content: Sequence[str | Table | Picture] = field(default_factory=list)
+
+    def to_html(self) -> str:
+        """Return the section; text is taken as it is, between `<p>` unless it is a block."""
+        parts = [f'<h2 id="{self.anchor}">{escape(self.title)}</h2>']
+        for item in self.content:
+            if isinstance(item, Table):
+                parts.append(f'<div class="scroll">{item.to_html()}</div>')
+            elif isinstance(item, Picture):
+                parts.append(item.to_html())
+            else:
+                parts.append(item if item.startswith("<") else f"<p>{item}</p>")
+        return "\n".join(parts)
+
+
+def html_page(title: str, summary: str, sections: Sequence[Section]) -> str:
+    """Return the whole page, with links to its sections at the top."""
+    links = "".join(f'<a href="#{part.anchor}">{escape(part.title)}</a>\n' for part in sections)
+    body = "\n".join(
+        [
+            f"<h1>{escape(title)}</h1>",
+            f"<p>{summary}</p>",
+            f"<nav>{links}</nav>",
+            *(part.to_html() for part in sections),
+        ]
+    )
+    skeleton = Template(files("headway.reports").joinpath("page.html").read_text(encoding="utf-8"))
+    return skeleton.substitute(title=escape(title), body=body)

@@ -1,0 +1,45 @@
+"""Tables of text, written as HTML or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A captioned table; the first `texts` columns are words, the others figures."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+
+    def to_html(self) -> str:
+        """Return a `<table>`; words are also an attribute, so that a page can colour them."""
+        head = "".join(
+            f'<th scope="col"{self._side(place)}>{escape(title)}</th>'
+            for place, title in enumerate(self.header)
+        )
+        body = "\n".join(
+            "<tr>" + "".join(self._cell(place, text) for place, text in enumerate(row)) + "</tr>"
+            for row in self.rows
+        )
+        return (
+            f"<table>\n<caption>{escape(self.caption)}</caption>\n"
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        )
+
+    def to_markdown(self) -> str:
+        """Return a pipe table under its caption."""
+        sides = ["---" if place < self.texts else "--:" for place in range(len(self.header))]
+        lines = [self.header, sides, *self.rows]
+        return f"**{self.caption}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def _cell(self, place: int, text: str) -> str:
+        kind = f' data-text="{escape(text)}"' if place < self.texts else ""
+        return f"<td{kind}{self._side(place)}>{escape(text)}</td>"
+
+    def _side(self, place: int) -> str:
+        return "" if place < self.texts else ' class="figure"'
