@@ -23,7 +23,7 @@ from numba.core.event import Listener, install_listener
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_HASHED_FOLDERS = ("domain", "network", "policies", "engine", "reports/wire")
+_COMPILED_FOLDERS = ("domain", "network", "policies", "engine")
 _lock = threading.Lock()
 _log = logging.getLogger("headway")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -33,22 +33,27 @@ _njit: Any = numba.njit
 _config: Any = numba.config
 
 
-@cache
-def cache_folder() -> Path:
-    """Return the folder of the compiled code of exactly these sources."""
+def source_hash(*folders: str) -> str:
+    """Return a hash of the sources of the engine and of these folders of the package."""
     package = Path(__file__).parent
     sources = [Path(__file__)]
-    for name in _HASHED_FOLDERS:
+    for name in (*_COMPILED_FOLDERS, *folders):
         sources += sorted(package.glob(f"{name}/**/*.py"))
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_folder() -> Path:
+    """Return the folder of the compiled code of exactly these sources."""
     if chosen := os.environ.get("HEADWAY_CACHE_DIR"):
         root = Path(chosen)
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
     for parent in (root, Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"):
-        folder = parent / digest.hexdigest()[:16]
+        folder = parent / source_hash("reports/wire")
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
@@ -120,3 +125,14 @@ def entry_point(function: Function, signature: Any, title: str, **options: bool)
                 raise
             # A function typed at a prompt has no file to be cached under.
             return cast(Function, _njit(signature, **_OPTIONS, **options)(function))
+
+
+def call(function: Callable[..., int], title: str, *arguments: Any) -> int:
+    """Call a function, which must not allocate, compiled for the types of these arguments."""
+    return _compiled(function, title, *map(numba.typeof, arguments))(*arguments)
+
+
+@cache
+def _compiled(function: Callable[..., int], title: str, *arguments: Any) -> Callable[..., int]:
+    signature = numba.types.int64(*arguments)
+    return entry_point(function, signature, title, _nrt=False)

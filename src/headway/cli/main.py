@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli import network, policies, report, simulate, workload
+from headway.cli import network, policies, report, reproduce, simulate, workload
 from headway.domain.errors import HeadwayError
 
 BAD_INPUT = 2
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command("simulate")(simulate.simulate_command)
 app.command("report")(report.report_command)
+app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)
 app.command("network")(network.network_command)
 app.add_typer(workload.app, name="workload")
@@ -47,9 +48,17 @@ def _options(
     """Hold the options that belong to no command."""
 
 
+class _Notices(logging.Handler):
+    """Prints notices on standard error, above a progress bar if one is there at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        print(self.format(record), file=sys.stderr)
+
+
 def run() -> None:
     """Run the command line; what Headway reports on purpose ends it with one line and a 2."""
-    logger, handler = logging.getLogger("headway"), logging.StreamHandler()
+    logger, handler = logging.getLogger("headway"), _Notices()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
