@@ -53,7 +53,7 @@ def report_command(
     if output is None:
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")
-        output = str(Path(run).with_suffix(".svg"))
+        output = os.path.splitext(run)[0] + ".svg"
     if Path(output).suffix.lower() not in _ENDINGS:
         raise InputError(f"must end in {', '.join(_ENDINGS)}.", source=output)
     if os.path.realpath(run) == os.path.realpath(output):

@@ -24,6 +24,7 @@ from headway.reports.window import Window
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 MOST_BOXES = 20_000
 """More tasks than this are a blur, and a file too big to open."""
@@ -38,7 +39,7 @@ _JOB_COLOURS = COLOURS[:-1]
 _LANE, _MOST_LANES = 0.85, 4
 """The height of one of a network's lanes, in rows, and how many have it in full."""
 
-_MOST_NAMED, _COLUMNS = 20, 6
+_MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,14 @@ def draw_report(trace: Trace, window: Window | None = None) -> Figure:
     from matplotlib.figure import Figure
 
     window = _default_window(trace) if window is None else _checked(trace, window)
-    servers = _busiest_servers(trace, window)
-    boxes, rows = _layout(trace, window, servers)
+    servers, inside = _select(trace, window)
+    boxes, rows = _layout(trace, window, servers, inside)
     with house_style():
         units = rows[-1].top + rows[-1].height
         row_in = min(0.26, max(0.125, 9.5 / units))
         heights = [units * row_in, 1.25, 0.95]
-        entries = 3 + min(_MOST_NAMED + 1, len({box.job for box in boxes}))
-        top_in, bottom_in, gap_in = 0.48 + 0.16 * math.ceil(entries / _COLUMNS), 0.45, 0.62
+        handles, columns = _legend(boxes)
+        top_in, bottom_in, gap_in = 0.48 + 0.16 * math.ceil(len(handles) / columns), 0.45, 0.62
         height_in = sum(heights) + 2 * gap_in + top_in + bottom_in
         figure = Figure(figsize=(_WIDTH_IN, height_in))
         axes = []
@@ -95,7 +96,17 @@ def draw_report(trace: Trace, window: Window | None = None) -> Figure:
             upper -= gap_in
         _draw_rows(axes[0], rows, row_in)
         _draw_boxes(axes[0], boxes, window, row_in)
-        _draw_legend(axes[0], boxes)
+        legend = axes[0].legend(
+            handles=handles,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=columns,
+            borderaxespad=0.3,
+            handlelength=1.4,
+            columnspacing=1.2,
+        )
+        for entry in legend.get_texts():
+            entry.set_parse_math(False)
         _draw_title(figure, trace, window, servers, height_in)
         _draw_counters(axes[1], axes[2], trace, window)
     return figure
@@ -110,23 +121,35 @@ def write_report(trace: Trace, path: str | os.PathLike[str], window: Window | No
         save_figure(figure, path)
 
 
-def _inside(trace: Trace, window: Window) -> NDArray[np.intp]:
-    """Return the rows of the slices that overlap a window."""
+def _select(trace: Trace, window: Window) -> tuple[list[int], NDArray[np.intp]]:
+    """Return the servers to show, and the rows of their slices that overlap a window.
+
+    Where there is no room for all servers it is those with the most traffic.
+    """
     slices = trace.slices
-    return np.flatnonzero((slices.start_ns < window.to_ns) & (slices.end_ns > window.from_ns))
+    inside = np.flatnonzero((slices.start_ns < window.to_ns) & (slices.end_ns > window.from_ns))
+    server = trace.server_of_track[slices.track[inside]]
+    room = max(1, _MOST_ROWS // (trace.gpus // trace.servers + 1))
+    if room >= trace.servers:
+        return list(range(trace.servers)), inside
+    sending = slices.kind[inside] == MESSAGE
+    messages = inside[sending]
+    traffic_ns = np.zeros(trace.servers, np.int64)
+    np.add.at(traffic_ns, server[sending], slices.end_ns[messages] - slices.start_ns[messages])
+    servers = sorted(np.argsort(-traffic_ns, kind="stable")[:room].tolist())
+    return servers, inside[np.isin(server, servers)]
 
 
 def _default_window(trace: Trace) -> Window:
     """Return 2 s from the moment of highest contention, or less where there is too much to see."""
     covers, steps = trace.covers, trace.steps
-    key = steps.most * (steps.running + steps.waiting).max() + steps.running + steps.waiting
-    peak_ns = int(steps.time_ns[np.argmax(key)])
-    length_ns = _WINDOW_NS
+    sending = steps.running + steps.waiting
+    peak_ns = int(steps.time_ns[np.argmax(steps.most * (sending.max() + 1) + sending)])
+    length_ns = min(_WINDOW_NS, covers.to_ns - covers.from_ns)
     while True:
-        length_ns = min(length_ns, covers.to_ns - covers.from_ns)
         from_ns = max(covers.from_ns, min(peak_ns, covers.to_ns - length_ns))
         window = Window(from_ns, from_ns + length_ns)
-        if length_ns <= 1 or len(_inside(trace, window)) <= MOST_BOXES:
+        if length_ns == 1 or len(_select(trace, window)[1]) <= MOST_BOXES:
             return window
         length_ns //= 2
 
@@ -139,7 +162,7 @@ def _checked(trace: Trace, window: Window) -> Window:
             f"covers {covers}, nothing of the window from {window}.", source=trace.source
         )
     window = Window(max(window.from_ns, covers.from_ns), min(window.to_ns, covers.to_ns))
-    count = len(_inside(trace, window))
+    count = len(_select(trace, window)[1])
     if count > MOST_BOXES:
         raise InputError(
             f"the window from {window} holds {count:,} tasks, and a picture shows at most "
@@ -149,42 +172,26 @@ def _checked(trace: Trace, window: Window) -> Window:
     return window
 
 
-def _busiest_servers(trace: Trace, window: Window) -> list[int]:
-    """Return the servers to show: all, or as many as have room, those with most traffic."""
-    room = max(1, _MOST_ROWS // (trace.gpus // trace.servers + 1))
-    traffic_ns = np.zeros(trace.servers, np.int64)
-    some = trace.slices[_inside(trace, window)]
-    sending = some["kind"] == MESSAGE
-    np.add.at(
-        traffic_ns,
-        trace.server_of_track[some["track"][sending]],
-        (some["end_ns"] - some["start_ns"])[sending],
-    )
-    return sorted(np.argsort(-traffic_ns, kind="stable")[:room].tolist())
-
-
-def _layout(trace: Trace, window: Window, servers: list[int]) -> tuple[list[_Box], list[_Row]]:
+def _layout(
+    trace: Trace, window: Window, servers: list[int], inside: NDArray[np.intp]
+) -> tuple[list[_Box], list[_Row]]:
     """Return the boxes, and the rows: for each server its GPUs and then its network."""
     per_server = trace.gpus // trace.servers
-    inside = _inside(trace, window)
     tracks = trace.slices.track[inside]
-    shown = np.isin(trace.server_of_track[tracks], servers)
-    inside, tracks = inside[shown], tracks[shown]
     rows: list[_Row] = []
     place_of_track: dict[int, tuple[float, float]] = {}
     top = 0.0
-    used = set(tracks.tolist())
+    track_of_gpu = np.argsort(trace.gpu_of_track, kind="stable")[-trace.gpus :].tolist()
+    used = np.unique(tracks)
+    lanes_of: dict[int, list[int]] = defaultdict(list)
+    for track in used[trace.gpu_of_track[used] == NOBODY].tolist():
+        lanes_of[int(trace.server_of_track[track])].append(track)
     for server in servers:
-        own = [track for track in sorted(used) if trace.server_of_track[track] == server]
-        lanes = [track for track in own if trace.gpu_of_track[track] == NOBODY]
-        place_of_gpu = {}
         for gpu in range(server * per_server, (server + 1) * per_server):
-            place_of_gpu[gpu] = (top, 1.0)
+            place_of_track[track_of_gpu[gpu]] = (top, 1.0)
             rows.append(_Row(f"GPU {gpu}", server, top, 1.0))
             top += 1.0
-        for track in own:
-            if track not in lanes:
-                place_of_track[track] = place_of_gpu[int(trace.gpu_of_track[track])]
+        lanes = lanes_of[server]
         height = min(max(1.0, _LANE * len(lanes)), _LANE * _MOST_LANES)
         rows.append(_Row(NETWORK, server, top, height))
         for place, track in enumerate(lanes):
@@ -283,8 +290,8 @@ def _draw_boxes(axes: Axes, boxes: list[_Box], window: Window, row_in: float) ->
     axes.set_xlabel("simulated time [s]")
 
 
-def _draw_legend(axes: Axes, boxes: list[_Box]) -> None:
-    """Explain shades and colours above the axes."""
+def _legend(boxes: list[_Box]) -> tuple[list[Patch], int]:
+    """Return what explains shades and colours, and how many columns it takes."""
     from matplotlib.patches import Patch
 
     grey, colour_of = "#666666", _colours(boxes)
@@ -306,17 +313,8 @@ def _draw_legend(axes: Axes, boxes: list[_Box]) -> None:
     handles += [Patch(facecolor=colour_of[job], label=f"job {_short(job)}") for job in named]
     if more:
         handles.append(Patch(facecolor="none", label=f"and {more} more"))
-    legend = axes.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=_COLUMNS,
-        borderaxespad=0.3,
-        handlelength=1.4,
-        columnspacing=1.2,
-    )
-    for entry in legend.get_texts():
-        entry.set_parse_math(False)
+    widest = max(len(str(handle.get_label())) for handle in handles)
+    return handles, 8 if widest < 12 else 5
 
 
 def _draw_rows(axes: Axes, rows: list[_Row], row_in: float) -> None:
@@ -412,7 +410,7 @@ def _binned(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], Integers]:
     """Return equal bins of time in seconds, and the mean and the most of a counter in each."""
     edges = np.linspace(time_ns[0], time_ns[-1], _BINS + 1)
-    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(time_ns))])
+    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(time_ns / 1.0))])
     mean = np.diff(np.interp(edges, time_ns, area)) / np.diff(edges)
     current = np.searchsorted(time_ns, edges, side="right") - 1
     first, last = current[:-1], current[1:]

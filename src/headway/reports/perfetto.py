@@ -12,14 +12,11 @@ on the network of each of its job's servers.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, BinaryIO
 
-import numba
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from headway import jit
@@ -133,14 +130,14 @@ class PerfettoSink:
 
     def append(self, tasks: Records) -> None:
         """Write a batch of tasks."""
-        encode = _compiled(encoding.encode_tasks, self._encoder, tasks, self._buffer)
         tally = self._encoder.tally
         self._make_room(int(np.count_nonzero(tasks.kind == MESSAGE)))
         tally[0].row = 0
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:
             lanes = self._encoder.lanes.copy()
-            status = encode(self._encoder, tasks, self._buffer)
+            arguments = (self._encoder, tasks, self._buffer)
+            status = jit.call(encoding.encode_tasks, "the writer of timelines", *arguments)
             self._write_lanes(lanes)
             self._stream.write(self._buffer[: tally[0].bytes].data)
             if status == encoding.LANES_FULL:
@@ -174,10 +171,9 @@ class PerfettoSink:
             listed=np.zeros(self._counters, np.int64),
         )
         arguments = (state, tally, self._first_counter, self._buffer)
-        encode = _compiled(encoding.encode_counters, *arguments)
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:
-            status = encode(*arguments)
+            status = jit.call(encoding.encode_counters, "the writer of counters", *arguments)
             self._stream.write(self._buffer[: tally[0].bytes].data)
         at_end = times == end_ns
         np.add.at(values, counters[at_end], changes[at_end])
@@ -268,16 +264,6 @@ class PerfettoSink:
 def _starts(sizes: list[int]) -> NDArray[np.int64]:
     """Return where each piece begins, and where the last ends."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _compiled(function: Callable[..., int], *arguments: Any) -> Callable[..., int]:
-    """Return an encoder compiled for the types of these arguments."""
-    return _compiled_for(function, *(numba.typeof(argument) for argument in arguments))
-
-
-@cache
-def _compiled_for(function: Callable[..., int], *arguments: types.Type) -> Callable[..., int]:
-    return jit.entry_point(function, types.int64(*arguments), "the timeline's writer", _nrt=False)
 
 
 @contextmanager

@@ -5,14 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import numba
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from headway import jit
@@ -103,18 +99,22 @@ def _parse(data: NDArray[np.uint8], source: str) -> Trace:
 
     gpu, server, counter = _tracks(data, tables)
     slices, points = tables.slices, tables.points
-    complete = len(points) >= 2 * np.count_nonzero(counter >= 0)
+    # The last packets hold every counter's value at the end.
+    counters = np.count_nonzero(counter != NOBODY)
+    complete = len(points) >= 2 * counters and points.time_ns[-counters] == points.time_ns[-1]
     if not complete or (tables.open_slice != NOBODY).any():
         raise InputError(f"is cut off after {len(data):,} bytes.")
     if (counter[points.track] == NOBODY).any() or (server[slices.track] == NOBODY).any():
+        raise _not_ours()
+    if points.time_ns[0] == points.time_ns[-1]:
         raise _not_ours()
     servers = int(server.max()) + 1
     steps = Steps(*(np.zeros(len(points), np.int64) for _ in Steps._fields))
     servers_with = np.zeros(int(points.value.max()) + 1, np.int64)
     servers_with[0] = servers
     values = np.zeros(len(COUNTERS) + servers, np.int64)
-    count = _compiled(decoding.sweep, points, counter, values, servers_with, steps)(
-        points, counter, values, servers_with, steps
+    count = jit.call(
+        decoding.sweep, "the counting of messages", points, counter, values, servers_with, steps
     )
     return Trace(
         source=source,
@@ -147,7 +147,7 @@ def _tables(slices: int, points: int, tracks: int) -> Tables:
 
 def _decode(data: NDArray[np.uint8], found: Records, tables: Tables, fill: bool) -> None:
     """Count or read everything, or say where the file is wrong."""
-    status = _compiled(decoding.decode, data, found, tables, fill)(data, found, tables, fill)
+    status = jit.call(decoding.decode, "the reader of timelines", data, found, tables, fill)
     if status == decoding.CUT_OFF:
         raise InputError(
             f"is cut off: the packet at byte {found[0].at:,} goes on beyond the end, "
@@ -218,16 +218,7 @@ def _tracks(data: NDArray[np.uint8], tables: Tables) -> tuple[Integers, Integers
     ):
         if number_of == 0 or sorted(numbers.tolist()) != list(range(int(number_of))):
             raise _not_ours()
-    if (servers[gpus != NOBODY] == NOBODY).any():
+    per_server, odd = divmod(np.count_nonzero(gpus != NOBODY), len(of_server))
+    if odd or (servers != gpus // per_server)[gpus != NOBODY].any():
         raise _not_ours()
     return gpus, servers, counters
-
-
-def _compiled(function: Callable[..., int], *arguments: Any) -> Callable[..., int]:
-    """Return a reader compiled for the types of these arguments."""
-    return _compiled_for(function, *(numba.typeof(argument) for argument in arguments))
-
-
-@cache
-def _compiled_for(function: Callable[..., int], *arguments: types.Type) -> Callable[..., int]:
-    return jit.entry_point(function, types.int64(*arguments), "the timeline's reader", _nrt=False)

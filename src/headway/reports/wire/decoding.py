@@ -95,7 +95,7 @@ def _take_field(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
 def decode(data: Bytes, found: Records, tables: Tables, fill: bool) -> int:
     """Count what a trace holds or, with `fill`, put it into the tables; return how it ended."""
     found[0].slices = found[0].points = found[0].tracks = 0
-    at = 0
+    at, last_ns = 0, 0
     while at < len(data):
         found[0].at = at
         tag, size_at = _take(data, at, len(data))
@@ -118,6 +118,8 @@ def decode(data: Bytes, found: Records, tables: Tables, fill: bool) -> int:
                 event, event_end = content, packet
             elif number == 60:
                 if fill:
+                    if found[0].tracks >= len(tables.track_at):
+                        return BROKEN
                     tables.track_at[found[0].tracks] = content
                     tables.track_bytes[found[0].tracks] = packet - content
                 found[0].tracks += 1
@@ -147,6 +149,8 @@ def decode(data: Bytes, found: Records, tables: Tables, fill: bool) -> int:
                 if tables.open_slice[track] != NOBODY or not 0 < category < 4:
                     return BROKEN
                 index = found[0].slices
+                if index >= len(tables.slices):
+                    return BROKEN
                 tables.open_slice[track] = index
                 tables.slices[index].start_ns = time_ns
                 tables.slices[index].track = track
@@ -164,9 +168,9 @@ def decode(data: Bytes, found: Records, tables: Tables, fill: bool) -> int:
         elif kind == COUNTER:
             if fill:
                 index = found[0].points
-                before = tables.points[max(index - 1, 0)].time_ns if index else 0
-                if time_ns < before or amount > MOST_GPUS:
+                if index >= len(tables.points) or time_ns < last_ns or amount > MOST_GPUS:
                     return BROKEN
+                last_ns = time_ns
                 tables.points[index].time_ns = time_ns
                 tables.points[index].track = track
                 tables.points[index].value = amount

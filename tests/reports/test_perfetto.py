@@ -1,0 +1,265 @@
+"""A timeline holds exactly the engine's tasks, as Perfetto reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builders import make_job, make_workload
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
+from headway.domain.job import Job
+from headway.domain.workload import Workload
+from headway.engine.run import simulate
+from headway.engine.timeline import Timeline
+from headway.reports import perfetto
+from headway.reports.perfetto import perfetto_timeline
+from headway.reports.trace import read_trace
+from headway.reports.window import Window
+from headway.results.schema import Result
+from reports.perfetto_traces import KINDS, Trace, expected_counters, expected_slices, parse
+from strategies import Case, cases
+
+CROWD = make_workload(
+    make_job(gpus=4, iterations=6),
+    make_job(gpus=3, iterations=8, arrival_ns=5, gradient_bytes=40_000_000),
+    make_job(gpus=2, iterations=7, arrival_ns=3_000_000),
+    make_job(gpus=4, iterations=5, arrival_ns=9_000_000, forward_ns=3),
+    make_job(gpus=1, iterations=50),
+    make_job(gpus=4, iterations=2, memory_bytes=15 * 2**30, arrival_ns=1_000_000),
+)
+TWO_BY_TWO = Cluster(2, 2)
+
+
+def record(
+    path: Path,
+    workload: Workload,
+    cluster: Cluster,
+    window: Window | None = None,
+    **options: Any,
+) -> Result:
+    """Simulate and write the timeline, as a user of the library does."""
+    with perfetto_timeline(path, workload, cluster, window) as sink:
+        result = simulate(workload, cluster, timeline=sink, **options)
+        return sink.finish(result)
+
+
+def check(path: Path, result: Result, window: Window | None = None, **options: Any) -> None:
+    """Compare a timeline with the tasks of the same run, kept in memory."""
+    window = window or Window()
+    timeline = Timeline()
+    simulate(result.workload, result.settings.cluster, timeline=timeline, **options)
+    tasks = timeline.tasks()
+    parsed = parse(path)
+    assert parsed.named_slices() == expected_slices(result, tasks, window)
+    assert parsed.points == expected_counters(result, tasks, window)
+    assert all(name.endswith(f" {category}") for _, category, name, _, _ in parsed.slices)
+
+
+@pytest.mark.parametrize("placement", ["rand", "ff", "ls", "lwf:1", "lwf:2"])
+@pytest.mark.parametrize("scheduler", ["ada-srsf", "srsf:1", "srsf:2", "srsf:3"])
+@pytest.mark.parametrize("network", ["10gbe", "no-contention"])
+def test_a_timeline_holds_exactly_the_tasks_and_counters(
+    tmp_path: Path, placement: str, scheduler: str, network: str
+) -> None:
+    options: dict[str, Any] = {"placement": placement, "scheduler": scheduler, "network": network}
+    result = record(tmp_path / "t", CROWD, TWO_BY_TWO, **options)
+    check(tmp_path / "t", result, **options)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(case=cases(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_any_run_and_any_window_of_it_is_written_exactly(
+    tmp_path: Path, case: Case, cut: tuple[float, float]
+) -> None:
+    options: dict[str, Any] = {
+        "network": case.network,
+        "placement": case.placement,
+        "priority": case.priority,
+        "admission": case.admission,
+        "seed": case.seed,
+    }
+    result = record(tmp_path / "t", case.workload, case.cluster, **options)
+    check(tmp_path / "t", result, **options)
+    last_ns = int(result.finish_ns.max())
+    from_ns = min(int(min(cut) * last_ns), last_ns - 1)
+    window = Window(from_ns, max(from_ns + 1, int(max(cut) * last_ns)))
+    result = record(tmp_path / "t", case.workload, case.cluster, window, **options)
+    check(tmp_path / "t", result, window, **options)
+    trace = read_trace(tmp_path / "t")
+    assert (trace.covers.from_ns, trace.covers.to_ns) == (window.from_ns, window.to_ns)
+
+
+@pytest.mark.parametrize(
+    "window", [Window(0, 1), Window(5_000_000, 9_000_000), Window(5_000_000), Window(0, 2**62)]
+)
+def test_a_window_keeps_whole_tasks(tmp_path: Path, window: Window) -> None:
+    result = record(tmp_path / "t", CROWD, TWO_BY_TWO, window)
+    check(tmp_path / "t", result, window)
+
+
+def test_overlapping_messages_share_as_few_lanes_as_they_can(tmp_path: Path) -> None:
+    jobs = [make_job(gpus=2, iterations=4, gradient_bytes=10**6 * (1 + 3 * i)) for i in range(12)]
+    options: dict[str, Any] = {"placement": "ff", "admission": "srsf:12"}
+    cluster = Cluster(2, 1)
+    record(tmp_path / "t", make_workload(*jobs), cluster, **options)
+    parsed = parse(tmp_path / "t")
+    most = max(value for _, value in parsed.points["cluster/server 0/messages"])
+    lanes = [uuid for uuid, d in parsed.descriptors.items() if d.name == "network"]
+    assert most > 4
+    assert len(lanes) == 2 * most
+
+
+def test_servers_and_their_tracks_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    record(tmp_path / "t", make_workload(make_job(gpus=20)), Cluster(12, 2))
+    parsed = parse(tmp_path / "t")
+    ranked: dict[int, list[tuple[int, str]]] = {}
+    for descriptor in parsed.descriptors.values():
+        if descriptor.parent_uuid:
+            assert parsed.descriptors[descriptor.parent_uuid].child_ordering == 3
+            entry = (descriptor.sibling_order_rank, descriptor.name)
+            ranked.setdefault(descriptor.parent_uuid, []).append(entry)
+    names = {parsed.path(uuid): [name for _, name in sorted(own)] for uuid, own in ranked.items()}
+    counters = ["queued jobs", "all-reduces running", "all-reduces waiting"]
+    assert names["cluster"] == [*counters, *(f"server {s}" for s in range(12))]
+    assert names["cluster/server 9"] == ["messages", "network", "GPU 18", "GPU 19"]
+    assert names["cluster/server 11"] == ["messages", "GPU 22", "GPU 23"]
+
+
+def test_the_same_run_gives_the_same_bytes_however_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "a", CROWD, TWO_BY_TWO)
+    record(tmp_path / "b", CROWD, TWO_BY_TWO)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    monkeypatch.setattr("headway.reports.perfetto._BUFFER_BYTES", 1)
+    monkeypatch.setattr("headway.engine.run._TIMELINE_ROWS", 1)
+    result = record(tmp_path / "c", CROWD, TWO_BY_TWO)
+    check(tmp_path / "c", result)
+    pieces, whole = parse(tmp_path / "c"), parse(tmp_path / "a")
+    assert (pieces.slices, pieces.points) == (whole.slices, whole.points)
+
+
+def test_numbers_are_as_short_as_can_be(tmp_path: Path) -> None:
+    record(tmp_path / "t", CROWD, TWO_BY_TWO)
+    content = (tmp_path / "t").read_bytes()
+    assert len(Trace.FromString(content).SerializeToString()) == len(content)
+
+
+def test_it_works_without_the_compiler(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "from reports.test_perfetto import CROWD, TWO_BY_TWO, record\n"
+        "from headway.reports.trace import read_trace\n"
+        "record(Path(sys.argv[1]), CROWD, TWO_BY_TWO)\n"
+        "print(len(read_trace(sys.argv[1]).slices))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, tmp_path / "slow", Path(__file__).parents[1]],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    record(tmp_path / "quick", CROWD, TWO_BY_TWO)
+    assert (tmp_path / "slow").read_bytes() == (tmp_path / "quick").read_bytes()
+    assert int(done.stdout) == len(read_trace(tmp_path / "quick").slices)
+
+
+@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000, "half \ud83d"])
+def test_ids_of_all_kinds_come_through(tmp_path: Path, job_id: str) -> None:
+    workload = Workload(
+        [Job(job_id, 0, 4, 12, 1_000, 1_000, 1_000, 1), Job("other", 0, 4, 12, 5, 5, 5, 1)]
+    )
+    record(tmp_path / "t", workload, TWO_BY_TWO)
+    shown = job_id.encode(errors="replace").decode()
+    names = {name for _, _, name, _, _ in parse(tmp_path / "t").slices}
+    assert f"{shown} #11 all-reduce" in names
+    trace = read_trace(tmp_path / "t")
+    assert {trace.job_id(row) for row in range(len(trace.slices))} == {shown, "other"}
+
+
+def test_late_starts_are_written_to_the_nanosecond(tmp_path: Path) -> None:
+    late = make_workload(make_job(gpus=2, arrival_ns=2**61 + 1))
+    result = record(tmp_path / "t", late, Cluster(2, 1))
+    check(tmp_path / "t", result)
+    assert read_trace(tmp_path / "t").slices.start_ns.min() == 2**61 + 1
+
+
+def test_a_run_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_text("old")
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        perfetto_timeline(path, CROWD, TWO_BY_TWO) as sink,
+    ):
+        simulate(CROWD, TWO_BY_TWO, timeline=sink, progress=interrupt)
+    assert (os.listdir(tmp_path), path.read_text()) == (["t"], "old")
+
+
+def test_a_timeline_without_its_result_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="not finished"),
+        perfetto_timeline(tmp_path / "t", CROWD, TWO_BY_TWO) as sink,
+    ):
+        simulate(CROWD, TWO_BY_TWO, timeline=sink)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_window_after_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape("the run ends at 0.")):
+        record(tmp_path / "t", CROWD, TWO_BY_TWO, Window(10**15))
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_header_is_what_the_reader_looks_for(tmp_path: Path) -> None:
+    record(tmp_path / "t", CROWD, TWO_BY_TWO)
+    assert (tmp_path / "t").read_bytes().startswith(perfetto.HEADER)
+
+
+def test_our_reader_agrees_with_perfettos(tmp_path: Path) -> None:
+    record(tmp_path / "t", CROWD, TWO_BY_TWO, placement="ls", scheduler="srsf:3")
+    trace, parsed = read_trace(tmp_path / "t"), parse(tmp_path / "t")
+    assert (trace.servers, trace.gpus) == (2, 4)
+    ours = sorted(
+        (int(s.track), KINDS[s.kind], trace.name(row), int(s.start_ns), int(s.end_ns))
+        for row, s in enumerate(trace.slices)
+    )
+    assert ours == sorted(parsed.slices)
+    for uuid, descriptor in parsed.descriptors.items():
+        if descriptor.HasField("counter"):
+            own = trace.points[trace.points.track == uuid]
+            series = list(zip(own.time_ns.tolist(), own.value.tolist(), strict=True))
+            assert series == parsed.points[parsed.path(uuid)]
+        if descriptor.name.startswith("GPU"):
+            assert descriptor.name == f"GPU {trace.gpu_of_track[uuid]}"
+
+
+def test_the_steps_are_the_counters_side_by_side(tmp_path: Path) -> None:
+    record(tmp_path / "t", CROWD, TWO_BY_TWO, placement="ls", scheduler="srsf:3")
+    steps, parsed = read_trace(tmp_path / "t").steps, parse(tmp_path / "t")
+
+    def at(name: str, now: int) -> int:
+        return [value for time, value in parsed.points[f"cluster/{name}"] if time <= now][-1]
+
+    assert (np.diff(steps.time_ns) > 0).all()
+    for place, now in enumerate(steps.time_ns.tolist()):
+        assert steps.queued[place] == at("queued jobs", now)
+        assert steps.running[place] == at("all-reduces running", now)
+        assert steps.waiting[place] == at("all-reduces waiting", now)
+        assert steps.most[place] == max(at(f"server {s}/messages", now) for s in range(2))
+    assert steps.most.max() > 1
