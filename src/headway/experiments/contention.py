@@ -27,10 +27,11 @@ SIZES_BYTES = tuple(2**power for power in range(10, 31))
 
 @placement_policy("one-per-server")
 def one_per_server(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
-    """Take one GPU of each server, then a second of each, and so on."""
+    """Take an idle GPU of each server, then a second of each, and so on."""
     keys = cluster.gpus.load_ns.copy()
     for gpu in range(len(cluster.gpus)):
-        keys[gpu] = gpu - cluster.servers[cluster.gpus[gpu].server].first_gpu
+        place = gpu - cluster.servers[cluster.gpus[gpu].server].first_gpu
+        keys[gpu] = place if cluster.gpus[gpu].load_ns == 0 else len(cluster.gpus)
     stable_sort(candidates, keys)
     return True
 

@@ -73,8 +73,10 @@ def write_report(folder: Path, raw: batch.Raw, seeds: Sequence[int]) -> Reproduc
     for picture in pictures:
         for ending in ("svg", "pdf"):
             save_figure(picture.figure, folder / "figures" / f"{picture.name}.{ending}")
-    all_tables = [item for item in content if isinstance(item, Table)]
-    _write_text("\n".join(table.to_markdown() for table in all_tables), folder / "tables.md")
+    (folder / "tables").mkdir(exist_ok=True)
+    for table in content:
+        if isinstance(table, Table):
+            _write_text(table.to_markdown(), folder / "tables" / f"{table.name}.md")
     report = folder / "report.html"
     title = "The paper's evaluation, reproduced"
     _write_text(html_page(title, _summary(found, seeds), sections), report)
@@ -108,13 +110,13 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
             "Each verdict follows from the data by the rule named beside it; the rules are below. "
             "Why some claims do not hold is told in the documentation, on the page "
             "<em>Reproduction</em>.",
-            tables.verdicts("The paper's claims", found),
+            tables.verdicts("claims", "The paper's claims", found),
             Picture(
                 "claims",
                 figures.claims(found),
                 "Claimed ratios, as published and as found. A saving lies left of 1, a gain right.",
             ),
-            tables.rules("The rules; in every other case a claim does not hold"),
+            tables.rules("rules", "The rules; in every other case a claim does not hold"),
         ],
     )
     yield Section(
@@ -129,9 +131,13 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
                 "time with 95% intervals.",
             ),
             tables.published_beside_ours(
-                "Placements under Ada-SRSF, published and ours", evaluation, paper.PLACEMENTS
+                "placement",
+                "Placements under Ada-SRSF, published and ours",
+                evaluation,
+                paper.PLACEMENTS,
             ),
             tables.differences(
+                "placement-differences",
                 "Placements compared on the same workloads",
                 evaluation,
                 tables.all_pairs(paper.PLACEMENTS),
@@ -148,8 +154,9 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
                 "LWF-κ under Ada-SRSF, 16 GB, as the paper's Fig. 5, whose figures it does not "
                 "print. From κ = 32 on, the largest job, LWF-κ is LS.",
             ),
-            tables.ours_alone("LWF-κ under Ada-SRSF", evaluation, paper.KAPPAS),
+            tables.ours_alone("kappa", "LWF-κ under Ada-SRSF", evaluation, paper.KAPPAS),
             tables.differences(
+                "kappa-differences",
                 "Each κ compared with κ = 1 on the same workloads",
                 evaluation,
                 tables.against_first(paper.KAPPAS),
@@ -166,9 +173,13 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
                 "Schedulers under LWF-1, 16 GB, as the paper's Fig. 6.",
             ),
             tables.published_beside_ours(
-                "Schedulers under LWF-1, published and ours", evaluation, paper.SCHEDULERS
+                "scheduling",
+                "Schedulers under LWF-1, published and ours",
+                evaluation,
+                paper.SCHEDULERS,
             ),
             tables.differences(
+                "scheduling-differences",
                 "Schedulers compared on the same workloads",
                 evaluation,
                 tables.all_pairs(paper.SCHEDULERS),
@@ -191,7 +202,7 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
                 "Average completion time by class of jobs, 16 GB; left placements under Ada-SRSF, "
                 "right schedulers under LWF-1. Bars are 95% intervals.",
             ),
-            tables.classes("Average JCT by class of jobs, 16 GB", evaluation, named),
+            tables.classes("classes", "Average JCT by class of jobs, 16 GB", evaluation, named),
         ],
     )
     yield Section(
@@ -219,7 +230,7 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
                 figures.introduction(examples),
                 "One job alone and four at once, for each of the paper's models.",
             ),
-            tables.examples("The introduction's example", examples),
+            tables.examples("introduction", "The introduction's example", examples),
         ],
     )
     yield Section(
@@ -229,7 +240,7 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
             "Without contention every message goes at full speed, whatever else is on the network, "
             "and none waits: about the least that any order of messages could reach with that "
             "placement.",
-            tables.settings("Average JCT in every setting [s]", evaluation, named),
+            tables.settings("settings", "Average JCT in every setting [s]", evaluation, named),
         ],
     )
     yield Section("made", "How this was made", _how(evaluation.seeds))
@@ -264,15 +275,17 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
         f"<pre>headway reproduce --seeds {seeds_text(seeds)}</pre>",
         "The same command gives the same bits: of the raw results on any machine, of the figures "
         "with the versions below. Beside this page lie <code>figures/</code> (SVG and PDF), "
-        "<code>tables.md</code>, and the raw results as Parquet: <code>runs.parquet</code>, "
-        "<code>jobs.parquet</code>, <code>gpus.parquet</code>, a row per run, per job and per GPU.",
-        Table("Parameters", ("", ""), parameters, texts=2),
+        "<code>tables/</code> (Markdown) and the raw results as Parquet, a row per run, per job and "
+        "per GPU: <code>runs.parquet</code>, <code>jobs.parquet</code>, <code>gpus.parquet</code>.",
+        Table("parameters", "Parameters", ("", ""), parameters, texts=2),
         Table(
+            "models",
             "Models (the paper's measurements on a Tesla V100; 1 MB is 2²⁰ bytes)",
             ("model", "gradients [MB]", "memory [MB]", "forward [ms]", "backward [ms]"),
             models,
         ),
         Table(
+            "versions",
             "Versions",
             ("", ""),
             [("Python", platform.python_version()), *versions, ("sources", code_version())],

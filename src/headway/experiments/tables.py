@@ -16,33 +16,40 @@ from headway.reports.tables import Table
 _TITLES = ("GPU utilization", "average JCT [s]", "median JCT [s]", "95th-percentile JCT [s]")
 
 
-def published_beside_ours(caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+def published_beside_ours(
+    name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]
+) -> Table:
     """Return the paper's table of results with ours and the ratio below each row."""
     rows = []
-    for name, case in cases.items():
+    for method, case in cases.items():
         printed = [getattr(paper.PUBLISHED[case], metric) for metric in METRICS]
         ours = _estimates(evaluation, case)
         ratios = [estimate.value / figure for estimate, figure in zip(ours, printed, strict=True)]
         rows += [
-            [name, "published", f"{printed[0]:.2%}", *(f"{figure:,.1f}" for figure in printed[1:])],
+            [
+                method,
+                "published",
+                f"{printed[0]:.2%}",
+                *(f"{figure:,.1f}" for figure in printed[1:]),
+            ],
             ["", "ours", *_figures(ours)],
             ["", "ratio", *(f"{ratio:.2f}" for ratio in ratios)],
         ]
-    return Table(caption, ("method", "", *_TITLES), rows, texts=2)
+    return Table(name, caption, ("method", "", *_TITLES), rows, texts=2)
 
 
-def ours_alone(caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+def ours_alone(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
     """Return the same figures where the paper prints none."""
-    rows = [[name, *_figures(_estimates(evaluation, case))] for name, case in cases.items()]
-    return Table(caption, ("method", *_TITLES), rows)
+    rows = [[method, *_figures(_estimates(evaluation, case))] for method, case in cases.items()]
+    return Table(name, caption, ("method", *_TITLES), rows)
 
 
 def differences(
-    caption: str, evaluation: Evaluation, pairs: Iterable[tuple[str, Case, str, Case]]
+    name: str, caption: str, evaluation: Evaluation, pairs: Iterable[tuple[str, Case, str, Case]]
 ) -> Table:
     """Return differences between policies on the same seeds, with their intervals."""
     rows = []
-    for name, case, other_name, other in pairs:
+    for method, case, other_method, other in pairs:
         jct, use = (
             paired_difference(evaluation.sample(case, metric), evaluation.sample(other, metric))
             for metric in _COMPARED
@@ -52,7 +59,7 @@ def differences(
         ).sum()
         rows.append(
             [
-                f"{name} − {other_name}",
+                f"{method} − {other_method}",
                 _signed(jct.value),
                 f"{_signed(jct.low)} to {_signed(jct.high)}",
                 f"{lower} of {len(evaluation.seeds)}",
@@ -66,7 +73,7 @@ def differences(
         "seeds with lower JCT",
         "GPU utilization [points]",
     )
-    return Table(caption, header, rows)
+    return Table(name, caption, header, rows)
 
 
 def all_pairs(cases: Mapping[str, Case]) -> list[tuple[str, Case, str, Case]]:
@@ -80,11 +87,11 @@ def against_first(cases: Mapping[str, Case]) -> list[tuple[str, Case, str, Case]
     return [(name, cases[name], first, cases[first]) for name in others]
 
 
-def settings(caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+def settings(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
     """Return the average JCT of every policy in every setting."""
     rows = []
-    for name, case in cases.items():
-        row = [name, f"{paper.PUBLISHED[case].average_jct_s:,.1f}"]
+    for method, case in cases.items():
+        row = [method, f"{paper.PUBLISHED[case].average_jct_s:,.1f}"]
         for network in ("10gbe", "no-contention"):
             for memory in paper.MEMORIES_GB:
                 # Without contention nothing waits, so that one scheduler stands for all.
@@ -100,10 +107,10 @@ def settings(caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) ->
         "16 GB, no contention",
         "32 GB, no contention",
     )
-    return Table(caption, header, rows)
+    return Table(name, caption, header, rows)
 
 
-def classes(caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+def classes(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
     """Return the average JCT of each class of jobs."""
     shares = evaluation.class_shares()
     header = [
@@ -111,12 +118,12 @@ def classes(caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> 
         *(f"{kind} [s]" for kind in CLASSES),
     ]
     rows = [["share of the jobs", *(f"{share:.1%}" for share in shares)]]
-    for name, case in cases.items():
-        rows.append([name, *(_figure(bar) for bar in evaluation.class_average_jct_s(case))])
-    return Table(caption, header, rows)
+    for method, case in cases.items():
+        rows.append([method, *(_figure(bar) for bar in evaluation.class_average_jct_s(case))])
+    return Table(name, caption, header, rows)
 
 
-def examples(caption: str, found: Sequence[Example]) -> Table:
+def examples(name: str, caption: str, found: Sequence[Example]) -> Table:
     """Return the introduction's example for each model."""
     header = (
         "model",
@@ -148,13 +155,13 @@ def examples(caption: str, found: Sequence[Example]) -> Table:
         ]
         for example in found
     ]
-    return Table(caption, header, [published, *rows])
+    return Table(name, caption, header, [published, *rows])
 
 
-def verdicts(caption: str, findings: Mapping[str, Sequence[Finding]]) -> Table:
+def verdicts(name: str, caption: str, findings: Mapping[str, Sequence[Finding]]) -> Table:
     """Return every claim with what each setting says of it."""
     main, *others = findings
-    elsewhere = [{finding.claim: finding for finding in findings[name]} for name in others]
+    elsewhere = [{finding.claim: finding for finding in findings[other]} for other in others]
     rows = []
     for finding in findings[main]:
         row = [finding.claim, finding.rule, finding.published, finding.ours, finding.verdict]
@@ -163,14 +170,14 @@ def verdicts(caption: str, findings: Mapping[str, Sequence[Finding]]) -> Table:
             row += ["", ""] if other is None else [other.ours, other.verdict]
         rows.append(row)
     header = ["claim", "rule", "published"]
-    for name in findings:
-        header += [f"ours, {name}", "verdict"]
-    return Table(caption, header, rows, texts=len(header))
+    for setting in findings:
+        header += [f"ours, {setting}", "verdict"]
+    return Table(name, caption, header, rows, texts=len(header))
 
 
-def rules(caption: str) -> Table:
+def rules(name: str, caption: str) -> Table:
     """Return what each kind of verdict means."""
-    return Table(caption, ("rule", "meaning"), list(RULES.items()), texts=2)
+    return Table(name, caption, ("rule", "meaning"), list(RULES.items()), texts=2)
 
 
 _COMPARED: tuple[Metric, Metric] = ("average_jct_s", "average_gpu_utilization")

@@ -32,11 +32,14 @@ class Picture:
         write_figure(self.figure, stream, "svg")
         svg = stream.getvalue().decode()
         svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, count=1, flags=re.DOTALL)
         # Identifiers must differ between the pictures of a page.
         svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{self.name}-", svg)
         label = escape(self.caption)
         svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-        return f'<figure id="{self.name}">\n{svg}\n<figcaption>{label}</figcaption>\n</figure>'
+        return (
+            f'<figure id="figure-{self.name}">\n{svg}\n<figcaption>{label}</figcaption>\n</figure>'
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from html import escape
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A captioned table; the first `texts` columns are words, the others figures."""
+    """A table with a name, which is also its file's; the first `texts` columns are words."""
 
+    name: str
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
