@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export HEADWAY_CACHE_DIR ?= $(CURDIR)/.cache/headway
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit docs reference bench fuzz clean
+.PHONY: help demo test lint types layers unit docs reference reproduction bench fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## Simulate the paper's workload under several policies and compare them.
-	$(BIN)/python examples/compare_policies.py
+demo: $(READY) ## Reproduce the paper's evaluation on three seeds and write a report.
+	$(BIN)/headway reproduce --quick --output reproduction
 
 test: lint types layers unit docs ## Lint, type-check, test, build the documentation.
 
@@ -34,7 +34,7 @@ layers: $(READY) ## Check which module may import which.
 	$(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## Run the tests.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 docs: $(READY) ## Build the documentation strictly into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -43,6 +43,10 @@ reference: $(READY) ## Write docs/reference/cli.md anew from the commands themse
 	$(BIN)/typer headway.cli.main utils docs --name headway --title "Command line" \
 	    --output docs/reference/cli.md
 
+reproduction: $(READY) ## Reproduce the paper's evaluation in full; renew the documentation's copy.
+	$(BIN)/headway reproduce --output reproduction
+	cp reproduction/tables/*.md reproduction/figures/*.svg docs/reproduction/
+
 bench: $(READY) ## Measure speed, start-up, memory and growth on this machine.
 	$(BIN)/python benchmarks/run.py
 
@@ -50,4 +54,4 @@ fuzz: $(READY) ## Compare engine and oracle on many more random workloads than t
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 tests/engine/test_against_oracle.py
 
 clean: ## Remove everything that these targets made.
-	rm -rf $(VENV) .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .cache site reproduction .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

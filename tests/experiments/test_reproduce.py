@@ -44,6 +44,7 @@ TABLES = (
     "classes",
     "introduction",
     "settings",
+    "spread",
     "parameters",
     "models",
     "versions",
@@ -193,6 +194,32 @@ def test_paired_differences_are_what_the_raw_results_give(full: Reproduction) ->
         assert number(difference)[0] == pytest.approx(by_seed.mean(), abs=0.501)
         assert ends == pytest.approx([by_seed.mean() - margin, by_seed.mean() + margin], abs=0.501)
         assert lower == f"{(by_seed < 0).sum()} of 20"
+
+
+def test_the_table_of_waits_and_servers_is_what_the_raw_results_give(full: Reproduction) -> None:
+    folder = full.report.parent
+    jobs = polars.read_parquet(folder / "jobs.parquet").to_dicts()
+    rows = table(folder, "spread")
+    assert len(rows) == 14
+    for policies, memory, queued, wait, *servers in rows:
+        placement, scheduler = (name.strip() for name in policies.split("+"))
+        case = {**paper.PLACEMENTS, **paper.SCHEDULERS}[
+            placement if scheduler == "Ada-SRSF" else scheduler
+        ]
+        chosen = [
+            job
+            for job in jobs
+            if (job["placement"], job["scheduler"]) == (case.placement, case.scheduler)
+            and (f"{job['gpu_memory_gb']} GB", job["network"]) == (memory, "10gbe")
+        ]
+        waits = [(job["start_ns"] - job["arrival_ns"]) / 1e9 for job in chosen]
+        assert queued == f"{sum(time > 0 for time in waits) / len(waits):.1%}"
+        assert wait == f"{sum(waits) / len(waits):,.1f}"
+        for size, cell in zip((4, 8, 16), servers, strict=True):
+            used = [
+                len({g // 4 for g in job["gpus"]}) for job in chosen if len(job["gpus"]) == size
+            ]
+            assert cell == f"{sum(used) / len(used):.2f}"
 
 
 class Page(HTMLParser):

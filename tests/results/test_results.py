@@ -12,7 +12,7 @@ import pytest
 from builders import make_job, make_workload
 from headway.engine.run import simulate
 from headway.results.schema import Result
-from headway.results.store import write_json, write_parquet
+from headway.results.store import code_version, write_json, write_parquet
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,9 @@ def test_the_parquet_has_a_row_per_job_and_the_summary(result: Result, tmp_path:
     metadata = polars.read_parquet_metadata(path)
     assert json.loads(metadata["headway.summary"])["makespan_s"] == result.summary.makespan_s
     assert json.loads(metadata["headway.settings"])["placement"] == "lwf:1"
+    assert json.loads(metadata["headway.gpu_busy_ns"]) == result.gpu_busy_ns.tolist()
+    assert metadata["headway.code"] == code_version()
+    assert table["iterations"].to_list() == [3, 4, 2]
 
 
 def test_a_file_is_replaced_whole_and_keeps_its_permissions(result: Result, tmp_path: Path) -> None:

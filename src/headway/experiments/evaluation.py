@@ -10,7 +10,8 @@ from typing import Literal, cast
 import numpy as np
 import polars
 
-from headway.experiments.batch import Case, Raw
+from headway.configuration import cluster_from
+from headway.experiments.batch import SHAPE, Case, Raw
 from headway.experiments.paper import LARGE_GPUS, LONG_ITERATIONS
 from headway.experiments.statistics import Estimate, Sample, paired_ratio
 
@@ -23,6 +24,17 @@ METRICS: tuple[Metric, ...] = (
 )
 
 CLASSES = ("small, short", "small, long", "large, short", "large, long")
+
+SPREAD_GPUS = (4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where jobs went: the share that queued, the mean wait, mean servers by SPREAD_GPUS."""
+
+    queued: float
+    queue_s: float
+    servers: list[float]
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,19 @@ class Evaluation:
             paired_ratio(total, jobs) if jobs.any() else Estimate(np.nan, np.nan, np.nan)
             for total, jobs in zip(total_s, count, strict=True)
         ]
+
+    def spread(self, case: Case) -> Spread:
+        """Return how jobs queued and how far they were spread, over all jobs of all seeds."""
+        jobs = polars.concat(self._jobs[_of(case, seed)] for seed in self.seeds)
+        wait_ns = (jobs["start_ns"] - jobs["arrival_ns"]).to_numpy()
+        gpus = jobs["gpus"].list.len().to_numpy()
+        per_server = cluster_from(SHAPE).gpus_per_server
+        servers = jobs["gpus"].list.eval(polars.element() // per_server).list.n_unique().to_numpy()
+        return Spread(
+            float((wait_ns > 0).mean()),
+            float(wait_ns.mean() / 1e9),
+            [float(servers[gpus == size].mean()) for size in SPREAD_GPUS],
+        )
 
     def class_shares(self) -> list[float]:
         """Return how many of the jobs are of each class."""

@@ -241,6 +241,12 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
             "and none waits: about the least that any order of messages could reach with that "
             "placement.",
             tables.settings("settings", "Average JCT in every setting [s]", evaluation, named),
+            tables.spread(
+                "spread",
+                "How many jobs queue, how long, and how far they are spread",
+                evaluation,
+                named,
+            ),
         ],
     )
     yield Section("made", "How this was made", _how(evaluation.seeds))
@@ -275,8 +281,8 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
         f"<pre>headway reproduce --seeds {seeds_text(seeds)}</pre>",
         "The same command gives the same bits: of the raw results on any machine, of the figures "
         "with the versions below. Beside this page lie <code>figures/</code> (SVG and PDF), "
-        "<code>tables/</code> (Markdown) and the raw results as Parquet, a row per run, per job and "
-        "per GPU: <code>runs.parquet</code>, <code>jobs.parquet</code>, <code>gpus.parquet</code>.",
+        "<code>tables/</code> (Markdown) and, as Parquet, the raw results: a row per run, per job "
+        "and per GPU in <code>runs</code>, <code>jobs</code> and <code>gpus.parquet</code>.",
         Table("parameters", "Parameters", ("", ""), parameters, texts=2),
         Table(
             "models",

@@ -9,7 +9,7 @@ from headway.experiments import paper
 from headway.experiments.batch import Case
 from headway.experiments.claims import RULES, Finding
 from headway.experiments.contention import Example
-from headway.experiments.evaluation import CLASSES, METRICS, Evaluation, Metric
+from headway.experiments.evaluation import CLASSES, METRICS, SPREAD_GPUS, Evaluation, Metric
 from headway.experiments.statistics import Estimate, mean, paired_difference
 from headway.reports.tables import Table
 
@@ -108,6 +108,19 @@ def settings(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str
         "32 GB, no contention",
     )
     return Table(name, caption, header, rows)
+
+
+def spread(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+    """Return what the memory of a GPU changes: who must queue, and how far jobs are spread."""
+    rows = []
+    for method, case in cases.items():
+        for memory in paper.MEMORIES_GB:
+            found = evaluation.spread(paper.in_setting(case, memory))
+            servers = [f"{count:.2f}" for count in found.servers]
+            waits = [f"{found.queued:.1%}", f"{found.queue_s:,.1f}"]
+            rows.append([method, f"{memory} GB", *waits, *servers])
+    header = [f"servers of a {gpus}-GPU job" for gpus in SPREAD_GPUS]
+    return Table(name, caption, ("policies", "", "jobs queued", "wait [s]", *header), rows, texts=2)
 
 
 def classes(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
