@@ -76,7 +76,7 @@ def test_a_timeline_holds_exactly_the_tasks_and_counters(
     check(tmp_path / "t", result, **options)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_any_run_and_any_window_of_it_is_written_exactly(
     tmp_path: Path, case: Case, cut: tuple[float, float]

@@ -235,9 +235,12 @@ def _ink_on(colour: str) -> str:
 
 
 def _short(name: str, limit: int = 16) -> str:
-    """Return a name as it is shown: printable, and not too long."""
+    """Return a name as it is shown: printable and, where it is too long, without its middle."""
     text = "".join(letter if letter.isprintable() else "·" for letter in name)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    if len(text) <= limit:
+        return text
+    tail = limit // 2
+    return f"{text[: limit - 1 - tail]}…{text[-tail:]}"
 
 
 _STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, MESSAGE: 0.25}
@@ -269,15 +272,15 @@ def _draw_boxes(axes: Axes, boxes: list[_Box], window: Window, row_in: float) ->
     points_a_second = width_pt / (window.to_ns - window.from_ns) * 1e9
     for box in boxes:
         size = min(7.0, 72 * row_in * box.height * 0.72)
-        text = _short(box.job)
-        if size < 3.4 or (box.to_s - box.from_s) * points_a_second < 0.66 * size * len(text) + 2:
+        fitting = int(((box.to_s - box.from_s) * points_a_second - 2) / (0.66 * size))
+        if size < 3.4 or fitting < min(4, len(box.job)):
             continue
         colour = _tint(colour_of[box.job], _STRENGTHS[box.kind])
         plate = {"boxstyle": "round,pad=0.1", "fc": colour, "ec": "none"}
         axes.text(
             (box.from_s + box.to_s) / 2,
             box.top + box.height / 2,
-            text,
+            _short(box.job, min(16, fitting)),
             size=size,
             color=_ink_on(colour),
             ha="center",
@@ -391,7 +394,8 @@ def _draw_counters(network: Axes, queue: Axes, trace: Trace, window: Window) -> 
             axes.fill_between(middle_s, mean, most, color=colour, alpha=0.2, linewidth=0)
             axes.plot(middle_s, mean, color=colour, linestyle=dashes, linewidth=1.0, label=label)
     for axes in (network, queue):
-        axes.axvspan(window.from_ns / 1e9, window.to_ns / 1e9, color="#888888", alpha=0.25, lw=1.5)
+        span = (window.from_ns / 1e9, window.to_ns / 1e9)
+        axes.axvspan(*span, facecolor="#88888840", edgecolor="#777777", lw=1.0)
         axes.set_xlim(from_s, to_s)
         axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
