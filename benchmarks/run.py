@@ -61,13 +61,13 @@ def speed(repeats: int) -> None:
         workload = generate_workload("paper", seed=seed)
         for scheduler in ("ada-srsf", "srsf:1", "srsf:2", "srsf:3"):
             result = simulate(workload, scheduler=scheduler)
-            finish, _ = run_baseline(workload, Cluster(), NetworkModel(), scheduler)
-            if finish.tolist() != result.finish_ns.tolist():
+            check = run_baseline(workload, Cluster(), NetworkModel(), scheduler)
+            if check.finish_ns.tolist() != result.finish_ns.tolist():
                 raise SystemExit("the engine and the plain kernel differ")
             engine, plain = [], []
             for _ in range(repeats):
                 engine.append(simulate(workload, scheduler=scheduler).summary.wall_s)
-                plain.append(run_baseline(workload, Cluster(), NetworkModel(), scheduler)[1])
+                plain.append(run_baseline(workload, Cluster(), NetworkModel(), scheduler).wall_s)
             ratio = statistics.median(p / e for p, e in zip(plain, engine, strict=True))
             tasks = result.summary.simulated_tasks
             print(
