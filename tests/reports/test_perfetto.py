@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -105,6 +106,24 @@ def test_any_run_and_any_window_of_it_is_written_exactly(
 def test_a_window_keeps_whole_tasks(tmp_path: Path, window: Window) -> None:
     result = record(tmp_path / "t", CROWD, TWO_BY_TWO, window)
     check(tmp_path / "t", result, window)
+
+
+def test_a_window_may_begin_and_end_at_the_instants_of_the_run(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"placement": "ls", "scheduler": "srsf:1"}
+    timeline = Timeline()
+    simulate(CROWD, TWO_BY_TWO, timeline=timeline, **options)
+    instants = np.unique(timeline.tasks().start_ns)[::6].tolist()
+    for from_ns, to_ns in itertools.pairwise(instants):
+        window = Window(from_ns, to_ns)
+        result = record(tmp_path / "t", CROWD, TWO_BY_TWO, window, **options)
+        check(tmp_path / "t", result, window, **options)
+
+
+def test_messages_that_follow_each_other_share_a_lane(tmp_path: Path) -> None:
+    jobs = [make_job(gpus=2, iterations=4, gradient_bytes=10**8)] * 5
+    record(tmp_path / "t", make_workload(*jobs), Cluster(2, 1), scheduler="srsf:1")
+    parsed = parse(tmp_path / "t")
+    assert sum(d.name == "network" for d in parsed.descriptors.values()) == 2
 
 
 def test_overlapping_messages_share_as_few_lanes_as_they_can(tmp_path: Path) -> None:

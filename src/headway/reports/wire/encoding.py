@@ -235,7 +235,7 @@ def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
             if crowded:
                 tally[0].row, tally[0].bytes = row, at
                 return LANES_FULL
-            if task.end_ns > from_ns and e.ready_ns[job] < to_ns:
+            if task.end_ns > from_ns and e.ready_ns[job] <= to_ns:
                 sent[tally[0].sent].ready_ns = e.ready_ns[job]
                 sent[tally[0].sent].start_ns = task.start_ns
                 sent[tally[0].sent].end_ns = task.end_ns
