@@ -62,7 +62,7 @@ def run() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        app()
+        app(prog_name="headway")
     except HeadwayError as error:
         _fail(str(error))
     except MemoryError:
