@@ -299,6 +299,13 @@ class Simulation:
             return sorted(
                 fitting, key=lambda gpu: (server_load[server[gpu]], server[gpu], load[gpu], gpu)
             )
+        if policy == "spread":
+            place = {}
+            for number in range(self.servers):
+                own = [gpu for gpu in fitting if gpu // self.gpus_per_server == number]
+                for turn, gpu in enumerate(sorted(own, key=lambda gpu: (load[gpu], gpu))):
+                    place[gpu] = (turn, server_load[number], number)
+            return sorted(fitting, key=lambda gpu: place[gpu])
         raise ValueError(f"unknown placement policy {self.placement!r}")
 
     # Admission policies.
@@ -347,8 +354,8 @@ def run(
 ) -> OracleOutcome:
     """Simulate the jobs until the last has finished.
 
-    Placement is `ff`, `rand`, `ls` or `lwf:K`; priority `srsf`, `srtf`, `fifo` or `smallest`;
-    admission `srsf:N` or `ada-dual`. Raises RuntimeError when a job can never finish.
+    Placement is `ff`, `rand`, `ls`, `lwf:K` or `spread`; priority `srsf`, `srtf`, `fifo` or
+    `smallest`; admission `srsf:N` or `ada-dual`. Raises RuntimeError when a job can never finish.
     """
     states = [Job(index, spec) for index, spec in enumerate(jobs)]
     simulation = Simulation(

@@ -15,7 +15,7 @@ from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 
-PLACEMENTS = ("rand", "ff", "ls", "lwf:1", "lwf:2", "lwf:4", "lwf:8")
+PLACEMENTS = ("rand", "ff", "ls", "lwf:1", "lwf:2", "lwf:4", "lwf:8", "spread")
 PRIORITIES = ("srsf", "srtf", "fifo", "smallest")
 ADMISSIONS = ("ada-dual", "srsf:1", "srsf:2", "srsf:3")
 NETWORKS = (

@@ -40,6 +40,12 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 yield stream
 
 
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder and those above it, unless they are there."""
+    with _explained(path):
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+
 def check_output(path: str | os.PathLike[str]) -> None:
     """Refuse a path that cannot be written, before work is done that would be lost."""
     target = Path(path)

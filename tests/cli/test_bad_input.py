@@ -11,6 +11,7 @@ import pytest
 
 from builders import DATA
 from cli.commands import headway
+from headway.policies.registry import policies
 
 HEADER = "job_id,arrival_s,gpus,iterations,model\n"
 FIGURES = "job_id,arrival_s,gpus,iterations,forward_ms,backward_ms,gradient_mb,memory_mb\n"
@@ -379,7 +380,6 @@ OPTIONS = {
     "the colon, not 'lwf:many'.",
     "--placement ff:3": "placement policy 'ff' takes no parameter: 'ff:3'.",
     "--placement lfw:1": "unknown placement policy 'lfw:1'. Did you mean 'lwf'?",
-    "--placement zzz": "unknown placement policy 'zzz'. Known: ff, ls, lwf, rand.",
     "--scheduler ada-srfs": "unknown scheduler 'ada-srfs'. Did you mean 'ada-srsf'?",
     "--scheduler srsf:0": "admission policy 'srsf:N' needs a whole number of at least 1 after the "
     "colon, not 'srsf:0'.",
@@ -397,6 +397,15 @@ OPTIONS = {
     "--parquet /nowhere/x.parquet": "/nowhere/x.parquet: there is no folder /nowhere.",
     "--parquet /": "/: is a folder, not a file.",
 }
+
+
+def test_an_unknown_policy_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    # Other tests may have registered policies of their own.
+    known = sorted(policy.name for policy in policies("placement"))
+    assert {"ff", "ls", "lwf", "rand", "spread"} <= set(known)
+    message = f"unknown placement policy 'zzz'. Known: {', '.join(known)}."
+    expect(capsys, message, "w.csv", "--placement", "zzz")
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -11,6 +11,7 @@ import typer
 from headway.cli.console import RunsBar, figures_table, messages, results
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
+from headway.files import make_folder
 
 FEWEST_SEEDS, MOST_SEEDS = 2, 1000
 
@@ -50,7 +51,7 @@ def reproduce_command(
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise InputError("is a file, not a folder.", source=output)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with RunsBar(messages(), str(folder / "runs")) as bar:
         found = reproduce(folder, chosen, workers, bar.start, bar.step)
     console = results()

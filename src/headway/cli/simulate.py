@@ -45,7 +45,7 @@ def simulate_command(
         float | None, typer.Option(help="Contention penalty eta, instead of the network's.")
     ] = None,
     placement: Annotated[
-        str, typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, {_POLICY}.")
+        str, typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, spread, {_POLICY}.")
     ] = "lwf:1",
     scheduler: Annotated[
         str, typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …")

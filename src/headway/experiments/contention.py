@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headway.domain.job import Job
 from headway.domain.models import MODELS
@@ -17,23 +16,10 @@ from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.experiments.paper import ALONE_S
 from headway.network.contention import NetworkModel
-from headway.policies.ordering import Integers, stable_sort
-from headway.policies.registry import placement_policy
 
 MOST_CONCURRENT = 8
 MESSAGE_BYTES = 100 * 2**20
 SIZES_BYTES = tuple(2**power for power in range(10, 31))
-
-
-@placement_policy("one-per-server")
-def one_per_server(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
-    """Take an idle GPU of each server, then a second of each, and so on."""
-    keys = cluster.gpus.load_ns.copy()
-    for gpu in range(len(cluster.gpus)):
-        place = gpu - cluster.servers[cluster.gpus[gpu].server].first_gpu
-        keys[gpu] = place if cluster.gpus[gpu].load_ns == 0 else len(cluster.gpus)
-    stable_sort(candidates, keys)
-    return True
 
 
 def concurrent_all_reduce_s(message_bytes: int, k: int, network: NetworkModel) -> float:
@@ -56,7 +42,7 @@ def concurrent_all_reduce_s(message_bytes: int, k: int, network: NetworkModel) -
         Workload(jobs),
         f"2x{k}",
         network=network,
-        placement="one-per-server",
+        placement="spread",
         scheduler=f"srsf:{k}",
         timeline=timeline,
     )
@@ -95,9 +81,7 @@ def introduction_example(model: str, network: NetworkModel) -> Example:
                 for i in range(jobs)
             ]
         )
-        result = simulate(
-            workload, "4x4", network=network, placement="one-per-server", scheduler=scheduler
-        )
+        result = simulate(workload, "4x4", network=network, placement="spread", scheduler=scheduler)
         return float(result.jct_s.mean())
 
     return Example(

@@ -120,6 +120,7 @@ _BUILT_IN = (
     "headway.policies.placement.ff",
     "headway.policies.placement.ls",
     "headway.policies.placement.lwf",
+    "headway.policies.placement.spread",
     "headway.policies.priority.srsf",
     "headway.policies.priority.srtf",
     "headway.policies.priority.fifo",
