@@ -69,10 +69,19 @@ def check_order_of_tasks(result: Result, tasks: Records) -> None:
             ends = dict(zip(forward.gpu, forward.end_ns, strict=True))
             assert all(task.start_ns >= ends[task.gpu] for task in backward)
             ready = int(backward.end_ns.max())
-            assert len(message) == crosses
-            if crosses:
-                assert message[0].start_ns >= ready
-                ready = int(message[0].end_ns)
+            assert len(message) == (len(_buckets(result, index)) if crosses else 0)
+            for bucket in np.sort(message, order="start_ns"):
+                assert bucket["start_ns"] >= ready
+                ready = int(bucket["end_ns"])
+
+
+def _buckets(result: Result, job: int) -> list[int]:
+    """Return the bytes of each message of an iteration: full buckets, the last with the rest."""
+    whole, bucket = result.workload[job].gradient_bytes, result.settings.bucket_bytes
+    if bucket is None or whole <= bucket:
+        return [whole]
+    rest = whole % bucket
+    return [bucket] * (whole // bucket) + ([rest] if rest else [])
 
 
 def _servers(result: Result, job: int) -> set[int]:
@@ -82,7 +91,8 @@ def _servers(result: Result, job: int) -> set[int]:
 def check_bytes(result: Result, tasks: Records) -> None:
     """Integrate each message's rate over its life: its bytes were sent, but for rounding."""
     network = result.settings.network
-    messages = tasks[tasks.kind == MESSAGE]
+    messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns").view(np.recarray)
+    turns: dict[tuple[int, int], int] = defaultdict(int)
     for message in messages:
         servers = _servers(result, message.job)
         others = [
@@ -104,7 +114,8 @@ def check_bytes(result: Result, tasks: Records) -> None:
                 for server in servers
             )
             sent += (high - low) / network.cost_ns_per_byte(k if network.contends else 1)
-        size = result.workload[message.job].gradient_bytes
+        size = _buckets(result, message.job)[turns[message.job, message.iteration]]
+        turns[message.job, message.iteration] += 1
         # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
         slack = (changes + 1) * 2 / network.cost_ns_per_byte(1) + 1e-6 * size
         assert abs(sent - size) <= slack, (sent, size)

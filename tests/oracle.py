@@ -77,6 +77,8 @@ class Job:
     # For each of its GPUs, this iteration's compute tasks that have not ended, in order.
     compute: dict[int, list[str]] = field(default_factory=dict)
     message: Message | None = None
+    unsent_bytes: int = 0  # of this iteration's gradients, without the message on the network
+    not_before_ns: int = -1  # the time that an admission named, until it says something else
 
     @property
     def iterations_left(self) -> int:
@@ -90,6 +92,7 @@ class Job:
     def make_forwards_ready(self) -> None:
         """An iteration begins."""
         self.compute = {gpu: ["forward", "backward"] for gpu in self.gpus}
+        self.unsent_bytes = self.spec.gradient_bytes
 
 
 def mix(x: int) -> int:
@@ -124,6 +127,7 @@ class Simulation:
     priority: str
     admission: str
     seed: int
+    bucket_bytes: int | None
 
     to_arrive: list[Job] = field(default_factory=list)
     queue: list[Job] = field(default_factory=list)
@@ -188,7 +192,8 @@ class Simulation:
                 done = job.iterations_done
                 self.tasks.append(OracleTask(sent.admitted_ns, t, "message", job.index, done, -1))
                 job.message = None
-                all_reduced = True
+                # When one bucket ends and bytes are left, the next is ready at this instant.
+                all_reduced = job.unsent_bytes == 0
             if all_reduced:
                 job.iterations_done += 1
                 if job.iterations_left == 0:
@@ -219,9 +224,14 @@ class Simulation:
         """Step 4: admit the all-reduces that are ready, then rate the messages whose k changed."""
         ready = [job for job in self.held() if job.computed and job.message is None]
         for job in sorted(ready, key=self.order):
-            if self.admits(job, t):
-                size = float(job.spec.gradient_bytes)
-                job.message = Message(t, t + self.a_ns, size, last_change_ns=t)
+            answer = self.admits(job, t)
+            job.not_before_ns = -1
+            if answer is True or (answer is not False and answer <= t):
+                size = self.bucket(job)
+                job.unsent_bytes -= size
+                job.message = Message(t, t + self.a_ns, float(size), last_change_ns=t)
+            elif answer is not False:
+                job.not_before_ns = answer
         for job in self.held():
             if job.message is not None:
                 k = self.most(job) if self.contends else 1
@@ -310,10 +320,21 @@ class Simulation:
 
     # Admission policies.
 
-    def admits(self, job: Job, t: int) -> bool:
-        """Whether the job's all-reduce, which is ready, may start at t."""
+    def bucket(self, job: Job) -> int:
+        """The bytes of the job's next message."""
+        if self.bucket_bytes is None:
+            return job.unsent_bytes
+        return min(self.bucket_bytes, job.unsent_bytes)
+
+    def admits(self, job: Job, t: int) -> bool | int:
+        """Whether the job's next message, which is ready, may start at t, or not before when."""
         most = self.most(job)
-        policy, _, limit = self.admission.partition(":")
+        policy, _, limit = self.admission.rpartition(".py:")[2].partition(":")
+        if policy in ("lattice", "fickle"):
+            step = int(limit)
+            if most == 0:
+                return -(-t // step) * step
+            return False if policy == "lattice" or job.index % 2 else (t // step + 1) * step
         if policy == "srsf":
             return most < int(limit)
         if policy == "ada-dual":
@@ -321,7 +342,7 @@ class Simulation:
                 return most == 0
             theta = self.b / (2 * (self.b + self.eta))
             return all(
-                job.spec.gradient_bytes < theta * self.remaining_at(old, t)
+                self.bucket(job) < theta * self.remaining_at(old, t)
                 for server in job.servers
                 for old in self.messages_on(server)
             )
@@ -332,6 +353,7 @@ class Simulation:
         coming = [job.spec.arrival_ns for job in self.to_arrive]
         coming += [task.end_ns for task in self.running.values()]
         coming += [job.message.end_ns for job in self.jobs if job.message is not None]
+        coming += [job.not_before_ns for job in self.held() if job.not_before_ns >= 0]
         if not coming:
             raise RuntimeError("jobs are unfinished, nothing is running and nothing will arrive")
         return min(coming)
@@ -351,16 +373,18 @@ def run(
     priority: str = "srsf",
     admission: str = "ada-dual",
     seed: int = 0,
+    bucket_bytes: int | None = None,
 ) -> OracleOutcome:
     """Simulate the jobs until the last has finished.
 
     Placement is `ff`, `rand`, `ls`, `lwf:K` or `spread`; priority `srsf`, `srtf`, `fifo` or
-    `smallest`; admission `srsf:N` or `ada-dual`. Raises RuntimeError when a job can never finish.
+    `smallest`; admission `srsf:N`, `ada-dual` or one of tests/data/lattice.py.
+    Raises RuntimeError when a job can never finish.
     """
     states = [Job(index, spec) for index, spec in enumerate(jobs)]
     simulation = Simulation(
         states, servers, gpus_per_server, gpu_memory_bytes, a_ns, b, eta,
-        contends, placement, priority, admission, seed,
+        contends, placement, priority, admission, seed, bucket_bytes,
         to_arrive=list(states),
     )  # fmt: skip
     while any(job.finish_ns < 0 for job in states):

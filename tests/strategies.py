@@ -38,6 +38,7 @@ class Case:
     priority: str
     admission: str
     seed: int
+    bucket_bytes: int | None
 
 
 def durations() -> st.SearchStrategy[int]:
@@ -49,6 +50,18 @@ def gradients() -> st.SearchStrategy[int]:
         st.sampled_from([0, 1, 1_000, 10_000, 1_000_000, 3_000_000]),
         st.integers(0, 5_000_000),
         st.integers(0, 2**40),
+    )
+
+
+def buckets(jobs: list[Job]) -> st.SearchStrategy[int | None]:
+    """Draw no bucket size, or one that makes a few buckets of the largest gradients."""
+    largest = max(job.gradient_bytes for job in jobs)
+    return st.one_of(
+        st.none(),
+        st.sampled_from(jobs).map(lambda job: max(1, job.gradient_bytes, largest // 6)),
+        st.builds(
+            lambda n, more: max(1, largest // n + more), st.integers(1, 5), st.integers(0, 1)
+        ),
     )
 
 
@@ -93,4 +106,5 @@ def cases(draw: st.DrawFn) -> Case:
         priority=draw(st.sampled_from(PRIORITIES)),
         admission=draw(st.sampled_from(ADMISSIONS)),
         seed=draw(st.integers(0, 3)),
+        bucket_bytes=draw(buckets(jobs)),
     )

@@ -9,6 +9,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 import oracle
+from builders import DATA
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
@@ -44,6 +45,7 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
         priority=case.priority,
         admission=case.admission,
         seed=case.seed,
+        bucket_bytes=case.bucket_bytes,
     )
 
 
@@ -56,6 +58,7 @@ def run_engine(case: Case, timeline: Timeline) -> Result:
         priority=case.priority,
         admission=case.admission,
         seed=case.seed,
+        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
         timeline=timeline,
     )
 
@@ -100,6 +103,18 @@ def test_the_engine_agrees_with_the_oracle_under_every_scheduler(
     priority: str, admission: str, data: st.DataObject
 ) -> None:
     check(replace(data.draw(cases()), priority=priority, admission=admission))
+
+
+@pytest.mark.parametrize("name", ["lattice", "fickle"])
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_when_an_admission_names_a_time(
+    name: str, data: st.DataObject
+) -> None:
+    case = data.draw(cases())
+    jobs = [replace(job, gradient_bytes=job.gradient_bytes % 5_000_000) for job in case.workload]
+    step_ns = data.draw(st.sampled_from([100_000, 1_000_000, 1_000_003]))
+    admission = f"{DATA}/lattice.py:{name}:{step_ns}"
+    check(replace(case, workload=Workload(jobs), admission=admission, bucket_bytes=1_000_000))
 
 
 @given(data=st.data())
@@ -148,6 +163,22 @@ def joins(case: Case) -> bool:
     return case.admission == "ada-dual" and case.network.contends and overlapping(case) == 2
 
 
+def passes(case: Case) -> bool:
+    """Whether a job sends between two buckets of another's all-reduce, on a server of both."""
+    outcome = run_oracle(case)
+    messages = [task for task in outcome.tasks if task.kind == "message"]
+    servers = [{g // case.cluster.gpus_per_server for g in gpus} for gpus in outcome.gpus]
+    return case.network.contends and any(
+        first.job == last.job != between.job
+        and first.iteration == last.iteration
+        and first.end_ns <= between.start_ns < between.end_ns <= last.start_ns
+        and servers[first.job] & servers[between.job]
+        for first in messages
+        for last in messages
+        for between in messages
+    )
+
+
 @pytest.mark.parametrize(
     ("reaches", "what"),
     [
@@ -155,8 +186,9 @@ def joins(case: Case) -> bool:
         (shared, "two jobs on one GPU"),
         (lambda case: case.network.contends and overlapping(case) >= 3, "three-way contention"),
         (joins, "AdaDUAL joining a message"),
+        (passes, "a bucket that passes another job's"),
     ],
-    ids=["queued", "shared", "contended", "joined"],
+    ids=["queued", "shared", "contended", "joined", "passed"],
 )
 def test_random_cases_reach_what_is_hard(reaches: object, what: str) -> None:
     assert callable(reaches)

@@ -59,6 +59,10 @@ def simulate_command(
         typer.Option(help=f"Whose all-reduce may start: ada-dual, srsf:N, {_POLICY}."),
     ] = None,
     seed: Annotated[int, typer.Option(help="For policies that draw lots (rand).")] = 0,
+    bucket_mb: Annotated[
+        float | None,
+        typer.Option(help="Send all-reduces in messages of at most so many MB (1 MB = 2**20 B)."),
+    ] = None,
     json: Annotated[
         str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
     ] = None,
@@ -124,6 +128,7 @@ def simulate_command(
             priority=priority,
             admission=admission,
             seed=seed,
+            bucket_mb=bucket_mb,
             timeline=sink,
             progress=bar,
         )

@@ -23,6 +23,7 @@ SYSTEM = np.dtype(
         ("b_ns_per_byte", np.float64),
         ("eta_ns_per_byte", np.float64),
         ("contends", np.int64),
+        ("bucket_bytes", np.int64),  # the most that one message may carry
     ],
     align=True,
 )
@@ -47,7 +48,9 @@ JOB = np.dtype(
         ("priority_key", np.int64),
         ("start_ns", np.int64),
         ("finish_ns", np.int64),
-        # The message on the network; message_k is 0 while there is none.
+        # The message that is ready or on the network; message_k is 0 until it is on the network.
+        ("message_bytes", np.int64),
+        ("unsent_bytes", np.int64),  # of this iteration's gradients: message_bytes and what follows
         ("message_k", np.int64),
         ("message_start_ns", np.int64),
         (

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import MESSAGE, NOBODY
-from headway.engine.computing import end_iteration, record_task
-from headway.engine.events import schedule
+from headway.engine.computing import end_iteration, make_message_ready, record_task
+from headway.engine.events import cancel, schedule
 from headway.engine.state import NEVER_ASKED, Rule, State
 from headway.jit import inlined
 from headway.network.messages import bytes_left, cost_ns_per_byte, most_messages
+from headway.policies.registry import ADMIT, WAIT
 
 
 @inlined
 def complete_message(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    """End a job's message: it leaves its servers, and an iteration is done."""
+    """End a job's message: it leaves its servers; the next bucket is ready or an iteration done."""
     jobs, servers, links = s.cluster.jobs, s.cluster.servers, s.cluster.links
     if s.cluster.system[0].contends != 0:
         first = jobs[job].first_seat
@@ -34,7 +35,11 @@ def complete_message(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs[job].message_k = 0
     s.tally[0].left_network_mask |= s.gangs[job].servers_mask
     s.tally[0].messages += 1
-    end_iteration(s, job, now_ns, priority)
+    jobs[job].unsent_bytes -= jobs[job].message_bytes
+    if jobs[job].unsent_bytes > 0:
+        make_message_ready(s, job)
+    else:
+        end_iteration(s, job, now_ns, priority)
 
 
 @inlined
@@ -42,7 +47,8 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     """Step 4: ask for each ready all-reduce in order, then re-rate the messages it concerns.
 
     A steady policy is not asked again about one it left waiting until a message has ended on one of
-    its servers. The masks tell; servers that share a bit only make it ask once too often.
+    its servers. The masks tell; servers that share a bit only make it ask once too often. A policy
+    may name the time before which the message must not start; the last answer counts.
     """
     tally, rules = s.tally, s.rules
     everyone = rules[0].admission_steady == 0
@@ -53,11 +59,14 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
         for turn in range(tally[0].waiting):
             job = s.waiting[turn].job
             wake = s.waiting[turn].wake
-            admitted = False
-            if everyone or wake == NEVER_ASKED or (wake & left_mask) != 0:
+            answer = WAIT
+            due = s.gangs[job].due != 0
+            if everyone or due or wake == NEVER_ASKED or (wake & left_mask) != 0:
+                s.gangs[job].due = 0
                 wake = s.gangs[job].servers_mask
-                admitted = admission(s.cluster, job, rules[0].admission_parameter)
-            if admitted:
+                answer = admission(s.cluster, job, rules[0].admission_parameter)
+                _postpone(s, job, answer, now_ns)
+            if WAIT < answer <= now_ns or answer == ADMIT:
                 _send(s, job, now_ns)
             else:
                 s.waiting[kept].job = job
@@ -73,6 +82,23 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
             _rate(s, s.cluster.links[link].job, now_ns)
             link = s.cluster.links[link].next
     tally[0].touched = 0
+
+
+@inlined
+def wake_up(s: State, job: int) -> None:
+    """Let a policy be asked again about a message that must not start before this instant."""
+    s.gangs[job].due = 1
+    s.tally[0].fresh_messages += 1
+
+
+@inlined
+def _postpone(s: State, job: int, answer: int, now_ns: int) -> None:
+    """Plan to ask again at the time that a policy named, if it named one."""
+    event = len(s.cluster.gpus) + job
+    if answer > now_ns and answer != ADMIT:
+        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, event, answer)
+    else:
+        s.tally[0].heap = cancel(s.heap, s.places, s.tally[0].heap, event)
 
 
 @inlined
@@ -96,7 +122,7 @@ def _send(s: State, job: int, now_ns: int) -> None:
     jobs[job].message_k = 0
     jobs[job].message_start_ns = now_ns
     jobs[job].message_since_ns = now_ns + system[0].a_ns
-    jobs[job].message_bytes_left = jobs[job].gradient_bytes
+    jobs[job].message_bytes_left = jobs[job].message_bytes
     if system[0].contends == 0:
         _rate(s, job, now_ns)
         return

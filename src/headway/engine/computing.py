@@ -104,6 +104,16 @@ def end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
 
 
 @inlined
+def make_message_ready(s: State, job: int) -> None:
+    """Let a job's next message, a bucket of what is unsent, wait for admission."""
+    jobs, system, tally = s.cluster.jobs, s.cluster.system, s.tally
+    jobs[job].message_bytes = min(jobs[job].unsent_bytes, system[0].bucket_bytes)
+    insert_in_order(s, s.waiting, tally[0].waiting, job)
+    tally[0].waiting += 1
+    tally[0].fresh_messages += 1
+
+
+@inlined
 def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
     """End the tasks of a group: their GPUs are idle, their successors ready."""
     gpus, seats, tally = s.cluster.gpus, s.cluster.seats, s.tally
@@ -130,9 +140,8 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
             if s.cluster.jobs[job].servers == 1:
                 end_iteration(s, job, now_ns, priority)
             else:
-                insert_in_order(s, s.waiting, tally[0].waiting, job)
-                tally[0].waiting += 1
-                tally[0].fresh_messages += 1
+                s.cluster.jobs[job].unsent_bytes = s.cluster.jobs[job].gradient_bytes
+                make_message_ready(s, job)
 
 
 @inlined

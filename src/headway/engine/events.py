@@ -67,3 +67,13 @@ def remove_first(heap: Records, places: Integers, size: int) -> int:
     if size > 0:
         _sift_down(heap, places, size, 0, heap[size].time_ns, heap[size].event)
     return size
+
+
+@inlined
+def cancel(heap: Records, places: Integers, size: int, event: int) -> int:
+    """Drop an event if it is queued; return the new size."""
+    place = places[event]
+    if place == NOBODY:
+        return size
+    _sift_up(heap, places, place, -1, event)
+    return remove_first(heap, places, size)

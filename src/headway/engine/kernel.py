@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOBODY
-from headway.engine.admitting import admit, complete_message
+from headway.engine.admitting import admit, complete_message, wake_up
 from headway.engine.computing import complete_group, dispatch
 from headway.engine.events import remove_first
 from headway.engine.placing import enqueue, place
@@ -44,8 +44,10 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
             tally[0].heap = remove_first(s.heap, s.places, tally[0].heap)
             if event < gpu_count:
                 complete_group(s, event, now_ns, priority)
-            else:
+            elif jobs[event - gpu_count].message_k > 0:
                 complete_message(s, event - gpu_count, now_ns, priority)
+            else:
+                wake_up(s, event - gpu_count)
 
         # 2. Arrivals.
         while (

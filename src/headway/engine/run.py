@@ -16,7 +16,7 @@ from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, PolicyError
-from headway.domain.limits import HORIZON_NS
+from headway.domain.limits import HORIZON_NS, MOST_BYTES, scaled
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import prepare
@@ -55,6 +55,7 @@ def simulate(
     priority: str | None = None,
     admission: str | None = None,
     seed: int = 0,
+    bucket_mb: float | None = None,
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -69,6 +70,8 @@ def simulate(
         priority: A priority policy instead of the scheduler's.
         admission: An admission policy instead of the scheduler's.
         seed: For policies that draw lots (`rand`).
+        bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
+            chain of messages, each admitted on its own. Without it an all-reduce is one message.
         timeline: Takes every task's start, end and place.
         progress: Called now and then during a long run.
 
@@ -82,7 +85,10 @@ def simulate(
         network = network_from(network)
     policies = choose_policies(placement, scheduler, priority, admission)
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
-    state = prepare(workload, cluster, network, policies, seed, rows)
+    bucket_bytes = None
+    if bucket_mb is not None:
+        bucket_bytes = scaled(bucket_mb, 2**20, "bucket_mb", 1, MOST_BYTES, "MB")
+    state = prepare(workload, cluster, network, policies, seed, bucket_bytes, rows)
     wall_s = _run(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
@@ -96,8 +102,9 @@ def simulate(
             priority=policies.priority.name,
             admission=policies.admission.name,
             seed=seed,
+            bucket_bytes=bucket_bytes,
         ),
-        summary=summarize(jobs, busy_ns, wall_s),
+        summary=summarize(jobs, busy_ns, int(state.tally[0].messages), wall_s),
         start_ns=jobs.start_ns.copy(),
         finish_ns=jobs.finish_ns.copy(),
         gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),

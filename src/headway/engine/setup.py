@@ -8,7 +8,7 @@ import numpy as np
 
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, whole
+from headway.domain.limits import LONGEST_NS, MOST_BYTES, whole
 from headway.domain.records import GPU, JOB, SERVER, SYSTEM, zeros
 from headway.domain.workload import Workload
 from headway.engine.state import RULES, State, make_state
@@ -27,6 +27,7 @@ def prepare(
     network: NetworkModel,
     policies: ChosenPolicies,
     seed: int,
+    bucket_bytes: int | None,
     timeline_rows: int,
 ) -> State:
     """Return the state before the first instant, or say why the workload cannot run."""
@@ -40,6 +41,7 @@ def prepare(
     system.b_ns_per_byte[:] = network.b_ns_per_byte
     system.eta_ns_per_byte[:] = network.eta_ns_per_byte
     system.contends[:] = network.contends
+    system.bucket_bytes[:] = MOST_BYTES if bucket_bytes is None else bucket_bytes
 
     jobs = zeros(len(workload), JOB)
     for name in (

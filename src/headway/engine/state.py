@@ -24,6 +24,7 @@ GANG = np.dtype(
         ("forward_group_ns", np.int64),  # when the latest group of each stage started
         ("backward_group_ns", np.int64),
         ("servers_mask", np.int64),  # bit s % 64 for each server s; see `admit`
+        ("due", np.int64),  # whether the time has come that an admission named
         ("forward_group", np.int32),
         ("backward_group", np.int32),
     ],

@@ -27,13 +27,13 @@ _CLUSTER = types.NamedTuple(
 SIGNATURES: dict[Kind, Any] = {
     "placement": types.boolean(_CLUSTER, types.int64, _CANDIDATES, types.float64),
     "priority": types.int64(_CLUSTER, types.int64, types.float64),
-    "admission": types.boolean(_CLUSTER, types.int64, types.float64),
+    "admission": types.int64(_CLUSTER, types.int64, types.float64),
 }
 
 _RETURNS: dict[Kind, str] = {
     "placement": "True or False",
     "priority": "a whole number",
-    "admission": "True or False",
+    "admission": "True, False or a time in nanoseconds",
 }
 
 _compiled: dict[Policy, Callable[..., Any]] = {}

@@ -4,7 +4,7 @@ A policy is a Python function, compiled by Numba for a fixed signature:
 
     placement(cluster, job, candidates, parameter) -> bool
     priority(cluster, job, parameter) -> int
-    admission(cluster, job, parameter) -> bool
+    admission(cluster, job, parameter) -> bool, or the time in ns before which it must not start
 
 `parameter` is the number after the colon in a name such as `lwf:1`.
 """
@@ -25,6 +25,9 @@ from headway.domain.errors import InputError, PolicyError, did_you_mean, shown
 
 Kind = Literal["placement", "priority", "admission"]
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+WAIT, ADMIT = 0, 1
+"""What an admission answers; any larger number is the time in ns before which it must not start."""
 
 _ARGUMENTS: dict[Kind, int] = {"placement": 4, "priority": 3, "admission": 3}
 
@@ -193,7 +196,11 @@ def admission_policy(
     steady: bool = False,
     allocates: bool = False,
 ) -> Callable[[Function], Function]:
-    """Register an admission: it returns whether a job's ready all-reduce starts now."""
+    """Register an admission: it returns whether a job's ready all-reduce starts now.
+
+    Or the time, in ns and later than now, before which it must not start: it is asked again then,
+    unless it gave another answer in between.
+    """
     return _decorator("admission", name, parameter, steady, allocates)
 
 

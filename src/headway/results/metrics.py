@@ -16,17 +16,16 @@ def gpu_busy_ns(jobs: Records, seats: Records, gpu_count: int) -> Integers:
     return busy
 
 
-def summarize(jobs: Records, busy_ns: Integers, wall_s: float) -> Summary:
+def summarize(jobs: Records, busy_ns: Integers, messages: int, wall_s: float) -> Summary:
     """Return a run in a few figures."""
     jct_s = (jobs.finish_ns - jobs.arrival_ns) / 1e9
     makespan_ns = int(jobs.finish_ns.max() - jobs.arrival_ns.min())
-    tasks = jobs.iterations * (2 * jobs.gpus + (jobs.servers > 1))
     return Summary(
         average_jct_s=float(jct_s.mean()),
         median_jct_s=float(np.median(jct_s)),
         p95_jct_s=float(np.percentile(jct_s, 95)),
         makespan_s=makespan_ns / 1e9,
         average_gpu_utilization=float((busy_ns / makespan_ns).mean()),
-        simulated_tasks=int(tasks.sum()),
+        simulated_tasks=int((2 * jobs.iterations * jobs.gpus).sum()) + messages,
         wall_s=wall_s,
     )

@@ -38,6 +38,7 @@ class Settings:
     priority: str
     admission: str
     seed: int
+    bucket_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,6 @@ def ada_dual(cluster: ClusterView, job: int, parameter: float) -> bool:
         link = cluster.servers[cluster.links[own_link].server].first_link
         if link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].job)
-            if not cluster.jobs[job].gradient_bytes < theta * left:
+            if not cluster.jobs[job].message_bytes < theta * left:
                 return False
     return True
