@@ -46,6 +46,7 @@ reference: $(READY) ## Write docs/reference/cli.md anew from the commands themse
 reproduction: $(READY) ## Reproduce the paper's evaluation in full; renew the documentation's copy.
 	$(BIN)/headway reproduce --output reproduction
 	cp reproduction/tables/*.md reproduction/figures/*.svg docs/reproduction/
+	rm docs/reproduction/versions.md
 
 bench: $(READY) ## Measure speed, start-up, memory and growth on this machine.
 	$(BIN)/python benchmarks/run.py

@@ -33,12 +33,12 @@ _njit: Any = numba.njit
 _config: Any = numba.config
 
 
-def source_hash(*folders: str) -> str:
-    """Return a hash of the sources of the engine and of these folders of the package."""
+def source_hash(*places: str) -> str:
+    """Return a hash of the sources of the engine and of these folders or files of the package."""
     package = Path(__file__).parent
     sources = [Path(__file__)]
-    for name in (*_COMPILED_FOLDERS, *folders):
-        sources += sorted(package.glob(f"{name}/**/*.py"))
+    for name in (*_COMPILED_FOLDERS, *places):
+        sources += sorted(package.glob(name if name.endswith(".py") else f"{name}/**/*.py"))
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())

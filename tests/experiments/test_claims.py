@@ -31,14 +31,16 @@ HOLDS, IN_PART, FAILS = Verdict.HOLDS, Verdict.IN_PART, Verdict.FAILS
         (0.75, 0.85, 0.8, HOLDS),
         (0.60, 0.70, 0.8, HOLDS),
         (0.85, 0.95, 0.8, IN_PART),
-        (0.70, 1.00, 0.8, FAILS),
+        (0.70, 1.10, 0.8, IN_PART),
+        (0.85, 1.10, 0.8, FAILS),
         (1.05, 1.15, 0.8, FAILS),
         (1.50, 1.70, 1.6, HOLDS),
         (2.00, 2.20, 1.6, HOLDS),
         (1.10, 1.50, 1.6, IN_PART),
-        (0.95, 1.70, 1.6, FAILS),
+        (0.95, 1.70, 1.6, IN_PART),
+        (0.95, 1.50, 1.6, FAILS),
         (0.50, 0.60, 1.6, FAILS),
-        (-0.3, 1.70, 1.6, FAILS),
+        (-0.3, 1.70, 1.6, IN_PART),
     ],
 )
 def test_a_claimed_size(low: float, high: float, published: float, verdict: Verdict) -> None:
@@ -47,7 +49,7 @@ def test_a_claimed_size(low: float, high: float, published: float, verdict: Verd
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.8, 0.9, HOLDS), (0.8, 1.1, IN_PART), (0.9, 1.1, FAILS), (1.1, 1.2, FAILS)],
+    [(0.8, 0.9, HOLDS), (0.8, 1.1, IN_PART), (0.9, 1.2, IN_PART), (1.1, 1.2, FAILS)],
 )
 def test_a_claimed_order(low: float, high: float, verdict: Verdict) -> None:
     assert order_verdict(Estimate((low + high) / 2, low, high)) == verdict
@@ -59,7 +61,7 @@ def test_a_claimed_order(low: float, high: float, verdict: Verdict) -> None:
         ([(0.8, 0.9), (0.5, 0.6)], HOLDS),
         ([(0.8, 1.1), (0.5, 0.6)], IN_PART),
         ([(0.95, 1.1), (0.5, 0.6)], IN_PART),
-        ([(0.8, 1.1), (0.9, 1.1)], FAILS),
+        ([(0.8, 1.1), (0.9, 1.1)], IN_PART),
         ([(1.1, 1.2), (0.5, 0.6)], FAILS),
     ],
 )
@@ -70,14 +72,15 @@ def test_a_claimed_best(ranges: list[tuple[float, float]], verdict: Verdict) -> 
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(0.01, 0.04, HOLDS), (0.01, 0.06, IN_PART), (0.04, 0.08, FAILS), (0.1, 0.2, FAILS)],
+    [(0.01, 0.04, HOLDS), (0.01, 0.06, IN_PART), (0.04, 0.08, IN_PART), (0.1, 0.2, FAILS)],
 )
 def test_a_claimed_level(low: float, high: float, verdict: Verdict) -> None:
     assert level_verdict(Estimate((low + high) / 2, low, high), 0.05) == verdict
 
 
 @pytest.mark.parametrize(
-    ("ratios", "verdict"), [([2.0, 3.0], HOLDS), ([2.5, 3.0], IN_PART), ([0.9, 3.0], FAILS)]
+    ("ratios", "verdict"),
+    [([2.0, 3.0], HOLDS), ([2.5, 3.0], HOLDS), ([1.5, 2.0], IN_PART), ([0.9, 3.0], FAILS)],
 )
 def test_the_introductions_example(ratios: list[float], verdict: Verdict) -> None:
     assert example_verdict(ratios, 2.29) == verdict
@@ -103,7 +106,9 @@ ADA, ONE, TWO = paper.LWF_ADA, paper.SRSF_1, paper.SRSF_2
         ("Ada-SRSF: average JCT saved against SRSF(1)", {ADA: 1045}, FAILS),
         ("Ada-SRSF: average JCT saved against SRSF(2)", {ADA: 633}, HOLDS),
         ("Ada-SRSF: average JCT saved against SRSF(2)", {ADA: 800}, IN_PART),
-        ("Ada-SRSF: 95th percentile saved against SRSF(1)", {ADA: 640}, HOLDS),
+        ("SRSF(1): 95th percentile above Ada-SRSF's", {ADA: 640}, HOLDS),
+        ("SRSF(1): 95th percentile above Ada-SRSF's", {ADA: 800}, IN_PART),
+        ("SRSF(1): 95th percentile above Ada-SRSF's", {ADA: 1100}, FAILS),
         ("Ada-SRSF: lowest average JCT of the schedulers", {ADA: 900}, HOLDS),
         ("Ada-SRSF: lowest average JCT of the schedulers", {ADA: 900, ONE: 850}, FAILS),
         ("LWF-1: lowest average JCT of the placements", {ADA: 900}, HOLDS),
@@ -117,7 +122,7 @@ ADA, ONE, TWO = paper.LWF_ADA, paper.SRSF_1, paper.SRSF_2
         ("SRSF(1): lower average JCT than SRSF(2)", {TWO: 1100}, HOLDS),
         ("SRSF(1): lower average JCT than SRSF(2)", {TWO: 900}, FAILS),
         ("LWF-1: under 5% of the jobs take 5000 s or more", {ADA: 500}, HOLDS),
-        ("LWF-1: under 5% of the jobs take 5000 s or more", {ADA: 2000}, FAILS),
+        ("LWF-1: under 5% of the jobs take 5000 s or more", {ADA: 9000}, FAILS),
     ],
 )
 def test_a_verdict_on_completion_times_flips_with_the_data(
@@ -177,7 +182,8 @@ def test_published_ratios_agree_with_the_published_tables() -> None:
         "Ada-SRSF: average JCT saved against SRSF(1)": jct[ADA] / jct[ONE],
         "Ada-SRSF: average JCT saved against SRSF(2)": jct[ADA] / jct[TWO],
         "Ada-SRSF: GPU utilization gained over SRSF(1)": use[ADA] / use[ONE],
-        "Ada-SRSF: 95th percentile saved against SRSF(1)": p95[ADA] / p95[ONE],
+        "Ada-SRSF: GPU utilization gained over SRSF(2)": use[ADA] / use[TWO],
+        "SRSF(1): 95th percentile above Ada-SRSF's": p95[ONE] / p95[ADA],
     }
     for claim, ratio in expected.items():
         assert by_claim[claim] == pytest.approx(ratio, abs=0.012), claim

@@ -36,15 +36,17 @@ TABLES = (
     "claims",
     "rules",
     "placement",
+    "placement-32",
     "placement-differences",
     "kappa",
     "kappa-differences",
     "scheduling",
+    "scheduling-32",
     "scheduling-differences",
     "classes",
     "introduction",
     "settings",
-    "spread",
+    "whereabouts",
     "parameters",
     "models",
     "versions",
@@ -137,16 +139,18 @@ def test_the_tables_are_what_the_raw_results_give(full: Reproduction) -> None:
     folder = full.report.parent
     raw = figures_of(folder)
     assert len(raw) == len(paper.cases())
-    for name, cases in (
-        ("placement", paper.PLACEMENTS),
-        ("scheduling", paper.SCHEDULERS),
-        ("kappa", paper.KAPPAS),
+    for name, cases, memory in (
+        ("placement", paper.PLACEMENTS, 16),
+        ("placement-32", paper.PLACEMENTS, 32),
+        ("scheduling", paper.SCHEDULERS, 16),
+        ("scheduling-32", paper.SCHEDULERS, 32),
+        ("kappa", paper.KAPPAS, 16),
     ):
         rows = table(folder, name)
         named = [row for row in rows if row[0]]
         assert [row[0] for row in named] == list(cases)
         for place, case in enumerate(cases.values()):
-            samples = raw[case.placement, case.scheduler, 16, "10gbe"]
+            samples = raw[case.placement, case.scheduler, memory, "10gbe"]
             assert len(samples) == 20
             means = samples.mean(axis=0)
             margins = student_t(19) * samples.std(axis=0, ddof=1) / np.sqrt(20)
@@ -199,7 +203,7 @@ def test_paired_differences_are_what_the_raw_results_give(full: Reproduction) ->
 def test_the_table_of_waits_and_servers_is_what_the_raw_results_give(full: Reproduction) -> None:
     folder = full.report.parent
     jobs = polars.read_parquet(folder / "jobs.parquet").to_dicts()
-    rows = table(folder, "spread")
+    rows = table(folder, "whereabouts")
     assert len(rows) == 14
     for policies, memory, queued, wait, *servers in rows:
         placement, scheduler = (name.strip() for name in policies.split("+"))
@@ -273,7 +277,7 @@ def platform_version() -> str:
 
 def test_the_report_holds_the_verdicts_of_the_findings(full: Reproduction) -> None:
     rows = {row[0]: row for row in table(full.report.parent, "claims")}
-    assert len(rows) == len(full.findings["16 GB"]) == 20
+    assert len(rows) == len(full.findings["16 GB"]) == 21
     for finding in full.findings["16 GB"]:
         assert rows[finding.claim][2:5] == [finding.published, finding.ours, finding.verdict]
     for finding in full.findings["32 GB"]:
@@ -317,10 +321,10 @@ def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
     assert out == ""
     count = len(list(kept.iterdir()))
     assert 5 <= count < 54
-    assert f"of 54 runs are kept in {kept}; the same command goes on from there." in err
+    assert f"Finished runs are kept in {kept}; the same command goes on." in err
     assert "Traceback" not in err
     assert {path.suffix for path in kept.iterdir()} == {".parquet"}
-    assert [path.name for path in folder.iterdir()] == ["runs"]
+    assert not [path for path in folder.rglob("*") if path.is_file() and path.parent != kept]
 
     again = headway(capsys, "reproduce", "--seeds", "0:1", "-o", str(folder))
     assert again.status == 0
@@ -348,6 +352,9 @@ def test_the_documentation_shows_the_tables_of_the_full_run(full: Reproduction) 
         if name != "versions":
             made = (full.report.parent / "tables" / f"{name}.md").read_text()
             assert (shown / f"{name}.md").read_text() == made, name
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    included = re.findall(r'--8<-- "docs/reproduction/([\w-]+)\.md"', page)
+    assert sorted(included) == sorted(set(TABLES) - {"versions"})
     assert {f"{name}.svg" for name in FIGURES} <= {path.name for path in shown.iterdir()}
 
 
@@ -371,7 +378,9 @@ def test_the_documentation_shows_the_tables_of_the_full_run(full: Reproduction) 
         ),
         (["--quick", "--seeds", "5"], "--quick is three seeds; give it or --seeds, not both."),
         (["--threads", "0"], "threads: must be at least 1, not 0."),
-        (["-o", "taken"], "taken: is a file, not a folder."),
+        (["-o", "taken"], "taken: File exists."),
+        (["-o", ""], "output: must name a folder, not ''."),
+        (["-o", "-"], "output: must name a folder, not '-'."),
         (["-o", "taken/below"], "taken/below: Not a directory."),
     ],
 )
@@ -389,6 +398,28 @@ def test_bad_arguments_get_one_clear_line(
     assert outcome.err == f"headway: error: {problem}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert Path("taken").read_text() == "something"
+
+
+@pytest.mark.parametrize("name", ["runs", "figures", "tables", "report.html"])
+def test_what_is_in_the_way_is_told_before_any_run(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "report.html":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_text("something")
+    outcome = headway(capsys, "reproduce", "-o", str(tmp_path))
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"headway: error: {tmp_path / name}: ")
+    assert len(outcome.err.splitlines()) == 1
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_folder_may_have_any_name(full: Reproduction, quick: Path) -> None:
+    odd = quick.parent / "[a-z]*?"
+    quick.rename(odd)
+    made = reproduce(odd, FULL_SEEDS[:2], 1, lambda done, total: None, pytest.fail)
+    assert made.report.is_file()
 
 
 def test_seeds_may_be_a_list(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:

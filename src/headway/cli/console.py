@@ -107,10 +107,7 @@ class RunsBar:
         if self._bar is not None:
             self._bar.stop()
         if kind is not None and not issubclass(kind, Exception) and self._done:
-            self._tell(
-                f"{self._done} of {self._total} runs are kept in {self._kept_in}; "
-                "the same command goes on from there."
-            )
+            self._tell(f"Finished runs are kept in {self._kept_in}; the same command goes on.")
 
     def _tell(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)

@@ -11,7 +11,7 @@ import typer
 from headway.cli.console import RunsBar, figures_table, messages, results
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
-from headway.files import make_folder
+from headway.files import STANDARD
 
 FEWEST_SEEDS, MOST_SEEDS = 2, 1000
 
@@ -48,10 +48,9 @@ def reproduce_command(
     chosen = QUICK_SEEDS if quick else FULL_SEEDS if seeds is None else parse_seeds(seeds)
     workers = len(os.sched_getaffinity(0)) if threads is None else threads
     whole(workers, "threads", 1, 1024)
+    if output in ("", STANDARD):
+        raise InputError(f"must name a folder, not {shown(output)}.", field="output")
     folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise InputError("is a file, not a folder.", source=output)
-    make_folder(folder)
     with RunsBar(messages(), str(folder / "runs")) as bar:
         found = reproduce(folder, chosen, workers, bar.start, bar.step)
     console = results()

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headway.configuration import cluster_from
+from headway.domain.errors import InputError
 from headway.engine.run import Progress, simulate
+from headway.files import make_folder
 from headway.results.store import code_version, write_parquet
 from headway.workload.generate import generate_workload
 
@@ -50,7 +52,7 @@ class Run:
         """The name of the file that keeps the run."""
         case = self.case
         parts = (case.placement, case.scheduler, f"{case.gpu_memory_gb}gb", case.network)
-        return f"{'_'.join(parts).replace(':', '-')}_seed-{self.seed}.parquet"
+        return f"{SHAPE}_{'_'.join(parts).replace(':', '-')}_seed-{self.seed}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class _GivenUpError(Exception):
 
 def missing(runs: Iterable[Run], folder: Path) -> list[Run]:
     """Return the runs that the folder does not keep yet."""
-    return [run for run in runs if _load(run, folder) is None]
+    return [run for run in runs if _metadata(run, folder) is None]
 
 
 def execute(runs: Sequence[Run], folder: Path, threads: int, done: Callable[[Run], None]) -> None:
@@ -76,7 +78,7 @@ def execute(runs: Sequence[Run], folder: Path, threads: int, done: Callable[[Run
 
     Whatever ends this early, the runs that are finished stay kept, and no thread goes on.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     give_up = threading.Event()
 
     def look(_: Progress) -> None:
@@ -118,7 +120,7 @@ def collect(runs: Sequence[Run], folder: Path) -> Raw:
     for run in runs:
         piece = _load(run, folder)
         if piece is None:
-            raise FileNotFoundError(folder / run.file_name)
+            raise InputError("is damaged; start again.", source=str(folder / run.file_name))
         rows, summary, busy_ns = piece
         columns = {**asdict(run.case), "seed": run.seed}
         settings = [
@@ -137,19 +139,30 @@ def collect(runs: Sequence[Run], folder: Path) -> Raw:
     return Raw(polars.DataFrame(summaries), polars.concat(jobs), polars.concat(gpus))
 
 
-def _load(run: Run, folder: Path) -> tuple[polars.DataFrame, dict[str, float], list[int]] | None:
-    """Return a kept run: its jobs, its summary without what varies, how long each GPU computed."""
+def _metadata(run: Run, folder: Path) -> dict[str, str] | None:
+    """Return what a kept run says of itself, or None if it is not there or of other code."""
     import polars
 
     path = folder / run.file_name
     if not path.is_file():
         return None
     try:
-        metadata = polars.read_parquet_metadata(path)
-        if metadata["headway.code"] != code_version():
-            return None
-        summary = json.loads(metadata["headway.summary"])
-        del summary["wall_s"]
-        return polars.read_parquet(path), summary, json.loads(metadata["headway.gpu_busy_ns"])
-    except (polars.exceptions.PolarsError, OSError, ValueError, KeyError):
+        with open(path, "rb") as stream:
+            metadata = polars.read_parquet_metadata(stream)
+    except (polars.exceptions.PolarsError, OSError):
         return None
+    return metadata if metadata.get("headway.code") == code_version() else None
+
+
+def _load(run: Run, folder: Path) -> tuple[polars.DataFrame, dict[str, float], list[int]] | None:
+    """Return a kept run: its jobs, its summary without what varies, how long each GPU computed."""
+    import polars
+
+    metadata = _metadata(run, folder)
+    if metadata is None:
+        return None
+    summary = json.loads(metadata["headway.summary"])
+    del summary["wall_s"]
+    with open(folder / run.file_name, "rb") as stream:
+        jobs = polars.read_parquet(stream)
+    return jobs, summary, json.loads(metadata["headway.gpu_busy_ns"])

@@ -25,12 +25,12 @@ METRICS: tuple[Metric, ...] = (
 
 CLASSES = ("small, short", "small, long", "large, short", "large, long")
 
-SPREAD_GPUS = (4, 8, 16)
+WATCHED_GPUS = (4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Where jobs went: the share that queued, the mean wait, mean servers by SPREAD_GPUS."""
+class Whereabouts:
+    """How jobs were placed: the share that queued, the mean wait, mean servers by WATCHED_GPUS."""
 
     queued: float
     queue_s: float
@@ -91,24 +91,23 @@ class Evaluation:
             for total, jobs in zip(total_s, count, strict=True)
         ]
 
-    def spread(self, case: Case) -> Spread:
+    def whereabouts(self, case: Case) -> Whereabouts:
         """Return how jobs queued and how far they were spread, over all jobs of all seeds."""
         jobs = polars.concat(self._jobs[_of(case, seed)] for seed in self.seeds)
         wait_ns = (jobs["start_ns"] - jobs["arrival_ns"]).to_numpy()
         gpus = jobs["gpus"].list.len().to_numpy()
         per_server = cluster_from(SHAPE).gpus_per_server
         servers = jobs["gpus"].list.eval(polars.element() // per_server).list.n_unique().to_numpy()
-        return Spread(
+        return Whereabouts(
             float((wait_ns > 0).mean()),
             float(wait_ns.mean() / 1e9),
-            [float(servers[gpus == size].mean()) for size in SPREAD_GPUS],
+            [float(servers[gpus == size].mean()) for size in WATCHED_GPUS],
         )
 
-    def class_shares(self) -> list[float]:
-        """Return how many of the jobs are of each class."""
-        some = next(iter({key[:-1] for key in self._jobs}))
+    def class_shares(self, case: Case) -> list[float]:
+        """Return how many of the jobs are of each class; all cases have the same jobs."""
         kinds = np.concatenate(
-            [self._jobs[(*some, seed)]["class"].to_numpy() for seed in self.seeds]
+            [self._jobs[_of(case, seed)]["class"].to_numpy() for seed in self.seeds]
         )
         return [float((kinds == kind).mean()) for kind in range(len(CLASSES))]
 

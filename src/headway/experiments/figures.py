@@ -166,19 +166,20 @@ def claims(findings: Mapping[str, Sequence[Finding]]) -> Figure:
         for finding in found:
             if finding.ratio is not None:
                 place, ratio = places[finding.claim] + 0.16 - 0.32 * number, finding.ratio
-                axes.plot([max(ratio.low, 0.1), ratio.high], [place] * 2, color=look["color"])
+                axes.plot([max(ratio.low, 0.05), ratio.high], [place] * 2, color=look["color"])
                 axes.plot(ratio.value, place, **look)
         axes.plot([], [], label=f"ours, {setting}, with 95% interval", **look)
     axes.plot(list(published.values()), list(places.values()), linestyle="", **_MARKER)
     axes.plot([], [], linestyle="", label="published", **_MARKER)
     axes.axvline(1, color=INK, linewidth=0.9)
     axes.set_xscale("log")
-    ticks = (0.25, 0.5, 0.75, 1, 1.5, 2, 3)
+    ticks = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_yticks(list(places.values()), list(places))
     axes.set(xlabel="Ratio of the two means (1: no difference)")
-    axes.set(xlim=(0.2, 4), ylim=(0.4 - len(places), 0.6))
+    lows = [f.ratio.low for found in findings.values() for f in found if f.ratio is not None]
+    axes.set(xlim=(max(0.05, min(0.2, *lows)), 4), ylim=(0.4 - len(places), 0.6))
     figure.legend(loc="upper right", ncols=3, columnspacing=1.2)
     figure.subplots_adjust(left=0.47, bottom=0.12, top=0.92)
     return figure

@@ -9,7 +9,7 @@ from headway.experiments import paper
 from headway.experiments.batch import Case
 from headway.experiments.claims import RULES, Finding
 from headway.experiments.contention import Example
-from headway.experiments.evaluation import CLASSES, METRICS, SPREAD_GPUS, Evaluation, Metric
+from headway.experiments.evaluation import CLASSES, METRICS, WATCHED_GPUS, Evaluation, Metric
 from headway.experiments.statistics import Estimate, mean, paired_difference
 from headway.reports.tables import Table
 
@@ -17,13 +17,17 @@ _TITLES = ("GPU utilization", "average JCT [s]", "median JCT [s]", "95th-percent
 
 
 def published_beside_ours(
-    name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]
+    name: str,
+    caption: str,
+    evaluation: Evaluation,
+    cases: Mapping[str, Case],
+    memory_gb: int = 16,
 ) -> Table:
     """Return the paper's table of results with ours and the ratio below each row."""
     rows = []
     for method, case in cases.items():
         printed = [getattr(paper.PUBLISHED[case], metric) for metric in METRICS]
-        ours = _estimates(evaluation, case)
+        ours = _estimates(evaluation, paper.in_setting(case, memory_gb))
         ratios = [estimate.value / figure for estimate, figure in zip(ours, printed, strict=True)]
         rows += [
             [
@@ -110,22 +114,24 @@ def settings(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str
     return Table(name, caption, header, rows)
 
 
-def spread(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+def whereabouts(
+    name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]
+) -> Table:
     """Return what the memory of a GPU changes: who must queue, and how far jobs are spread."""
     rows = []
     for method, case in cases.items():
         for memory in paper.MEMORIES_GB:
-            found = evaluation.spread(paper.in_setting(case, memory))
+            found = evaluation.whereabouts(paper.in_setting(case, memory))
             servers = [f"{count:.2f}" for count in found.servers]
             waits = [f"{found.queued:.1%}", f"{found.queue_s:,.1f}"]
             rows.append([method, f"{memory} GB", *waits, *servers])
-    header = [f"servers of a {gpus}-GPU job" for gpus in SPREAD_GPUS]
+    header = [f"servers, {gpus} GPUs" for gpus in WATCHED_GPUS]
     return Table(name, caption, ("policies", "", "jobs queued", "wait [s]", *header), rows, texts=2)
 
 
 def classes(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
     """Return the average JCT of each class of jobs."""
-    shares = evaluation.class_shares()
+    shares = evaluation.class_shares(next(iter(cases.values())))
     header = [
         "method",
         *(f"{kind} [s]" for kind in CLASSES),

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
     """A figure with its name, which is also its file's, and a caption."""
 
@@ -26,11 +27,24 @@ class Picture:
     figure: Figure
     caption: str
 
+    @cached_property
+    def svg(self) -> bytes:
+        """The picture as SVG."""
+        return self._drawn("svg")
+
+    @cached_property
+    def pdf(self) -> bytes:
+        """The picture as PDF."""
+        return self._drawn("pdf")
+
+    def _drawn(self, kind: str) -> bytes:
+        stream = io.BytesIO()
+        write_figure(self.figure, stream, kind)
+        return stream.getvalue()
+
     def to_html(self) -> str:
         """Return a `<figure>` with the picture inside as SVG."""
-        stream = io.BytesIO()
-        write_figure(self.figure, stream, "svg")
-        svg = stream.getvalue().decode()
+        svg = self.svg.decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, count=1, flags=re.DOTALL)
         # Identifiers must differ between the pictures of a page.

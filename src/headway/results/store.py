@@ -15,7 +15,7 @@ from headway.results.schema import Result
 @cache
 def code_version() -> str:
     """Return a hash of all the sources that a result depends on."""
-    return jit.source_hash("workload", "results")
+    return jit.source_hash("workload", "results", "configuration.py")
 
 
 def write_json(result: Result, path: str | os.PathLike[str]) -> None:
