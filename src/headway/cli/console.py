@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -36,15 +36,14 @@ def figures_table(*headers: str, title: str | None = None) -> Table:
     return table
 
 
-class ProgressBar:
-    """Percent, simulated time and tasks a second, shown once a run has lasted a second."""
+class _Bar:
+    """A bar that is shown at some time inside a `with`, and gone after it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._started = time.monotonic()
         self._bar: Bar | None = None
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -55,6 +54,14 @@ class ProgressBar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class ProgressBar(_Bar):
+    """Percent, simulated time and tasks a second, shown once a run has lasted a second."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._started = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
         """Show where the run is."""
@@ -70,14 +77,13 @@ class ProgressBar:
         )
 
 
-class RunsBar:
-    """How many of many runs are done, and the time left; says so too when it is interrupted."""
+class RunsBar(_Bar):
+    """How many of many runs are done, and the time left; when interrupted, what is kept."""
 
     def __init__(self, console: Console, kept_in: str) -> None:
-        self._console = console
+        super().__init__(console)
         self._kept_in = kept_in
         self._done = self._total = 0
-        self._bar: Bar | None = None
 
     def start(self, done: int, total: int) -> None:
         """Show the bar; `done` runs are there from an earlier start."""
@@ -95,17 +101,13 @@ class RunsBar:
             text = f"{self._done} of {self._total} runs"
             self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
 
-    def __enter__(self) -> RunsBar:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        super().__exit__(kind, error, trace)
         if kind is not None and not issubclass(kind, Exception) and self._done:
             self._tell(f"Finished runs are kept in {self._kept_in}; the same command goes on.")
 
