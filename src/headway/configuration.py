@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from headway.domain.cluster import Cluster, gigabytes
 from headway.domain.errors import InputError, did_you_mean
+from headway.domain.power import V100, gpu_power
 from headway.files import open_input
 from headway.network.allreduce import Link, network_from_link
 from headway.network.contention import NETWORKS, NetworkModel
@@ -18,7 +19,14 @@ Made = TypeVar("Made")
 
 LARGEST_FILE = 2**20
 
-_CLUSTER_KEYS = {"servers", "gpus_per_server", "gpu_memory_gb"}
+_CLUSTER_KEYS = {
+    "servers",
+    "gpus_per_server",
+    "gpu_memory_gb",
+    "gpu",
+    "gpu_idle_w",
+    "gpu_busy_w",
+}
 _LINK_KEYS = {"alpha_ns", "beta_ns_per_byte", "gamma_ns_per_byte"}
 _NETWORK_KEYS = {
     "a_ns",
@@ -31,11 +39,18 @@ _NETWORK_KEYS = {
 }
 
 
-def cluster_from(text: str, gpu_memory_gb: float | None = None) -> Cluster:
-    """Return the cluster that a shape (`16x4`) or the path of a TOML file describes."""
+def cluster_from(text: str, gpu_memory_gb: float | None = None, gpu: str | None = None) -> Cluster:
+    """Return the cluster that a shape (`16x4`) or the path of a TOML file describes.
+
+    Args:
+        text: The shape or the path.
+        gpu_memory_gb: Memory of a GPU, instead of the file's or 16.
+        gpu: The kind of GPU, such as `v100`, whose watts count instead of the file's.
+    """
     if not text.endswith(".toml"):
-        return Cluster.parse(text, 16 if gpu_memory_gb is None else gpu_memory_gb)
-    return _read(text, "cluster", _CLUSTER_KEYS, lambda table: _cluster(table, gpu_memory_gb))
+        power = V100 if gpu is None else gpu_power(gpu)
+        return Cluster.parse(text, 16 if gpu_memory_gb is None else gpu_memory_gb, power)
+    return _read(text, "cluster", _CLUSTER_KEYS, lambda table: _cluster(table, gpu_memory_gb, gpu))
 
 
 def network_from(text: str) -> NetworkModel:
@@ -51,12 +66,17 @@ def network_from(text: str) -> NetworkModel:
     return NETWORKS[text]
 
 
-def _cluster(table: dict[str, Any], gpu_memory_gb: float | None) -> Cluster:
+def _cluster(table: dict[str, Any], gpu_memory_gb: float | None, gpu: str | None) -> Cluster:
     for key in ("servers", "gpus_per_server"):
         if key not in table:
             raise InputError(f"'{key}' is missing.")
     memory = table.get("gpu_memory_gb", 16) if gpu_memory_gb is None else gpu_memory_gb
-    return Cluster(table["servers"], table["gpus_per_server"], gigabytes(memory, "gpu_memory_gb"))
+    power = gpu_power(table["gpu"]) if "gpu" in table else V100
+    idle_w, busy_w = table.get("gpu_idle_w", power.idle_w), table.get("gpu_busy_w", power.busy_w)
+    if gpu is not None:
+        idle_w, busy_w = gpu_power(gpu).idle_w, gpu_power(gpu).busy_w
+    memory_bytes = gigabytes(memory, "gpu_memory_gb")
+    return Cluster(table["servers"], table["gpus_per_server"], memory_bytes, idle_w, busy_w)
 
 
 def _network(table: dict[str, Any]) -> NetworkModel:

@@ -278,6 +278,30 @@ CLUSTERS = {
         "[cluster]\nservers = 9999999\ngpus_per_server = 4\n",
         "c.toml, servers x gpus_per_server: must be at most 16,777,216, not 39999996.",
     ),
+    "an unknown GPU": (
+        '[cluster]\nservers = 1\ngpus_per_server = 4\ngpu = "v10"\n',
+        "c.toml, line 4, column 1 (gpu): unknown GPU 'v10'. Did you mean 'v100'?",
+    ),
+    "a GPU that is a number": (
+        "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu = 100\n",
+        "c.toml, line 4, column 1 (gpu): unknown GPU 100. Did you mean 'v100'?",
+    ),
+    "negative watts": (
+        "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu_idle_w = -1\n",
+        "c.toml, line 4, column 1 (gpu_idle_w): must be from 0 to 1,000,000 watts, not -1.",
+    ),
+    "watts in words": (
+        '[cluster]\nservers = 1\ngpus_per_server = 4\ngpu_busy_w = "300"\n',
+        "c.toml, line 4, column 1 (gpu_busy_w): must be a number, not '300'.",
+    ),
+    "watts that are no number": (
+        "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu_busy_w = nan\n",
+        "c.toml, line 4, column 1 (gpu_busy_w): must be from 0 to 1,000,000 watts, not nan.",
+    ),
+    "less busy than idle": (
+        "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu_busy_w = 20\n",
+        "c.toml, line 4, column 1 (gpu_busy_w): must be at least gpu_idle_w, 40, not 20.",
+    ),
     "a value for a table": ("cluster = 4\n", "c.toml: there is no table [cluster]."),
     "a number of 400 digits": (
         "[cluster]\nservers = 1\ngpus_per_server = 1\ngpu_memory_gb = 1" + "0" * 400 + "\n",
@@ -363,6 +387,7 @@ OPTIONS = {
     "--cluster 16x-4": f"cluster: {SHAPE}, not '16x-4'.",
     "--cluster 0x4": "servers: must be at least 1, not 0.",
     "--cluster no.toml": "no.toml: No such file or directory.",
+    "--gpu v1000": "gpu: unknown GPU 'v1000'. Did you mean 'v100'?",
     "--gpu-memory-gb 0": "gpu_memory_gb: must be at least 0.000977 GB, not 0.0.",
     "--gpu-memory-gb nan": "gpu_memory_gb: must be a finite number of GB, not nan.",
     "--gpu-memory-gb 1": "w.csv, line 2, memory_mb: needs 4,527 MB on each GPU, but a GPU has "

@@ -87,6 +87,33 @@ def test_cluster_and_network_come_from_one_file(
     assert "network a 5 ns, b 0.08 ns/byte" in outcome.out
 
 
+@pytest.mark.parametrize(
+    ("lines", "options", "idle_w", "busy_w"),
+    [
+        ("", "", 40, 300),
+        ('gpu = "t4"\n', "", 9, 70),
+        ("gpu_idle_w = 50\ngpu_busy_w = 400.5\n", "", 50, 400.5),
+        ('gpu = "t4"\ngpu_busy_w = 60\n', "", 9, 60),
+        ('gpu = "t4"\ngpu_busy_w = 60\n', "--gpu v100-pcie", 30, 250),
+    ],
+)
+def test_the_power_of_gpus_comes_from_the_file_or_the_flag(
+    lines: str,
+    options: str,
+    idle_w: float,
+    busy_w: float,
+    capsys: pytest.CaptureFixture[str],
+    small: str,
+) -> None:
+    Path("site.toml").write_text(f"[cluster]\nservers = 4\ngpus_per_server = 2\n{lines}")
+    command = ["simulate", small, "--cluster", "site.toml", "--parquet", "r", *options.split()]
+    outcome = headway(capsys, *command)
+    assert re.search(r"energy of the GPUs +[\d.]+ kWh", outcome.out)
+    metadata = polars.read_parquet_metadata("r")
+    cluster = json.loads(metadata["headway.settings"])["cluster"]
+    assert (cluster["gpu_idle_w"], cluster["gpu_busy_w"]) == (idle_w, busy_w)
+
+
 def test_a_network_can_be_made_from_a_link(capsys: pytest.CaptureFixture[str], small: str) -> None:
     link = "--nodes 8 --alpha-ns 10000 --beta-ns-per-byte 0.8 --eta-ns-per-byte 0.1"
     outcome = headway(capsys, "network", *link.split(), "--algorithm", "ring", "--toml", "net.toml")

@@ -10,6 +10,7 @@ import polars
 import pytest
 
 from builders import make_job, make_workload
+from headway.domain.cluster import Cluster
 from headway.engine.run import simulate
 from headway.results.schema import Result
 from headway.results.store import code_version, write_json, write_parquet
@@ -41,11 +42,12 @@ def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
         "p95_jct_s",
         "makespan_s",
         "average_gpu_utilization",
+        "energy_j",
         "simulated_tasks",
         "wall_s",
     ]
     assert [list(job) for job in data["jobs"]] == [
-        ["job_id", "arrival_ns", "start_ns", "finish_ns", "gpus"]
+        ["job_id", "arrival_ns", "start_ns", "finish_ns", "gpus", "energy_j"]
     ] * 3
     assert data == json.loads(json.dumps(result.to_dict()))
     assert data["jobs"][2]["gpus"] == [0, 1, 2, 3]
@@ -63,6 +65,24 @@ def test_the_parquet_has_a_row_per_job_and_the_summary(result: Result, tmp_path:
     assert json.loads(metadata["headway.gpu_busy_ns"]) == result.gpu_busy_ns.tolist()
     assert metadata["headway.code"] == code_version()
     assert table["iterations"].to_list() == [3, 4, 2]
+    assert table["energy_j"].to_list() == result.energy_j.tolist()
+
+
+def test_energy_is_busy_watts_while_gpus_compute_and_idle_watts_otherwise() -> None:
+    jobs = [make_job(gpus=g, iterations=i) for g, i in ((1, 3), (2, 4), (4, 2))]
+    cluster = Cluster(2, 2, gpu_idle_w=30, gpu_busy_w=250)
+    result = simulate(make_workload(*jobs), cluster)
+    # A job's iteration computes for 3 ms on each of its GPUs.
+    assert result.energy_j.tolist() == pytest.approx([2.25, 6.0, 6.0])
+    idle_s = (cluster.gpus * result.summary.makespan_s) - result.gpu_busy_ns.sum() / 1e9
+    assert result.summary.energy_j == pytest.approx(result.energy_j.sum() + 30 * idle_s)
+
+
+def test_watts_do_not_change_the_schedule() -> None:
+    workload = make_workload(*(make_job(gpus=2, iterations=3) for _ in range(3)))
+    plain, other = simulate(workload, Cluster(2, 2)), simulate(workload, Cluster(2, 2, 2**34, 0, 1))
+    assert plain.finish_ns.tolist() == other.finish_ns.tolist()
+    assert other.summary.energy_j == pytest.approx(other.gpu_busy_ns.sum() / 1e9)
 
 
 def test_a_file_is_replaced_whole_and_keeps_its_permissions(result: Result, tmp_path: Path) -> None:

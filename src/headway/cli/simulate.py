@@ -32,6 +32,13 @@ def simulate_command(
         float | None,
         typer.Option(help="Memory of a GPU (1 GB = 1024 MB).  [default: 16]", show_default=False),
     ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="The kind of GPU, for its power: v100, a100, h100, …  [default: v100]",
+            show_default=False,
+        ),
+    ] = None,
     network: Annotated[
         str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
     ] = "10gbe",
@@ -106,7 +113,7 @@ def simulate_command(
     if len(set(places)) < len(places) or outputs.count(STANDARD) > 1:
         raise InputError("the workload and the outputs must be different files.")
     jobs = read_workload(workload)
-    chosen_cluster = cluster_from(cluster, gpu_memory_gb)
+    chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
     chosen_network = replace(
         network_from(network),
@@ -161,6 +168,7 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
         ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
         ("makespan", f"{summary.makespan_s:,.2f} s"),
         ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
+        ("energy of the GPUs", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
         ("tasks simulated", f"{summary.simulated_tasks:,}"),
         ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
     ):

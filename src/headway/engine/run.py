@@ -104,7 +104,7 @@ def simulate(
             seed=seed,
             bucket_bytes=bucket_bytes,
         ),
-        summary=summarize(jobs, busy_ns, int(state.tally[0].messages), wall_s),
+        summary=summarize(jobs, cluster, busy_ns, int(state.tally[0].messages), wall_s),
         start_ns=jobs.start_ns.copy(),
         finish_ns=jobs.finish_ns.copy(),
         gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),

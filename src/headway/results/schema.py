@@ -24,6 +24,7 @@ class Summary:
     p95_jct_s: float
     makespan_s: float
     average_gpu_utilization: float
+    energy_j: float
     simulated_tasks: int
     wall_s: float
 
@@ -63,6 +64,19 @@ class Result:
         """Each job's completion time: finish - arrival, in seconds."""
         return (self.finish_ns - self.arrival_ns) / 1e9
 
+    @property
+    def energy_j(self) -> NDArray[np.float64]:
+        """What each job's computing takes, in joules: its busy GPU time at busy watts.
+
+        What GPUs draw while they do not compute belongs to no job; the summary has it too.
+        """
+        busy_w = self.settings.cluster.gpu_busy_w
+        seconds = [
+            job.gpus * job.iterations * (job.forward_ns + job.backward_ns) / 1e9
+            for job in self.workload
+        ]
+        return np.array(seconds) * busy_w
+
     def to_dict(self) -> dict[str, Any]:
         """Return the summary and the jobs as plain values, as `--json` writes them."""
         jobs = [
@@ -72,9 +86,15 @@ class Result:
                 "start_ns": int(start_ns),
                 "finish_ns": int(finish_ns),
                 "gpus": list(gpus),
+                "energy_j": float(energy_j),
             }
-            for job, start_ns, finish_ns, gpus in zip(
-                self.workload, self.start_ns, self.finish_ns, self.gpus, strict=True
+            for job, start_ns, finish_ns, gpus, energy_j in zip(
+                self.workload,
+                self.start_ns,
+                self.finish_ns,
+                self.gpus,
+                self.energy_j,
+                strict=True,
             )
         ]
         return {"summary": asdict(self.summary), "jobs": jobs}

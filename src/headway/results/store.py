@@ -40,6 +40,7 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
         "start_ns": result.start_ns,
         "finish_ns": result.finish_ns,
         "gpus": [list(gpus) for gpus in result.gpus],
+        "energy_j": result.energy_j,
     }
     metadata = {
         "headway.summary": json.dumps(asdict(result.summary)),
