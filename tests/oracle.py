@@ -59,6 +59,7 @@ class Message:
     end_of_latency_ns: int
     remaining_bytes: float
     last_change_ns: int
+    number: int  # how many were admitted before it
     k: int = 0
     end_ns: int = -1
 
@@ -133,6 +134,7 @@ class Simulation:
     queue: list[Job] = field(default_factory=list)
     running: dict[int, OracleTask] = field(default_factory=dict)  # GPU -> its compute task
     tasks: list[OracleTask] = field(default_factory=list)
+    admitted: int = 0  # messages so far
 
     # Remaining service and order.
 
@@ -229,7 +231,8 @@ class Simulation:
             if answer is True or (answer is not False and answer <= t):
                 size = self.bucket(job)
                 job.unsent_bytes -= size
-                job.message = Message(t, t + self.a_ns, float(size), last_change_ns=t)
+                job.message = Message(t, t + self.a_ns, float(size), t, self.admitted)
+                self.admitted += 1
             elif answer is not False:
                 job.not_before_ns = answer
         for job in self.held():
@@ -346,7 +349,24 @@ class Simulation:
                 for server in job.servers
                 for old in self.messages_on(server)
             )
+        if policy == "k-way":
+            return all(self.joins_all(job, server, t) for server in job.servers)
         raise ValueError(f"unknown admission policy {self.admission!r}")
+
+    def joins_all(self, job: Job, server: int, t: int) -> bool:
+        """Whether to start now beats, on one server, to start at the end of any message there."""
+        new = float(self.bucket(job))
+        newest_first = sorted(self.messages_on(server), key=lambda old: -old.number)
+        left = [self.remaining_at(old, t) for old in newest_first]
+        theta = self.b / (2 * (self.b + self.eta))
+        for j, awaited in enumerate(left):
+            balance = min(new, awaited)
+            for other in left[:j] + left[j + 1 :]:
+                shared_now, shared_later = min(new, other), min(new, max(0.0, other - awaited))
+                balance += shared_now - shared_later - min(other, awaited) / 2
+            if balance >= theta * awaited:
+                return False
+        return True
 
     def next_instant(self) -> int:
         """The earliest arrival or end of a task to come."""
@@ -378,7 +398,7 @@ def run(
     """Simulate the jobs until the last has finished.
 
     Placement is `ff`, `rand`, `ls`, `lwf:K` or `spread`; priority `srsf`, `srtf`, `fifo` or
-    `smallest`; admission `srsf:N`, `ada-dual` or one of tests/data/lattice.py.
+    `smallest`; admission `srsf:N`, `ada-dual`, `k-way` or one of tests/data/lattice.py.
     Raises RuntimeError when a job can never finish.
     """
     states = [Job(index, spec) for index, spec in enumerate(jobs)]

@@ -17,7 +17,7 @@ from headway.network.contention import NetworkModel
 
 PLACEMENTS = ("rand", "ff", "ls", "lwf:1", "lwf:2", "lwf:4", "lwf:8", "spread")
 PRIORITIES = ("srsf", "srtf", "fifo", "smallest")
-ADMISSIONS = ("ada-dual", "srsf:1", "srsf:2", "srsf:3")
+ADMISSIONS = ("ada-dual", "k-way", "srsf:1", "srsf:2", "srsf:3")
 NETWORKS = (
     NetworkModel(),
     NetworkModel(),

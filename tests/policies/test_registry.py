@@ -24,7 +24,7 @@ WORKLOAD = generate_workload(Recipe(30, 20, {1: 2, 2: 1, 4: 1, 8: 1}, (3, 9), ["
 NAMES: dict[Kind, list[str]] = {
     "placement": ["rand", "ff", "ls", "lwf", "spread"],
     "priority": ["srsf", "srtf", "fifo", "smallest"],
-    "admission": ["srsf", "ada-dual"],
+    "admission": ["srsf", "ada-dual", "k-way"],
 }
 
 

@@ -9,6 +9,7 @@ from headway.policies.registry import Choice, choose
 
 SCHEDULERS = {
     "ada-srsf": ("srsf", "ada-dual"),
+    "k-srsf": ("srsf", "k-way"),
     "srsf:1": ("srsf", "srsf:1"),
     "srsf:2": ("srsf", "srsf:2"),
     "srsf:3": ("srsf", "srsf:3"),

@@ -130,6 +130,7 @@ _BUILT_IN = (
     "headway.policies.priority.smallest",
     "headway.policies.admission.srsf",
     "headway.policies.admission.ada_dual",
+    "headway.policies.admission.k_way",
 )
 """A new policy is one file and one line here."""
 
