@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headway.domain.workload import Workload
     from headway.engine.run import Progress, simulate
     from headway.engine.timeline import Timeline
+    from headway.experiments.compare import Comparison, compare
     from headway.network.contention import NetworkModel
     from headway.results.schema import Result, Summary
     from headway.results.store import write_json, write_parquet
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Cluster": "domain.cluster",
+    "Comparison": "experiments.compare",
     "HeadwayError": "domain.errors",
     "InputError": "domain.errors",
     "Job": "domain.job",
@@ -38,6 +40,7 @@ _HOMES = {
     "Summary": "results.schema",
     "Timeline": "engine.timeline",
     "Workload": "domain.workload",
+    "compare": "experiments.compare",
     "generate_workload": "workload.generate",
     "read_workload": "workload.files",
     "simulate": "engine.run",
@@ -49,6 +52,7 @@ _HOMES = {
 
 __all__ = [
     "Cluster",
+    "Comparison",
     "HeadwayError",
     "InputError",
     "Job",
@@ -60,6 +64,7 @@ __all__ = [
     "Summary",
     "Timeline",
     "Workload",
+    "compare",
     "generate_workload",
     "read_workload",
     "simulate",

@@ -80,7 +80,7 @@ class ProgressBar(_Bar):
 class RunsBar(_Bar):
     """How many of many runs are done, and the time left; when interrupted, what is kept."""
 
-    def __init__(self, console: Console, kept_in: str) -> None:
+    def __init__(self, console: Console, kept_in: str | None = None) -> None:
         super().__init__(console)
         self._kept_in = kept_in
         self._done = self._total = 0
@@ -108,7 +108,8 @@ class RunsBar(_Bar):
         trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, trace)
-        if kind is not None and not issubclass(kind, Exception) and self._done:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        if interrupted and self._done and self._kept_in is not None:
             self._tell(f"Finished runs are kept in {self._kept_in}; the same command goes on.")
 
     def _tell(self, text: str) -> None:

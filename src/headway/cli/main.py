@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli import network, policies, report, reproduce, simulate, workload
+from headway.cli import compare, network, policies, report, reproduce, simulate, workload
 from headway.domain.errors import HeadwayError
 
 BAD_INPUT = 2
@@ -25,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("simulate")(simulate.simulate_command)
+app.command("compare")(compare.compare_command)
 app.command("report")(report.report_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_output
+from headway.files import STANDARD
+from headway.reports.style import check_picture
 from headway.reports.window import Window
 
-_ENDINGS = (".svg", ".pdf", ".png")
 _WINDOW_S = 2.0
 
 
@@ -54,11 +53,9 @@ def report_command(
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")
         output = os.path.splitext(run)[0] + ".svg"
-    if Path(output).suffix.lower() not in _ENDINGS:
-        raise InputError(f"must end in {', '.join(_ENDINGS)}.", source=output)
+    check_picture(output)
     if os.path.realpath(run) == os.path.realpath(output):
         raise InputError("the timeline and the picture must be different files.")
-    check_output(output)
     window = None
     if from_s is not None:
         window = Window.of_seconds(from_s, from_s + _WINDOW_S if to_s is None else to_s)

@@ -63,23 +63,23 @@ def reproduce_command(
     console.print(f"\nThe report: {found.report}", markup=False, soft_wrap=True)
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str, fewest: int = FEWEST_SEEDS) -> tuple[int, ...]:
     """Return the seeds that a text names: `20`, `5:24` or `3,7,11`."""
     try:
         if "," in text:
             seeds = [int(part) for part in text.split(",")]
         elif ":" in text:
             first, last = (int(part) for part in text.split(":"))
-            whole(last - first + 1, "seeds", FEWEST_SEEDS, MOST_SEEDS, " of them")
+            whole(last - first + 1, "seeds", fewest, MOST_SEEDS, " of them")
             seeds = list(range(first, last + 1))
         else:
-            seeds = list(range(whole(int(text), "seeds", FEWEST_SEEDS, MOST_SEEDS)))
+            seeds = list(range(whole(int(text), "seeds", fewest, MOST_SEEDS)))
     except ValueError as error:
         raise InputError(
             f"must be how many (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",
             field="seeds",
         ) from error
-    whole(len(seeds), "seeds", FEWEST_SEEDS, MOST_SEEDS, " of them")
+    whole(len(seeds), "seeds", fewest, MOST_SEEDS, " of them")
     for seed in seeds:
         whole(seed, "seeds", 0, 2**63 - 1)
     if len(set(seeds)) < len(seeds):

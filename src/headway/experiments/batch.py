@@ -8,9 +8,7 @@ this, or damaged, counts as not there.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +17,8 @@ import numpy as np
 
 from headway.configuration import cluster_from
 from headway.domain.errors import InputError
-from headway.engine.run import Progress, simulate
+from headway.engine.run import simulate
+from headway.experiments.parallel import Look, run_in_threads
 from headway.files import make_folder
 from headway.results.store import code_version, write_parquet
 from headway.workload.generate import generate_workload
@@ -64,10 +63,6 @@ class Raw:
     gpus: polars.DataFrame
 
 
-class _GivenUpError(Exception):
-    """Nobody wants this run any more."""
-
-
 def missing(runs: Iterable[Run], folder: Path) -> list[Run]:
     """Return the runs that the folder does not keep yet."""
     return [run for run in runs if _metadata(run, folder) is None]
@@ -79,13 +74,8 @@ def execute(runs: Sequence[Run], folder: Path, threads: int, done: Callable[[Run
     Whatever ends this early, the runs that are finished stay kept, and no thread goes on.
     """
     make_folder(folder)
-    give_up = threading.Event()
 
-    def look(_: Progress) -> None:
-        if give_up.is_set():
-            raise _GivenUpError
-
-    def work(run: Run) -> Run:
+    def work(run: Run, look: Look) -> Run:
         result = simulate(
             generate_workload("paper", run.seed),
             cluster_from(SHAPE, float(run.case.gpu_memory_gb)),
@@ -98,18 +88,7 @@ def execute(runs: Sequence[Run], folder: Path, threads: int, done: Callable[[Run
         write_parquet(result, folder / run.file_name)
         return run
 
-    with ThreadPoolExecutor(threads) as pool:
-        pending: set[Future[Run]] = set()
-        try:
-            pending = {pool.submit(work, run) for run in runs}
-            while pending:
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    done(future.result())
-        finally:
-            give_up.set()
-            for future in pending:
-                future.cancel()
+    run_in_threads(runs, work, threads, done)
 
 
 def collect(runs: Sequence[Run], folder: Path) -> Raw:

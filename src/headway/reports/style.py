@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from headway.files import open_output
+from headway.domain.errors import InputError
+from headway.files import check_output, open_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 1)), (0, (2, 1)))
+ENDINGS = (".svg", ".pdf", ".png")
 INK = "#222222"
 FAINT = "#D8D8D8"
 
@@ -62,6 +64,13 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     kind = os.path.splitext(path)[1].removeprefix(".").lower()
     with open_output(path) as stream:
         write_figure(figure, stream, kind)
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that a figure cannot be written to."""
+    if os.path.splitext(path)[1].lower() not in ENDINGS:
+        raise InputError(f"must end in {', '.join(ENDINGS)}.", source=os.fspath(path))
+    check_output(path)
 
 
 def write_figure(figure: Figure, stream: BinaryIO, kind: str) -> None:

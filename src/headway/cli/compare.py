@@ -1,0 +1,205 @@
+"""`headway compare`."""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.reproduce import parse_seeds
+from headway.configuration import cluster_from, network_from
+from headway.domain.errors import InputError
+from headway.files import STANDARD, check_output, open_output
+from headway.reports.style import check_picture
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from headway.domain.workload import Workload
+    from headway.experiments.compare import Comparison
+    from headway.experiments.statistics import Estimate
+
+PAPER = "paper"
+_NO_FILES = (STANDARD, PAPER)
+_USUAL_SEEDS = "20"
+_INTERVALS = (
+    "One workload only: there are no intervals, and another may turn the order.",
+    "Intervals are at 95%.",
+)
+_WIDEST = 1000
+"""Columns that a table may take in a file or a pipe, where nothing is cut."""
+
+
+def compare_command(
+    workloads: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WORKLOAD...",
+            help="Workload files (.csv or .parquet), or `paper` for the paper's recipe.",
+        ),
+    ],
+    policies: Annotated[
+        str,
+        typer.Option(
+            help="PLACEMENT+SCHEDULER,… such as lwf:1+ada-srsf,ff+srsf:1 (or PLACEMENT+PRIORITY+"
+            "ADMISSION; @25 at the end: buckets of 25 MB). All are compared with the first.",
+        ),
+    ],
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="With `paper`: how many workloads (20: seeds 0 to 19), or which (5:24, or 3,7,11)."
+            "  [default: 20]",
+            show_default=False,
+        ),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="SERVERSxGPUS, or a .toml file with a [cluster] table.")
+    ] = "16x4",
+    gpu_memory_gb: Annotated[
+        float | None,
+        typer.Option(help="Memory of a GPU (1 GB = 1024 MB).  [default: 16]", show_default=False),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="The kind of GPU, for its power: v100, a100, h100, …  [default: v100]",
+            show_default=False,
+        ),
+    ] = None,
+    network: Annotated[
+        str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
+    ] = "10gbe",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", "-j", help="Runs at a time.  [default: all cores]", show_default=False
+        ),
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write the figures to this file, or - for stdout.")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="PICTURE", help="Draw them: a .svg, .pdf or .png file."
+        ),
+    ] = None,
+) -> None:
+    """Compare policies on the same workloads, with 95% intervals.
+
+    Workloads differ more than policies do, so policies are compared workload by workload.
+    """
+    if output is not None:
+        check_picture(output)
+    if json is not None:
+        check_output(json)
+    outputs = [path for path in (json, output) if path is not None]
+    places = [os.path.realpath(path) for path in [*outputs, *workloads] if path not in _NO_FILES]
+    if len(set(places)) < len(places) or workloads.count(STANDARD) > 1:
+        raise InputError("the workloads and the outputs must be different files.")
+    where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
+    jobs, draws = _workloads(workloads, seeds)
+
+    from headway.experiments.compare import compare
+
+    names = [name.strip() for name in policies.split(",") if name.strip()]
+    with RunsBar(messages()) as bar:
+        bar.start(0, len(names) * len(jobs))
+        found = compare(
+            jobs, names, where, network=link, seeds=draws, threads=threads, done=bar.step
+        )
+    if json is not None:
+        with open_output(json) as stream:
+            stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
+    if output is not None:
+        from headway.experiments.figures import paired
+        from headway.reports.style import house_style, save_figure
+
+        with house_style():
+            save_figure(paired(found), output)
+    console = results(to_stderr=json == STANDARD)
+    several = len(jobs) > 1
+    console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDEST)
+    console.print(_means(found, several))
+    console.print()
+    console.print(_against_first(found, several))
+    console.print("\nkWh × h: energy times average JCT. " + _INTERVALS[several])
+
+
+def _workloads(names: list[str], seeds: str | None) -> tuple[list[Workload], list[int]]:
+    """Return the workloads, and a seed for each."""
+    if PAPER in names:
+        if len(names) > 1:
+            raise InputError("give `paper` or files, not both (./paper is a file).")
+        from headway.workload.generate import generate_workload
+
+        draws = list(parse_seeds(seeds or _USUAL_SEEDS, fewest=1))
+        return [generate_workload(PAPER, seed) for seed in draws], draws
+    if seeds is not None:
+        raise InputError("--seeds goes with `paper`; files are what they are.")
+    from headway.workload.files import read_workload
+
+    return [read_workload(name) for name in names], list(range(len(names)))
+
+
+def _described(names: list[str], draws: list[int]) -> str:
+    if names == [PAPER]:
+        from headway.experiments.reproduce import seeds_text
+
+        few = f"seed {draws[0]}" if len(draws) == 1 else f"seeds {seeds_text(draws)}"
+        return f"The paper's workload, {few},"
+    return names[0] if len(names) == 1 else f"{len(names)} workloads"
+
+
+def _means(found: Comparison, several: bool) -> Table:
+    table = figures_table(
+        "mean" if several else "",
+        "average JCT (s)",
+        "median",
+        "95th pct.",
+        "GPU use",
+        "kWh",
+        "kWh × h",
+    )
+    for policy in found.policies:
+        table.add_row(
+            escape(policy),
+            _with_margin(found.mean(policy), several),
+            *(
+                f"{found.mean(policy, metric).value:,.1f}"
+                for metric in ("median_jct_s", "p95_jct_s")
+            ),
+            f"{found.mean(policy, 'average_gpu_utilization').value:.1%}",
+            f"{found.mean(policy, 'energy_j').value / 3.6e6:,.2f}",
+            f"{found.mean(policy, 'energy_delay_js').value / 3.6e6 / 3600:,.2f}",
+        )
+    return table
+
+
+def _against_first(found: Comparison, several: bool) -> Table:
+    count = len(found.workloads)
+    table = figures_table(
+        "average JCT against the first's", "ratio", "difference (s)", f"lower, of {count}"
+    )
+    for policy in found.policies[1:]:
+        ratio, difference = found.ratio(policy), found.difference(policy)
+        span = f"  [{ratio.low:.3f}, {ratio.high:.3f}]" if several else ""
+        table.add_row(
+            escape(policy),
+            f"{ratio.value:.3f}{span}",
+            _with_margin(difference, several, sign="+"),
+            f"{found.wins(policy)}",
+        )
+    return table
+
+
+def _with_margin(estimate: Estimate, several: bool, sign: str = "") -> str:
+    text = f"{estimate.value:{sign},.1f}"
+    return f"{text} ± {estimate.margin:,.1f}" if several else text

@@ -1,0 +1,87 @@
+"""`headway compare` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from cli.commands import headway
+
+ROWS = "a,0,4,8,resnet50\nb,0.1,2,6,vgg16\nc,0.3,3,6,lstm-ptb\n"
+POLICIES = "lwf:1+ada-srsf,ff+srsf:1,ff+srsf:2@25"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    header = "job_id,arrival_s,gpus,iterations,model\n"
+    Path("a.csv").write_text(header + ROWS)
+    Path("b.csv").write_text(header + ROWS.replace("0.1", "0.2"))
+    Path("c.csv").write_text(header + ROWS.replace("vgg16", "resnet50"))
+
+
+def test_files_are_compared_with_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--policies", POLICIES, "--cluster", "2x2", "-o", "c.svg", "--json", "c.json"]
+    outcome = headway(capsys, "compare", "a.csv", "b.csv", "c.csv", *options)
+    assert outcome.status == 0
+    assert outcome.out.startswith("3 workloads on 2x2 GPUs of 16 GB\n")
+    assert re.search(r"^ff\+srsf:1 +[\d.]+ ± [\d.]+ +[\d.]+ +[\d.]+ +[\d.]+% ", outcome.out, re.M)
+    row = r"^ff\+srsf:2@25 +[\d.]+  \[-?[\d.]+, [\d.]+\] +[+-][\d.]+ ± [\d.]+ +[0-3]$"
+    assert re.search(row, outcome.out, re.M)
+    assert "average JCT against the first's" in outcome.out
+    assert ElementTree.parse("c.svg").getroot().tag.endswith("svg")
+    data = json.loads(Path("c.json").read_text())
+    assert data["workloads"] == ["a.csv", "b.csv", "c.csv"]
+    assert [len(entry["runs"]) for entry in data["policies"]] == [3, 3, 3]
+
+
+def test_one_file_has_no_intervals_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "compare", "a.csv", "--policies", POLICIES, "--cluster", "2x2")
+    assert "One workload only: there are no intervals" in outcome.out
+    assert "±" not in outcome.out
+    assert "nan" not in outcome.out
+
+
+def test_json_on_standard_output_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--policies", POLICIES, "--cluster", "2x2", "--json", "-"]
+    outcome = headway(capsys, "compare", "a.csv", "b.csv", *options)
+    assert len(json.loads(outcome.out)["policies"]) == 3
+    assert "average JCT" in outcome.err
+
+
+def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--policies", "lwf:1+srsf:1,ff+srsf:1", "--seeds", "3,5", "--json", "-"]
+    outcome = headway(capsys, "compare", "paper", *options)
+    data = json.loads(outcome.out)
+    assert data["workloads"] == ["generated workload, seed 3", "generated workload, seed 5"]
+    assert "The paper's workload, seeds 3,5," in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("paper a.csv --policies X", "give `paper` or files, not both (./paper is a file)."),
+        ("a.csv --seeds 3 --policies X", "--seeds goes with `paper`; files are what they are."),
+        ("a.csv a.csv --policies X", "the workloads and the outputs must be different files."),
+        ("a.csv --json a.csv --policies X", "the workloads and the outputs must be different"),
+        ("a.csv -o a.gif --policies X", "a.gif: must end in .svg, .pdf, .png."),
+        ("a.csv -o no/a.svg --policies X", "no/a.svg: there is no folder no."),
+        ("paper --seeds 0 --policies X", "seeds: must be at least 1, not 0."),
+        ("a.csv --policies ff+srsf:1", "policies: a comparison needs at least two policies."),
+        ("a.csv --policies ff,ls+srsf:1", "a policy must look like lwf:1+ada-srsf"),
+        ("no.csv --policies X", "no.csv: No such file or directory."),
+        ("a.csv --policies X --cluster 1x2", "a.csv, line 2, column 3 (gpus): 4 GPUs, but the"),
+        ("a.csv --policies X -j 0", "threads: must be at least 1, not 0."),
+    ],
+)
+def test_what_cannot_be_compared_is_told(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = headway(capsys, "compare", *arguments.replace("X", POLICIES).split())
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert outcome.err.splitlines()[-1].startswith(f"headway: error: {message}")

@@ -1,0 +1,130 @@
+"""Policies compared on the same workloads."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import headway
+from builders import EXAMPLES, make_job, make_workload
+from headway.domain.errors import InputError
+from headway.domain.workload import Workload
+from headway.experiments import statistics
+from headway.experiments.compare import METRICS, Comparison, compare
+from headway.experiments.figures import paired
+
+POLICIES = ("lwf:1+ada-srsf", "rand+srsf:1", "ff+fifo+srsf:2", "lwf:1+srsf:1@1.5")
+
+
+def workloads(count: int) -> list[Workload]:
+    return [
+        make_workload(
+            *(make_job(gpus=1 + (i + seed) % 4, iterations=2 + i, arrival_ns=i) for i in range(5))
+        )
+        for seed in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare(workloads(3), POLICIES, "3x2", network=headway.NetworkModel(a_ns=5), threads=2)
+
+
+def test_every_figure_is_what_simulate_returns(found: Comparison) -> None:
+    options = [
+        {"placement": "lwf:1", "scheduler": "ada-srsf"},
+        {"placement": "rand", "scheduler": "srsf:1"},
+        {"placement": "ff", "priority": "fifo", "admission": "srsf:2"},
+        {"placement": "lwf:1", "scheduler": "srsf:1", "bucket_mb": 1.5},
+    ]
+    for policy, chosen in zip(POLICIES, options, strict=True):
+        for seed, workload in enumerate(workloads(3)):
+            summary = headway.simulate(
+                workload,
+                "3x2",
+                network=headway.NetworkModel(a_ns=5),
+                seed=seed,
+                **chosen,  # type: ignore[arg-type]
+            ).summary
+            for metric in METRICS[:-1]:
+                assert found.sample(policy, metric)[seed] == getattr(summary, metric)
+            product = summary.energy_j * summary.average_jct_s
+            assert found.sample(policy, "energy_delay_js")[seed] == product
+
+
+def test_comparisons_are_paired_with_the_first_policy(found: Comparison) -> None:
+    first, other = found.sample(POLICIES[0]), found.sample(POLICIES[1])
+    assert found.mean(POLICIES[1]) == statistics.mean(other)
+    assert found.ratio(POLICIES[1]) == statistics.paired_ratio(other, first)
+    assert found.difference(POLICIES[1]) == statistics.paired_difference(other, first)
+    assert found.wins(POLICIES[1]) == np.count_nonzero(other < first)
+    assert found.ratio(POLICIES[0]).value == 1
+    assert found.wins(POLICIES[0]) == 0
+
+
+def test_threads_and_their_order_change_nothing(found: Comparison) -> None:
+    again = compare(workloads(3), POLICIES, "3x2", network=headway.NetworkModel(a_ns=5), threads=5)
+    assert again.to_dict() == found.to_dict()
+
+
+def test_one_workload_has_no_intervals() -> None:
+    found = compare(workloads(1), POLICIES[:2], "3x2")
+    for estimate in (found.mean(POLICIES[1]), found.ratio(POLICIES[1])):
+        assert math.isfinite(estimate.value)
+        assert math.isnan(estimate.low)
+        assert math.isnan(estimate.high)
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["policies"][1]["against_first"]["average_jct_s"]["ratio"]["low"] is None
+    paired(found)
+
+
+def test_plain_values_hold_every_run(found: Comparison) -> None:
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert [entry["policy"] for entry in data["policies"]] == list(POLICIES)
+    assert "against_first" not in data["policies"][0]
+    assert [set(run) for run in data["policies"][2]["runs"]] == [set(METRICS)] * 3
+
+
+def test_the_figure_shows_every_policy(found: Comparison) -> None:
+    average, ratios = paired(found).axes
+    assert [label.get_text() for label in average.get_yticklabels()] == list(POLICIES)
+    assert len(average.patches) == len(POLICIES)
+    assert len(ratios.lines) == 1 + 2 * (len(POLICIES) - 1)
+
+
+def test_own_policies_can_be_compared() -> None:
+    own = f"{EXAMPLES / 'my_policies.py'}:packed+srsf:1"
+    found = compare(workloads(2), ["lwf:1+srsf:1", own], "3x2")
+    assert found.policies == ("lwf:1+srsf:1", own)
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        (["ff+srsf:1"], "policies: a comparison needs at least two policies."),
+        (["ff+srsf:1", "ff+srsf:1"], "policies: must differ from each other."),
+        (["ff+srsf:1", "ff"], "a policy must look like lwf:1[+]ada-srsf"),
+        (["ff+srsf:1", "ff+"], "a policy must look like lwf:1[+]ada-srsf"),
+        (["ff+srsf:1", "a+b+c+d"], "a policy must look like lwf:1[+]ada-srsf"),
+        (["ff+srsf:1", "fff+srsf:1"], "unknown placement policy 'fff'. Did you mean 'ff'?"),
+        (["ff+srsf:1", "ff+srsf:1@big"], "the bucket size after @ must be a number of MB"),
+        (["ff+srsf:1", "ff+srsf:1@0"], "bucket size of policy ff[+]srsf:1@0: must be at least"),
+    ],
+)
+def test_bad_policies_are_refused(policies: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        compare(workloads(1), policies)
+
+
+def test_bad_workloads_and_seeds_are_refused() -> None:
+    with pytest.raises(InputError, match="at least one workload"):
+        compare([], POLICIES)
+    with pytest.raises(InputError, match="as many as workloads"):
+        compare(workloads(2), POLICIES, seeds=[1])
+    with pytest.raises(InputError, match="threads: must be at least 1"):
+        compare(workloads(1), POLICIES, threads=0)
+    with pytest.raises(InputError, match="3 GPUs, but the cluster has 2"):
+        compare(workloads(2), POLICIES, "1x2")
