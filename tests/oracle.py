@@ -149,9 +149,27 @@ class Simulation:
         """L_J."""
         return job.iterations_left * self.s_ns(job) * job.spec.gpus
 
-    def order(self, job: Job) -> tuple[int, int]:
+    def attained_service(self, job: Job) -> int:
+        """GPU time of the iterations that have ended."""
+        return job.iterations_done * self.s_ns(job) * job.spec.gpus
+
+    def order(self, job: Job) -> tuple[int, ...]:
         """The sort key that stands wherever the specification says "SRSF order"."""
-        match self.priority:
+        policy, _, quantum_s = self.priority.partition(":")
+        match policy:
+            case "las":
+                key = self.attained_service(job)
+            case "2d-las":
+                bounds = [factor * (float(quantum_s) * 1e9) for factor in (1, 2, 5)]
+                queue = sum(bound <= self.attained_service(job) for bound in bounds)
+                entered = job.start_ns if job.gpus else job.spec.arrival_ns
+                return queue, entered, job.index
+            case "gpu-intensity":
+                # Work over sending time, highest first; nothing to send is the highest of all.
+                send = float(self.a_ns + math.floor(self.b * job.spec.gradient_bytes))
+                work = float(job.spec.gpus * (job.spec.forward_ns + job.spec.backward_ns))
+                sends = job.spec.gpus > 1 and len(job.servers) != 1
+                key = math.floor(send / (send + work) * 2**53) if sends else 0
             case "srsf":
                 key = self.remaining_service(job)
             case "srtf":
@@ -319,7 +337,40 @@ class Simulation:
                 for turn, gpu in enumerate(sorted(own, key=lambda gpu: (load[gpu], gpu))):
                     place[gpu] = (turn, server_load[number], number)
             return sorted(fitting, key=lambda gpu: place[gpu])
+        in_server = [
+            sorted((load[gpu], gpu) for gpu in fitting if gpu // self.gpus_per_server == number)
+            for number in range(self.servers)
+        ]
+        if policy == "consolidate":
+            return self.fewest_servers(in_server, job.spec.gpus)
+        if policy == "tiresias":
+            send = self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
+            if send > job.spec.forward_ns + job.spec.backward_ns:
+                return self.fewest_servers(in_server, job.spec.gpus)
+            return [gpu for _, gpu in sorted(pair for pairs in in_server for pair in pairs)]
+        if policy == "apart":
+            if all(len(pairs) < job.spec.gpus for pairs in in_server):
+                spread = [holder.servers for holder in self.held() if len(holder.servers) > 1]
+                for number in frozenset().union(*spread):
+                    in_server[number] = []
+            return self.fewest_servers(in_server, job.spec.gpus)
         raise ValueError(f"unknown placement policy {self.placement!r}")
+
+    @staticmethod
+    def fewest_servers(own: list[list[tuple[int, int]]], n: int) -> list[int]:
+        """GPUs of the servers with most, as few as can be, the last of them the tightest.
+
+        `own` has each server's (load, GPU) pairs in order. Fewer than n: all there are.
+        """
+        ranked = sorted(range(len(own)), key=lambda number: (-len(own[number]), number))
+        taken = 0
+        while taken < len(ranked) and sum(len(own[s]) for s in ranked[: taken + 1]) < n:
+            taken += 1
+        chosen = ranked[:taken]
+        left = n - sum(len(own[number]) for number in chosen)
+        enough = [number for number in ranked[taken:] if len(own[number]) >= left]
+        chosen += sorted(enough, key=lambda number: (len(own[number]), number))[:1]
+        return [gpu for number in chosen for _, gpu in own[number]]
 
     # Admission policies.
 
@@ -351,7 +402,40 @@ class Simulation:
             )
         if policy == "k-way":
             return all(self.joins_all(job, server, t) for server in job.servers)
+        if policy == "interleave":
+            if not self.contends or most > 0:
+                return most == 0
+            return self.slot(job, t)
         raise ValueError(f"unknown admission policy {self.admission!r}")
+
+    def slot(self, job: Job, t: int) -> int:
+        """The first time from t on at which `interleave` lets the job start on idle servers."""
+
+        def needs(size: int) -> int:
+            buckets = 1 if self.bucket_bytes is None else -(-size // self.bucket_bytes)
+            return max(1, buckets) * (self.a_ns + 1) + math.floor(self.b * size)
+
+        def alone(of: Job) -> int:
+            return needs(of.spec.gradient_bytes)
+
+        group = [other for other in self.held() if other.servers & job.servers]
+        group = [other for other in group if len(other.servers) > 1]
+        cycle = max(o.spec.forward_ns + o.spec.backward_ns + alone(o) for o in group)
+        slots = sum(map(alone, group))
+        if len(group) == 1 or slots > cycle:
+            return t
+        taken = []  # the slots of the others, in the cycles around t
+        for zero in range(t // cycle * cycle - cycle, t + 3 * cycle, cycle):
+            for other in group:
+                if other is not job:
+                    begin = zero + sum(alone(o) for o in group if o.index < other.index)
+                    taken.append((begin, begin + alone(other)))
+        tries = [t, *sorted(end for _, end in taken if end > t)]
+        return next(
+            start
+            for start in tries
+            if all(start + needs(job.unsent_bytes) <= begin or end <= start for begin, end in taken)
+        )
 
     def joins_all(self, job: Job, server: int, t: int) -> bool:
         """Whether to start now beats, on one server, to start at the end of any message there."""
@@ -397,8 +481,9 @@ def run(
 ) -> OracleOutcome:
     """Simulate the jobs until the last has finished.
 
-    Placement is `ff`, `rand`, `ls`, `lwf:K` or `spread`; priority `srsf`, `srtf`, `fifo` or
-    `smallest`; admission `srsf:N`, `ada-dual`, `k-way` or one of tests/data/lattice.py.
+    Placement is `ff`, `rand`, `ls`, `lwf:K`, `spread`, `consolidate`, `tiresias` or `apart`;
+    priority `srsf`, `srtf`, `fifo`, `smallest`, `las`, `2d-las:QUANTUM_S` or `gpu-intensity`;
+    admission `srsf:N`, `ada-dual`, `k-way`, `interleave` or one of tests/data/lattice.py.
     Raises RuntimeError when a job can never finish.
     """
     states = [Job(index, spec) for index, spec in enumerate(jobs)]

@@ -15,9 +15,21 @@ from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 
-PLACEMENTS = ("rand", "ff", "ls", "lwf:1", "lwf:2", "lwf:4", "lwf:8", "spread")
-PRIORITIES = ("srsf", "srtf", "fifo", "smallest")
-ADMISSIONS = ("ada-dual", "k-way", "srsf:1", "srsf:2", "srsf:3")
+PLACEMENTS = (
+    "rand",
+    "ff",
+    "ls",
+    "lwf:1",
+    "lwf:2",
+    "lwf:4",
+    "lwf:8",
+    "spread",
+    "consolidate",
+    "tiresias",
+    "apart",
+)
+PRIORITIES = ("srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.004", "gpu-intensity")
+ADMISSIONS = ("ada-dual", "k-way", "interleave", "srsf:1", "srsf:2", "srsf:3")
 NETWORKS = (
     NetworkModel(),
     NetworkModel(),

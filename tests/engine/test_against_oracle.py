@@ -13,6 +13,7 @@ from builders import DATA
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
+from headway.network.contention import NetworkModel
 from headway.results.schema import Result
 from invariants import check_invariants
 from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases
@@ -118,6 +119,16 @@ def test_the_engine_agrees_with_the_oracle_when_an_admission_names_a_time(
 
 
 @given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_when_slots_fit_into_a_cycle(data: st.DataObject) -> None:
+    case = data.draw(cases())
+    jobs = [replace(job, gradient_bytes=job.gradient_bytes % 400_000) for job in case.workload]
+    network = data.draw(st.sampled_from([NetworkModel(a_ns=70_000), NetworkModel(a_ns=0)]))
+    bucket_bytes = data.draw(st.sampled_from([None, 50_000]))
+    case = replace(case, workload=Workload(jobs), network=network, bucket_bytes=bucket_bytes)
+    check(replace(case, admission="interleave"))
+
+
+@given(data=st.data())
 def test_the_engine_agrees_with_the_oracle_on_more_servers_than_a_mask_has_bits(
     data: st.DataObject,
 ) -> None:
@@ -163,6 +174,20 @@ def joins(case: Case) -> bool:
     return case.admission == "ada-dual" and case.network.contends and overlapping(case) == 2
 
 
+def shifts(case: Case) -> bool:
+    """Whether a message waits for a time although its servers are idle."""
+    usual = run_oracle(replace(case, admission="srsf:1"))
+    shifted = run_oracle(replace(case, admission="interleave"))
+    return shifted.finish_ns != usual.finish_ns
+
+
+def parts(case: Case) -> bool:
+    """Whether `apart` leaves a job in the queue for which there is memory."""
+    usual = run_oracle(replace(case, placement="consolidate", priority="fifo"))
+    apart = run_oracle(replace(case, placement="apart", priority="fifo"))
+    return any(a > u for a, u in zip(apart.start_ns, usual.start_ns, strict=True))
+
+
 def passes(case: Case) -> bool:
     """Whether a job sends between two buckets of another's all-reduce, on a server of both."""
     outcome = run_oracle(case)
@@ -187,8 +212,10 @@ def passes(case: Case) -> bool:
         (lambda case: case.network.contends and overlapping(case) >= 3, "three-way contention"),
         (joins, "AdaDUAL joining a message"),
         (passes, "a bucket that passes another job's"),
+        (shifts, "a message shifted in time"),
+        (parts, "a job kept apart from another"),
     ],
-    ids=["queued", "shared", "contended", "joined", "passed"],
+    ids=["queued", "shared", "contended", "joined", "passed", "shifted", "parted"],
 )
 def test_random_cases_reach_what_is_hard(reaches: object, what: str) -> None:
     assert callable(reaches)

@@ -1,0 +1,89 @@
+"""Interleaving in time.
+
+S. Rajasekaran, M. Ghobadi, A. Akella, "CASSINI: Network-Aware Job Scheduling in Machine Learning
+Clusters", NSDI 2024: jobs that share a link are shifted in time so that one communicates while the
+others compute. CASSINI searches for the shifts with the most compatibility on a circle; here every
+job has a slot in a cycle, by a rule that needs nothing but the present state.
+"""
+
+from __future__ import annotations
+
+import math
+
+from headway.domain.limits import LONGEST_NS
+from headway.domain.records import ClusterView
+from headway.jit import inlined, part
+from headway.network.messages import most_messages
+from headway.policies.registry import ADMIT, WAIT, admission_policy
+
+
+@inlined
+def _alone_ns(cluster: ClusterView, size: int) -> int:
+    """Return what so many bytes take alone: the latencies of their buckets, time, rounding up."""
+    system = cluster.system[0]
+    buckets = max(1, (size + system.bucket_bytes - 1) // system.bucket_bytes)
+    return int(buckets * (system.a_ns + 1) + math.floor(system.b_ns_per_byte * size))
+
+
+@part
+def _share_a_server(cluster: ClusterView, one: int, other: int) -> bool:
+    """Whether two placed jobs have a server in common; each lists its servers in order."""
+    links = cluster.links
+    left, right = cluster.jobs[one].first_seat, cluster.jobs[other].first_seat
+    left_end = left + cluster.jobs[one].servers
+    right_end = right + cluster.jobs[other].servers
+    while left < left_end and right < right_end:
+        if links[left].server == links[right].server:
+            return True
+        if links[left].server < links[right].server:
+            left += 1
+        else:
+            right += 1
+    return False
+
+
+@admission_policy("interleave")
+def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
+    """Interleave: start alone, and not in the slots of jobs that it may meet (CASSINI).
+
+    The job and those that share a server with it have a slot each, as long as the all-reduce alone,
+    one after the other in workload order, in a cycle that begins at time 0 and lasts as long as the
+    longest iteration of these jobs alone. The job starts when its all-reduce, alone, is in no slot
+    of another from beginning to end. Slots that together exceed the cycle do not count.
+    """
+    system = cluster.system[0]
+    if system.contends == 0:
+        return ADMIT
+    if most_messages(cluster, job) > 0:
+        return WAIT
+    slots_ns, cycle_ns, begin_ns, met = 0, 0, 0, 0
+    for other in range(len(cluster.jobs)):
+        record = cluster.jobs[other]
+        if record.servers < 2 or record.finish_ns >= 0:
+            continue
+        if other == job:
+            begin_ns = slots_ns
+        elif _share_a_server(cluster, job, other):
+            met += 1
+        else:
+            continue
+        slot_ns = _alone_ns(cluster, record.gradient_bytes)
+        slots_ns += slot_ns
+        cycle_ns = max(cycle_ns, record.forward_ns + record.backward_ns + slot_ns)
+        if slots_ns > LONGEST_NS:
+            return ADMIT
+    if met == 0 or slots_ns > cycle_ns or cycle_ns > LONGEST_NS:
+        return ADMIT
+    # Free of others are its own slot, the gap after the last slot, and both in one if they touch.
+    own_ns = _alone_ns(cluster, cluster.jobs[job].gradient_bytes)
+    left_ns = _alone_ns(cluster, cluster.jobs[job].unsent_bytes)
+    free_ns = begin_ns if begin_ns + own_ns == slots_ns else slots_ns
+    room_ns = cycle_ns - free_ns + (own_ns if begin_ns == 0 else 0) - left_ns
+    past_own_ns = (system.now_ns - begin_ns) % cycle_ns
+    past_free_ns = (system.now_ns - free_ns) % cycle_ns
+    if past_own_ns + left_ns <= own_ns or past_free_ns <= room_ns:
+        return ADMIT
+    wait_ns = cycle_ns - past_own_ns
+    if room_ns >= 0:
+        wait_ns = min(wait_ns, cycle_ns - past_free_ns)
+    return int(system.now_ns + wait_ns)

@@ -1,0 +1,36 @@
+"""Interference avoidance.
+
+A. Qiao, S. K. Choe, S. J. Subramanya, W. Neiswanger, Q. Ho, H. Zhang, G. R. Ganger, E. P. Xing,
+"Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning", OSDI 2021, section
+4.2: among allocations, only those count in which no two distributed jobs share a server. Pollux
+searches them and moves jobs; here a job is placed once, or waits.
+"""
+
+from __future__ import annotations
+
+from headway.domain.records import ClusterView
+from headway.policies.ordering import Integers
+from headway.policies.placement.consolidate import count_by_server, take_fewest_servers
+from headway.policies.registry import placement_policy
+
+
+@placement_policy("apart", steady=True)
+def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
+    """Apart: at most one job of several servers on each server; where there is one already, wait.
+
+    In one server, if one has enough candidates; else as `consolidate` among the servers that hold
+    no part of a job of several servers; if these have too few candidates, the job stays queued.
+    """
+    counts = count_by_server(cluster, candidates)
+    wanted = cluster.jobs[job].gpus
+    if counts.max() < wanted:
+        for other in range(len(cluster.jobs)):
+            record = cluster.jobs[other]
+            if record.servers > 1 and record.finish_ns < 0:
+                first = record.first_seat
+                for link in range(first, first + record.servers):
+                    counts[cluster.links[link].server] = 0
+        if counts.sum() < wanted:
+            return False
+    take_fewest_servers(cluster, candidates, counts, wanted)
+    return True

@@ -1,0 +1,29 @@
+"""Consolidation of those models alone that need it.
+
+J. Gu, M. Chowdhury, K. G. Shin, Y. Zhu, M. Jeon, J. Qian, H. Liu, C. Guo, "Tiresias: A GPU Cluster
+Manager for Distributed Deep Learning", NSDI 2019, section 3.3: a profiler finds the models that
+suffer from being spread, those with skewed tensors, and only their jobs are consolidated. Here a
+model suffers if its all-reduce alone takes longer than its computation.
+"""
+
+from __future__ import annotations
+
+import math
+
+from headway.domain.records import ClusterView
+from headway.policies.ordering import Integers, stable_sort
+from headway.policies.placement.consolidate import count_by_server, take_fewest_servers
+from headway.policies.registry import placement_policy
+
+
+@placement_policy("tiresias", steady=True)
+def tiresias(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
+    """Tiresias: `consolidate` if a + b*M exceeds forward + backward, else `ls`."""
+    record, system = cluster.jobs[job], cluster.system[0]
+    message_ns = system.a_ns + math.floor(system.b_ns_per_byte * record.gradient_bytes)
+    if message_ns > record.forward_ns + record.backward_ns:
+        counts = count_by_server(cluster, candidates)
+        take_fewest_servers(cluster, candidates, counts, record.gpus)
+    else:
+        stable_sort(candidates, cluster.gpus.load_ns)
+    return True
