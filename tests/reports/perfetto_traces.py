@@ -108,6 +108,17 @@ def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[S
         else:
             server = task.gpu // result.settings.cluster.gpus_per_server
             slices[f"cluster/server {server}/GPU {task.gpu}", *span] += 1
+    return slices + expected_lives(result, window)
+
+
+def expected_lives(result: Result, window: Window) -> Counter[Slice]:
+    """Return the slices of jobs that a timeline must hold."""
+    slices: Counter[Slice] = Counter()
+    times = (result.arrival_ns.tolist(), result.start_ns.tolist(), result.finish_ns.tolist())
+    for job, arrival, start, finish in zip(result.workload, *times, strict=True):
+        for name, first, last in (("queued", arrival, start), ("running", start, finish)):
+            if first < last and first < window.to_ns and last > window.from_ns:
+                slices[f"cluster/jobs/{job.job_id}", f"{job.job_id} {name}", first, last] += 1
     return slices
 
 

@@ -149,7 +149,8 @@ def test_servers_and_their_tracks_stand_in_the_order_of_their_numbers(tmp_path: 
             ranked.setdefault(descriptor.parent_uuid, []).append(entry)
     names = {parsed.path(uuid): [name for _, name in sorted(own)] for uuid, own in ranked.items()}
     counters = ["queued jobs", "all-reduces running", "all-reduces waiting"]
-    assert names["cluster"] == [*counters, *(f"server {s}" for s in range(12))]
+    assert names["cluster"] == [*counters, *(f"server {s}" for s in range(12)), "jobs"]
+    assert names["cluster/jobs"] == ["0"]
     assert names["cluster/server 9"] == ["messages", "network", "GPU 18", "GPU 19"]
     assert names["cluster/server 11"] == ["messages", "GPU 22", "GPU 23"]
 
@@ -258,7 +259,13 @@ def test_our_reader_agrees_with_perfettos(tmp_path: Path) -> None:
         (int(s.track), KINDS[s.kind], trace.name(row), int(s.start_ns), int(s.end_ns))
         for row, s in enumerate(trace.slices)
     )
-    assert ours == sorted(parsed.slices)
+    lives = [entry for entry in parsed.slices if entry[1] in ("queued", "running")]
+    assert ours == sorted(set(parsed.slices) - set(lives))
+    assert sorted(
+        (int(s.track), trace.life(row), int(s.start_ns), int(s.end_ns))
+        for row, s in enumerate(trace.lives)
+    ) == sorted((track, name.split()[0], start, end) for track, _, name, start, end in lives)
+    assert {name.split()[1] for _, _, name, _, _ in lives} == {"queued", "running"}
     for uuid, descriptor in parsed.descriptors.items():
         if descriptor.HasField("counter"):
             own = trace.points[trace.points.track == uuid]

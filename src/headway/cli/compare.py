@@ -38,7 +38,7 @@ def compare_command(
     workloads: Annotated[
         list[str],
         typer.Argument(
-            metavar="WORKLOAD...",
+            metavar="WORKLOAD",
             help="Workload files (.csv or .parquet), or `paper` for the paper's recipe.",
         ),
     ],

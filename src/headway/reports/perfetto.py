@@ -6,7 +6,8 @@
 Below a track `cluster` stand the counters `queued jobs`, `all-reduces running` and `all-reduces
 waiting`, and for each server a track with its counter `messages`, its `network` and its GPUs.
 A task is a slice such as `JOB #0 forward`, with iterations counted from 0; an all-reduce is a slice
-on the network of each of its job's servers.
+on the network of each of its job's servers. Last stands a track `jobs`, with a track for each job
+and on it a slice `JOB queued`, from its arrival, and a slice `JOB running`, from its placement on.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ from headway.reports.wire.encoding import SENT, TALLY, Changes, Encoder
 from headway.results.schema import Result
 
 KINDS = ("forward", "backward", "all-reduce")
-"""The names of the kinds of task, which are also the categories 1, 2 and 3 of their slices."""
+"""The names of the kinds of task; kind k is the category k + 1 of its slices."""
 
-CLUSTER, NETWORK, MESSAGES = "cluster", "network", "messages"
+LIVES = ("queued", "running")
+QUEUED, RUNNING = len(KINDS), len(KINDS) + 1
+"""The two parts of a job's life, and what kinds their slices are."""
+
+CLUSTER, NETWORK, MESSAGES, JOBS = "cluster", "network", "messages", "jobs"
 COUNTERS = ("queued jobs", "all-reduces running", "all-reduces waiting")
 """Names of tracks."""
 
@@ -72,7 +77,7 @@ def _track(uuid: int, name: str, parent: int = 0, rank: int = 0, extra: bytes = 
 _A_COUNTER = _field(8, b"")
 _ORDERED = _field(11, _EXPLICIT)
 _CATEGORIES = b"".join(
-    _field(1, _field(1, kind + 1) + _field(2, name)) for kind, name in enumerate(KINDS)
+    _field(1, _field(1, kind + 1) + _field(2, name)) for kind, name in enumerate((*KINDS, *LIVES))
 )
 _ROOT = 1
 HEADER = _field(
@@ -144,7 +149,7 @@ class PerfettoSink:
                 self._add_lanes()
 
     def finish(self, result: Result) -> Result:
-        """Write the counters, which need the whole run; return the result."""
+        """Write jobs and counters, which need the whole run; return the result."""
         from_ns = self._window.from_ns
         last_ns = int(result.finish_ns.max())
         if from_ns >= last_ns:
@@ -152,6 +157,7 @@ class PerfettoSink:
                 f"the run ends at {last_ns / 1e9:g} s; the window begins at {from_ns / 1e9:g} s."
             )
         end_ns = min(self._window.to_ns, last_ns)
+        self._write_lives(result)
         times, counters, changes = self._changes(result)
         begun = times <= from_ns
         between = np.flatnonzero(~begun & (times < end_ns))
@@ -228,6 +234,35 @@ class PerfettoSink:
             for place in range(per_server):
                 gpu = server * per_server + place
                 write(_track(self._first_gpu + gpu, f"GPU {gpu}", uuid, 2 + place))
+
+    def _write_lives(self, result: Result) -> None:
+        """Describe the tracks of jobs, and write when each was queued and running."""
+        first = int(self._encoder.tally[0].next_track)
+        rank = len(COUNTERS) + self._cluster.servers
+        self._stream.write(_track(first, JOBS, _ROOT, rank, _ORDERED))
+        times = (result.arrival_ns, result.start_ns, result.finish_ns)
+        spans = zip(result.workload, *(column.tolist() for column in times), strict=True)
+        for place, (job, arrival_ns, start_ns, finish_ns) in enumerate(spans, 1):
+            name = job.job_id.encode(errors="replace").decode()
+            self._stream.write(_track(first + place, name, first, place))
+            for kind, from_ns, to_ns in (
+                (QUEUED, arrival_ns, start_ns),
+                (RUNNING, start_ns, finish_ns),
+            ):
+                window = self._window
+                if from_ns < to_ns and from_ns < window.to_ns and to_ns > window.from_ns:
+                    text = f"{name} {LIVES[kind - QUEUED]}"
+                    self._write_slice(first + place, kind, text, from_ns, to_ns)
+
+    def _write_slice(self, track: int, kind: int, name: str, from_ns: int, to_ns: int) -> None:
+        """Write one slice; tasks, of which there are many more, have a compiled encoder."""
+        begin = _field(9, encoding.SLICE_BEGIN) + _field(11, track) + _field(3, kind + 1)
+        packet = _field(8, from_ns) + _field(10, encoding.SEQUENCE)
+        packet += _field(13, encoding.NEEDS_INTERNED) + _field(11, begin + _field(23, name))
+        self._stream.write(_field(1, packet))
+        packet = _field(8, to_ns) + _field(10, encoding.SEQUENCE)
+        packet += _field(11, _field(9, encoding.SLICE_END) + _field(11, track))
+        self._stream.write(_field(1, packet))
 
     def _write_lanes(self, before: NDArray[np.int64]) -> None:
         """Describe the lanes that were added; Perfetto shows siblings of one name as one track."""

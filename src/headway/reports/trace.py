@@ -15,7 +15,16 @@ from headway import jit
 from headway.domain.errors import InputError
 from headway.domain.records import NOBODY, Records, zeros
 from headway.files import open_input
-from headway.reports.perfetto import CLUSTER, COUNTERS, HEADER, MESSAGES, NETWORK
+from headway.reports.perfetto import (
+    CLUSTER,
+    COUNTERS,
+    HEADER,
+    JOBS,
+    LIVES,
+    MESSAGES,
+    NETWORK,
+    QUEUED,
+)
 from headway.reports.window import Window
 from headway.reports.wire import decoding
 from headway.reports.wire.decoding import FOUND, POINT, SLICE, Steps, Tables
@@ -23,7 +32,7 @@ from headway.reports.wire.decoding import FOUND, POINT, SLICE, Steps, Tables
 Integers = NDArray[np.int64]
 
 _TRACK_NAME = (
-    rf"{CLUSTER}|{NETWORK}|(?P<messages>{MESSAGES})|(?P<counter>{'|'.join(COUNTERS)})"
+    rf"{CLUSTER}|{NETWORK}|(?P<jobs>{JOBS})|(?P<messages>{MESSAGES})|(?P<counter>{'|'.join(COUNTERS)})"
     r"|server (?P<server>[0-9]{1,8})|GPU (?P<gpu>[0-9]{1,8})"
 )
 
@@ -40,6 +49,8 @@ class Trace:
     slices: Records
     """Tasks, a message once for each server: `start_ns`, `end_ns`, `track`, `kind`, and its name's
     place in the file."""
+    lives: Records
+    """Slices too: when each job was queued, if it was, and when it was running."""
     points: Records
     """Counters: `time_ns`, `track`, `value`."""
     gpu_of_track: Integers
@@ -53,7 +64,15 @@ class Trace:
 
     def name(self, row: int) -> str:
         """Return the name of a slice, such as `7 #0 forward`."""
-        first, size = int(self.slices.name_at[row]), int(self.slices.name_bytes[row])
+        return self._name(self.slices, row)
+
+    def life(self, row: int) -> str:
+        """Return the id of the job whose life a row of `lives` is a part of."""
+        kind = int(self.lives.kind[row])
+        return self._name(self.lives, row).removesuffix(f" {LIVES[kind - QUEUED]}")
+
+    def _name(self, slices: Records, row: int) -> str:
+        first, size = int(slices.name_at[row]), int(slices.name_bytes[row])
         return self.data[first : first + size].tobytes().decode(errors="replace")
 
     def job_id(self, row: int) -> str:
@@ -97,14 +116,19 @@ def _parse(data: NDArray[np.uint8], source: str) -> Trace:
     tables = _tables(int(found[0].slices), int(found[0].points), int(found[0].tracks))
     _decode(data, found, tables, True)
 
-    gpu, server, counter = _tracks(data, tables)
-    slices, points = tables.slices, tables.points
+    gpu, server, counter, of_job = _tracks(data, tables)
+    points = tables.points
+    tasks = int(np.count_nonzero(tables.slices.kind < QUEUED))
+    slices = tables.slices[:tasks].view(np.recarray)
+    lives = tables.slices[tasks:].view(np.recarray)
     # The last packets hold every counter's value at the end.
     counters = np.count_nonzero(counter != NOBODY)
     complete = len(points) >= 2 * counters and points.time_ns[-counters] == points.time_ns[-1]
     if not complete or (tables.open_slice != NOBODY).any():
         raise InputError(f"is cut off after {len(data):,} bytes.")
     if (counter[points.track] == NOBODY).any() or (server[slices.track] == NOBODY).any():
+        raise _not_ours()
+    if (slices.kind >= QUEUED).any() or not of_job[lives.track].all():
         raise _not_ours()
     if points.time_ns[0] == points.time_ns[-1]:
         raise _not_ours()
@@ -122,6 +146,7 @@ def _parse(data: NDArray[np.uint8], source: str) -> Trace:
         servers=servers,
         gpus=int(gpu.max()) + 1,
         slices=slices,
+        lives=lives,
         points=points,
         gpu_of_track=gpu,
         server_of_track=server,
@@ -184,22 +209,33 @@ def _fields(content: bytes) -> dict[int, int | bytes]:
     return fields
 
 
-def _tracks(data: NDArray[np.uint8], tables: Tables) -> tuple[Integers, Integers, Integers]:
-    """Return each track's GPU, server and counter, or NOBODY."""
+def _tracks(
+    data: NDArray[np.uint8], tables: Tables
+) -> tuple[Integers, Integers, Integers, NDArray[np.bool_]]:
+    """Return each track's GPU, server and counter, or NOBODY, and whether it is a job's."""
     count = len(tables.open_slice)
     gpus, servers, counters = (np.full(count, NOBODY, np.int64) for _ in range(3))
     parents = np.zeros(count, np.int64)
+    of_job = np.zeros(count, np.bool_)
+    jobs = NOBODY
     for at, size in zip(tables.track_at.tolist(), tables.track_bytes.tolist(), strict=True):
         try:
             fields = _fields(data[at : at + size].tobytes())
             uuid, parent = int(fields[1]), int(fields.get(5, 0))
-            match = re.fullmatch(_TRACK_NAME, bytes(fields[2]).decode())
+            name = "" if parent == jobs else bytes(fields[2]).decode()
+            match = re.fullmatch(_TRACK_NAME, name)
         except (IndexError, KeyError, TypeError, ValueError):
             raise _not_ours() from None
-        if match is None or not 0 < uuid < count or not 0 <= parent < count or parents[uuid]:
+        known = match is not None or parent == jobs
+        if not known or not 0 < uuid < count or not 0 <= parent < count or parents[uuid]:
             raise _not_ours()
         parents[uuid] = parent
-        if match["counter"] is not None:
+        if match is None:
+            of_job[uuid] = True
+            continue
+        if match["jobs"] is not None:
+            jobs = uuid
+        elif match["counter"] is not None:
             counters[uuid] = COUNTERS.index(match["counter"])
         elif match["server"] is not None:
             servers[uuid] = int(match["server"])
@@ -221,4 +257,4 @@ def _tracks(data: NDArray[np.uint8], tables: Tables) -> tuple[Integers, Integers
     per_server, odd = divmod(np.count_nonzero(gpus != NOBODY), len(of_server))
     if odd or (servers != gpus // per_server)[gpus != NOBODY].any():
         raise _not_ours()
-    return gpus, servers, counters
+    return gpus, servers, counters, of_job

@@ -15,6 +15,9 @@ from headway.reports.wire.encoding import COUNTER, SLICE_BEGIN, SLICE_END, Bytes
 DONE, CUT_OFF, BROKEN = range(3)
 """How reading ended."""
 
+KINDS = 5
+"""Forward, backward, all-reduce, queued, running."""
+
 _VARINT, _EIGHT_BYTES, _PIECE, _FOUR_BYTES = 0, 1, 2, 5
 """Wire types."""
 
@@ -146,7 +149,7 @@ def decode(data: Bytes, found: Records, tables: Tables, fill: bool) -> int:
             return BROKEN
         if kind == SLICE_BEGIN:
             if fill:
-                if tables.open_slice[track] != NOBODY or not 0 < category < 4:
+                if tables.open_slice[track] != NOBODY or not 0 < category <= KINDS:
                     return BROKEN
                 index = found[0].slices
                 if index >= len(tables.slices):
@@ -178,6 +181,46 @@ def decode(data: Bytes, found: Records, tables: Tables, fill: bool) -> int:
         else:
             return BROKEN
     return DONE
+
+
+@part
+def _hash(data: Bytes, first: int, end: int) -> np.uint64:
+    """Return the hash of some bytes: FNV-1a with 64 bits."""
+    value = np.uint64(14695981039346656037)
+    for place in range(first, end):
+        value = (value ^ np.uint64(data[place])) * np.uint64(1099511628211)
+    return value
+
+
+def hash_names(
+    data: Bytes, first: NDArray[np.int64], size: NDArray[np.int64], hashes: NDArray[np.uint64]
+) -> int:
+    """Hash pieces of a file; return how many."""
+    for place in range(len(first)):
+        hashes[place] = _hash(data, first[place], first[place] + size[place])
+    return len(first)
+
+
+def read_names(
+    data: Bytes, slices: Records, hashes: NDArray[np.uint64], iterations: NDArray[np.int64]
+) -> int:
+    """Find in each task's name, such as `ID #7 forward`, the hash of the id, and the iteration.
+
+    Return how many there are.
+    """
+    for row in range(len(slices)):
+        first = slices[row].name_at
+        end = first + slices[row].name_bytes
+        mark = end - 1
+        while mark > first and data[mark] != 35:
+            mark -= 1
+        hashes[row] = _hash(data, first, mark - 1)
+        iteration, place = 0, mark + 1
+        while place < end and 48 <= data[place] <= 57 and iteration < 10**15:
+            iteration = 10 * iteration + int(data[place]) - 48
+            place += 1
+        iterations[row] = iteration
+    return len(slices)
 
 
 class Steps(NamedTuple):

@@ -1,0 +1,80 @@
+"""`headway explain`."""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from headway.cli.console import figures_table, results
+from headway.domain.errors import InputError
+from headway.files import STANDARD, check_output, open_output
+
+if TYPE_CHECKING:
+    from headway.reports.explain import Explanation
+
+_WIDEST = 1000
+"""Columns that a table may take in a file or a pipe, where nothing is cut."""
+
+_MOST_SHOWN = 3
+
+
+def explain_command(
+    run: Annotated[
+        str, typer.Argument(help="The timeline of a whole run, from `headway simulate --timeline`.")
+    ],
+    job_id: Annotated[str, typer.Argument(metavar="JOB", help="Which job.")],
+    json: Annotated[
+        str | None, typer.Option(help="Write the explanation to this file, or - for stdout.")
+    ] = None,
+) -> None:
+    """Tell where one job's time went, and whom it waited for."""
+    if json is not None:
+        check_output(json)
+        if json != STANDARD and os.path.realpath(json) == os.path.realpath(run):
+            raise InputError("the timeline and the output must be different files.")
+
+    from headway.reports.explain import explain
+    from headway.reports.trace import read_trace
+
+    found = explain(read_trace(run), job_id)
+    if json is not None:
+        with open_output(json) as stream:
+            stream.write(
+                jsons.dumps(found.to_dict(), indent=2, ensure_ascii=False).encode() + b"\n"
+            )
+    _print(found, to_stderr=json == STANDARD)
+
+
+def _print(found: Explanation, to_stderr: bool) -> None:
+    from headway.reports.explain import PARTS
+
+    console = results(to_stderr)
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDEST)
+    gpus, servers = len(found.gpus), len(found.servers)
+    console.print(
+        f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "
+        f"server{'s' * (servers > 1)}, {found.iterations:,} iterations\n"
+        f"arrived at {found.arrival_ns / 1e9:,.3f} s, placed at {found.start_ns / 1e9:,.3f} s, "
+        f"finished at {found.finish_ns / 1e9:,.3f} s\n",
+        markup=False,
+    )
+    table = figures_table("", "seconds", "share", "whom it waited for (seconds)")
+    table.columns[3].justify = "left"
+    for part in PARTS:
+        ns = found.parts_ns[part]
+        others = found.others.get(part, ())[:_MOST_SHOWN] if ns else ()
+        table.add_row(
+            part.replace("_", " ").replace("gpu", "its GPU"),
+            f"{ns / 1e9:,.3f}",
+            f"{ns / found.jct_ns:.1%}",
+            escape(", ".join(f"{other.job_id} ({other.ns / 1e9:,.1f})" for other in others)),
+        )
+    table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
+    console.print(table)
+    if found.parts_ns["queued"]:
+        console.print("\nQueued: who held GPUs meanwhile, in GPU seconds.")

@@ -1,0 +1,78 @@
+"""`headway explain` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.commands import headway
+
+WORKLOAD = (
+    "job_id,arrival_s,gpus,iterations,model\n"
+    "first,0,4,8,resnet50\n"
+    "second [b],0.1,4,6,vgg16\n"
+    "third,0.3,3,6,lstm-ptb\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.csv").write_text(WORKLOAD)
+    options = "--cluster 2x2 --scheduler srsf:1 -q --timeline run.pftrace"
+    assert headway(capsys, "simulate", "w.csv", *options.split()).status == 0
+
+
+def test_it_tells_where_the_time_went(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "explain", "run.pftrace", "third")
+    assert outcome.status == 0
+    assert outcome.out.startswith(
+        "job third: 3 GPUs on 2 servers, 6 iterations\narrived at 0.300 s"
+    )
+    for part in ("queued", "computing", "waiting for its GPU", "waiting for admission"):
+        assert re.search(rf"^{part} +[\d.]+ +[\d.]+%", outcome.out, re.M)
+    assert re.search(r"waiting for admission .*second \[b\] \([\d.]+\)", outcome.out)
+    shares = [float(share) for share in re.findall(r" ([\d.]+)%", outcome.out)]
+    assert shares[-1] == 100
+    assert sum(shares[:-1]) == pytest.approx(100, abs=0.4)
+
+
+def test_the_json_adds_up_exactly(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "explain", "run.pftrace", "second [b]", "--json", "-")
+    data = json.loads(outcome.out)
+    assert sum(data["parts_ns"].values()) == data["jct_ns"]
+    assert data["finish_ns"] - data["arrival_ns"] == data["jct_ns"]
+    assert "completion time" in outcome.err
+    assert headway(capsys, "explain", "run.pftrace", "first", "--json", "x.json").status == 0
+    assert json.loads(Path("x.json").read_text())["job_id"] == "first"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run.pftrace frist", "run.pftrace: there is no job 'frist'. Did you mean 'first'?"),
+        ("no.pftrace first", "no.pftrace: No such file or directory."),
+        ("w.csv first", "w.csv: is not a timeline from `headway simulate --timeline`."),
+        ("run.pftrace first --json run.pftrace", "the timeline and the output must be different"),
+        ("run.pftrace first --json no/x", "no/x: there is no folder no."),
+    ],
+)
+def test_what_cannot_be_explained_is_told(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = headway(capsys, "explain", *arguments.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.splitlines()[-1].startswith(f"headway: error: {message}")
+
+
+def test_a_part_of_a_run_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--cluster 2x2 -q --timeline part.pftrace --from 0.2 --to 0.4"
+    headway(capsys, "simulate", "w.csv", *options.split())
+    outcome = headway(capsys, "explain", "part.pftrace", "first")
+    assert outcome.status == 2
+    assert "covers only 0.200 s to 0.400 s; explaining needs the timeline of the" in outcome.err
