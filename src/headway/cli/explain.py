@@ -63,7 +63,7 @@ def _print(found: Explanation, to_stderr: bool) -> None:
         f"finished at {found.finish_ns / 1e9:,.3f} s\n",
         markup=False,
     )
-    table = figures_table("", "seconds", "share", "whom it waited for (seconds)")
+    table = figures_table("", "seconds", "share", "who else (seconds)")
     table.columns[3].justify = "left"
     for part in PARTS:
         ns = found.parts_ns[part]
