@@ -72,6 +72,7 @@ class Job:
     spec: OracleJob
     gpus: tuple[int, ...] = ()
     servers: frozenset[int] = frozenset()
+    tried: bool = False  # whether a placement has been asked about it
     start_ns: int = -1
     finish_ns: int = -1
     iterations_done: int = 0
@@ -229,7 +230,12 @@ class Simulation:
     def place(self, t: int) -> None:
         """Step 3: each queued job is tried once, on the loads as those before it left them."""
         still_queued = []
+        some_job_left = any(job.finish_ns == t for job in self.jobs)
         for job in sorted(self.queue, key=self.order):
+            if self.placement == "least-delay" and job.tried and not some_job_left:
+                still_queued.append(job)
+                continue
+            job.tried = True
             candidates = self.candidates(job)
             if len(candidates) < job.spec.gpus:
                 still_queued.append(job)
@@ -341,6 +347,8 @@ class Simulation:
             sorted((load[gpu], gpu) for gpu in fitting if gpu // self.gpus_per_server == number)
             for number in range(self.servers)
         ]
+        if policy == "least-delay":
+            return self.least_delay(job, fitting)
         if policy == "consolidate":
             return self.fewest_servers(in_server, job.spec.gpus)
         if policy == "tiresias":
@@ -373,6 +381,60 @@ class Simulation:
         return [gpu for number in chosen for _, gpu in own[number]]
 
     # Admission policies.
+
+    def least_delay(self, job: Job, fitting: list[int]) -> list[int]:
+        """The GPUs where the job is delayed, and delays others, least; none if it should wait."""
+        n, per_server = job.spec.gpus, self.gpus_per_server
+        compute_ns = job.iterations_left * (job.spec.forward_ns + job.spec.backward_ns)
+        sending_ns = 0
+        if n > per_server:
+            message_ns = self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
+            sending_ns = job.iterations_left * message_ns
+        mine = (compute_ns + sending_ns, job.index)
+
+        # A machine is ("gpu", number) or ("network", server).
+        work: dict[tuple[int, int], dict[tuple[str, int], int]] = {}
+        for other in self.held():
+            busy = other.iterations_left * (other.spec.forward_ns + other.spec.backward_ns)
+            time = other.iterations_left * self.s_ns(other)
+            uses = {("gpu", gpu): busy for gpu in other.gpus}
+            if len(other.servers) > 1:
+                uses |= {("network", server): time - busy for server in other.servers}
+            work[time, other.index] = uses
+
+        def ahead(key: tuple[int, int], machine: tuple[str, int]) -> int:
+            return sum(uses.get(machine, 0) for other, uses in work.items() if other < key)
+
+        def end(key: tuple[int, int], extra: dict[tuple[str, int], int]) -> int:
+            """When a job ends if the new one adds `extra` ahead of it."""
+            uses = work[key]
+            return max([key[0], *(ahead(key, m) + uses[m] + extra.get(m, 0) for m in uses)])
+
+        def delay(extra: dict[tuple[str, int], int]) -> int:
+            return max(ahead(mine, machine) for machine in extra)
+
+        def cost(extra: dict[tuple[str, int], int]) -> int:
+            later = [key for key in work if key > mine and work[key].keys() & extra.keys()]
+            return delay(extra) + sum(end(key, extra) - end(key, {}) for key in later)
+
+        cheap = sorted(fitting, key=lambda gpu: (cost({("gpu", gpu): compute_ns}), gpu))
+        if n == 1:
+            return cheap
+        size = 1
+        while size * per_server < n:
+            size *= 2
+        choices = []
+        for start in range(0, self.servers, size):
+            inside = [gpu for gpu in cheap if start <= gpu // per_server < start + size][:n]
+            if len(inside) < n:
+                continue
+            extra = {("gpu", gpu): compute_ns for gpu in inside}
+            if n > per_server:
+                extra |= {("network", gpu // per_server): sending_ns for gpu in inside}
+                if delay(extra) > mine[0]:
+                    continue
+            choices.append((cost(extra), start, inside))
+        return min(choices)[2] if choices else []
 
     def bucket(self, job: Job) -> int:
         """The bytes of the job's next message."""

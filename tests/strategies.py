@@ -24,6 +24,7 @@ PLACEMENTS = (
     "lwf:4",
     "lwf:8",
     "spread",
+    "least-delay",
     "consolidate",
     "tiresias",
     "apart",

@@ -123,6 +123,7 @@ _BUILT_IN = (
     "headway.policies.placement.ff",
     "headway.policies.placement.ls",
     "headway.policies.placement.lwf",
+    "headway.policies.placement.least_delay",
     "headway.policies.placement.spread",
     "headway.policies.placement.consolidate",
     "headway.policies.placement.tiresias",
