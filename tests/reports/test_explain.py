@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import random
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.reports.explain import MOST_OTHERS, PARTS, Explanation, explain
-from headway.reports.perfetto import perfetto_timeline
+from headway.reports.perfetto import HEADER, perfetto_timeline
 from headway.reports.trace import read_trace
 from headway.reports.window import Window
 from headway.results.schema import Result
@@ -166,6 +170,44 @@ def test_a_part_of_a_run_is_not_enough(tmp_path: Path) -> None:
             explain(read_trace(tmp_path / "t"), "0")
     record(tmp_path / "t", CROWD, TWO_BY_TWO, Window(0, last_ns))
     explain(read_trace(tmp_path / "t"), "0")
+
+
+def test_damaged_bytes_are_refused_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    record(path, make_workload(*[make_job(gpus=2, iterations=3)] * 2), Cluster(2, 1))
+    good, chance = path.read_bytes(), random.Random(0)
+    explained = 0
+    for _ in range(600):
+        content = bytearray(good)
+        content[chance.randrange(len(HEADER), len(content))] = chance.randrange(256)
+        path.write_bytes(content)
+        try:
+            found = explain(read_trace(path), "1")
+        except InputError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
+        else:
+            explained += 1
+            assert sum(found.parts_ns.values()) == found.jct_ns
+    assert explained > 50
+
+
+def test_it_works_without_the_compiler(tmp_path: Path) -> None:
+    record(tmp_path / "t", CROWD, TWO_BY_TWO)
+    code = (
+        "import sys; from headway.reports.explain import explain\n"
+        "from headway.reports.trace import read_trace\n"
+        "print(sorted(explain(read_trace(sys.argv[1]), '2').parts_ns.items()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, tmp_path / "t"],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = explain(read_trace(tmp_path / "t"), "2")
+    assert done.stdout == f"{sorted(found.parts_ns.items())}\n"
 
 
 def test_an_unknown_job_is_told(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def explain(trace: Trace, job_id: str) -> Explanation:
         return _explain(trace, job_id)
     except InputError as error:
         raise error.at(trace.source) from None
-    except (IndexError, ValueError) as error:
+    except (ArithmeticError, IndexError, ValueError) as error:
         raise _damaged(job_id).at(trace.source) from error
 
 
