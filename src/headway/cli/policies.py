@@ -9,7 +9,7 @@ from headway.cli.console import results
 
 def policies_command() -> None:
     """List the policies that can be named."""
-    from headway.policies.presets import SCHEDULERS
+    from headway.policies.presets import POLICIES, SCHEDULERS
     from headway.policies.registry import Kind, policies
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -21,6 +21,8 @@ def policies_command() -> None:
             table.add_row(kind, policy.usage, policy.summary)
     for name, (priority, admission) in SCHEDULERS.items():
         table.add_row("scheduler", name, f"priority {priority}, admission {admission}")
+    for name, text in POLICIES.items():
+        table.add_row("policy", name, text)
     console = results()
     console.print(table)
     console.print(

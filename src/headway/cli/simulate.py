@@ -51,12 +51,21 @@ def simulate_command(
     eta_ns_per_byte: Annotated[
         float | None, typer.Option(help="Contention penalty eta, instead of the network's.")
     ] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Everything below at once: paper (lwf:1 with ada-srsf), headway, or such as "
+            "ff+srsf:1@25 (@: buckets in MB). What else is given overrides its parts."
+        ),
+    ] = "paper",
     placement: Annotated[
-        str, typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, spread, {_POLICY}.")
-    ] = "lwf:1",
+        str | None,
+        typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, spread, {_POLICY}."),
+    ] = None,
     scheduler: Annotated[
-        str, typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …")
-    ] = "ada-srsf",
+        str | None,
+        typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …"),
+    ] = None,
     priority: Annotated[
         str | None,
         typer.Option(help=f"Who comes first: srsf, srtf, fifo, smallest, {_POLICY}."),
@@ -68,7 +77,9 @@ def simulate_command(
     seed: Annotated[int, typer.Option(help="For policies that draw lots (rand).")] = 0,
     bucket_mb: Annotated[
         float | None,
-        typer.Option(help="Send all-reduces in messages of at most so many MB (1 MB = 2**20 B)."),
+        typer.Option(
+            help="Send all-reduces in messages of at most so many MB (2**20 B); 0: whole."
+        ),
     ] = None,
     json: Annotated[
         str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
@@ -130,6 +141,7 @@ def simulate_command(
             jobs,
             chosen_cluster,
             network=chosen_network,
+            policy=policy,
             placement=placement,
             scheduler=scheduler,
             priority=priority,

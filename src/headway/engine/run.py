@@ -24,7 +24,7 @@ from headway.engine.state import State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import SIGNATURES
-from headway.policies.presets import ChosenPolicies, choose_policies
+from headway.policies.presets import ChosenPolicies, choose_policies, policy_of
 from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
@@ -50,8 +50,9 @@ def simulate(
     cluster: Cluster | str = "16x4",
     *,
     network: NetworkModel | str = "10gbe",
-    placement: str = "lwf:1",
-    scheduler: str = "ada-srsf",
+    policy: str = "paper",
+    placement: str | None = None,
+    scheduler: str | None = None,
     priority: str | None = None,
     admission: str | None = None,
     seed: int = 0,
@@ -65,13 +66,15 @@ def simulate(
         workload: The jobs.
         cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
         network: The network between servers, its name, or the path of a TOML file.
+        policy: Everything at once: `paper` (`lwf:1` with `ada-srsf`), `headway`, or such as
+            `ff+srsf:1`. What follows overrides its parts.
         placement: The name of a placement policy, such as `lwf:1`, or `file.py:function`.
         scheduler: A priority and an admission under one name, such as `ada-srsf` or `srsf:1`.
         priority: A priority policy instead of the scheduler's.
         admission: An admission policy instead of the scheduler's.
         seed: For policies that draw lots (`rand`).
         bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
-            chain of messages, each admitted on its own. Without it an all-reduce is one message.
+            chain of messages, each admitted on its own. With 0 an all-reduce is one message.
         timeline: Takes every task's start, end and place.
         progress: Called now and then during a long run.
 
@@ -83,11 +86,14 @@ def simulate(
         cluster = cluster_from(cluster)
     if isinstance(network, str):
         network = network_from(network)
-    policies = choose_policies(placement, scheduler, priority, admission)
+    named = policy_of(policy)
+    if scheduler is None:
+        scheduler = named.scheduler
+        priority, admission = priority or named.priority, admission or named.admission
+    policies = choose_policies(placement or named.placement, scheduler, priority, admission)
+    bucket_mb = named.bucket_mb if bucket_mb is None else bucket_mb
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
-    bucket_bytes = None
-    if bucket_mb is not None:
-        bucket_bytes = scaled(bucket_mb, 2**20, "bucket_mb", 1, MOST_BYTES, "MB")
+    bucket_bytes = scaled(bucket_mb or 0.0, 2**20, "bucket_mb", 0, MOST_BYTES, "MB") or None
     state = prepare(workload, cluster, network, policies, seed, bucket_bytes, rows)
     wall_s = _run(state, policies, timeline, progress)
 

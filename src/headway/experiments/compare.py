@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,15 +18,15 @@ import numpy as np
 
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError, shown
-from headway.domain.limits import MOST_BYTES, scaled, whole
+from headway.domain.errors import InputError
+from headway.domain.limits import whole
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments import statistics
 from headway.experiments.parallel import Look, run_in_threads
 from headway.experiments.statistics import Estimate, Sample
 from headway.network.contention import NetworkModel
-from headway.policies.presets import choose_policies
+from headway.policies.presets import PolicyNames, policy_of
 from headway.results.schema import Summary
 
 METRICS = (
@@ -40,49 +39,6 @@ METRICS = (
     "energy_delay_js",
 )
 """What is compared; the last is the energy-delay product, energy times average JCT."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a run does, under the name that the user gave it."""
-
-    name: str
-    placement: str
-    scheduler: str = "ada-srsf"
-    priority: str | None = None
-    admission: str | None = None
-    bucket_mb: float | None = None
-
-
-def policy_of(text: str) -> Policy:
-    """Return the policy that a text names.
-
-    It is `placement+scheduler` or `placement+priority+admission`, such as `lwf:1+ada-srsf` or
-    `ff+fifo+srsf:1`; an `@25` at the end sends all-reduces in buckets of 25 MB.
-    """
-    name, bucket_mb = text, None
-    if match := re.search(r"@([^@+:/]*)$", text):
-        name = text[: match.start()]
-        try:
-            bucket_mb = float(match[1])
-        except ValueError:
-            raise InputError(
-                f"the bucket size after @ must be a number of MB, not {shown(match[1])}.",
-                field=f"policy {text}",
-            ) from None
-        scaled(bucket_mb, 2**20, f"bucket size of policy {text}", 1, MOST_BYTES, "MB")
-    parts = name.split("+")
-    if not 2 <= len(parts) <= 3 or not all(parts):
-        raise InputError(
-            "a policy must look like lwf:1+ada-srsf (placement+scheduler) or "
-            f"lwf:1+srsf+ada-dual (placement+priority+admission), not {shown(text)}."
-        )
-    if len(parts) == 2:
-        policy = Policy(text, parts[0], scheduler=parts[1], bucket_mb=bucket_mb)
-    else:
-        policy = Policy(text, parts[0], priority=parts[1], admission=parts[2], bucket_mb=bucket_mb)
-    choose_policies(policy.placement, policy.scheduler, policy.priority, policy.admission)
-    return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +153,7 @@ def compare(
     whole(workers, "threads", 1, 1024)
     found: dict[tuple[str, int], Summary] = {}
 
-    def work(task: tuple[Policy, int], look: Look) -> tuple[str, int, Summary]:
+    def work(task: tuple[PolicyNames, int], look: Look) -> tuple[str, int, Summary]:
         policy, place = task
         result = simulate(
             workloads[place],
