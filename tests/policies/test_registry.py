@@ -22,7 +22,9 @@ from headway.workload.generate import Recipe, generate_workload
 
 WORKLOAD = generate_workload(Recipe(30, 20, {1: 2, 2: 1, 4: 1, 8: 1}, (3, 9), ["vgg16"]), seed=5)
 NAMES: dict[Kind, list[str]] = {
-    "placement": ["rand", "ff", "ls", "lwf", "spread", "consolidate", "tiresias", "apart"],
+    "placement": [
+        *("rand", "ff", "ls", "lwf", "least-delay", "spread", "consolidate", "tiresias", "apart"),
+    ],
     "priority": ["srsf", "srtf", "fifo", "smallest", "las", "2d-las", "gpu-intensity"],
     "admission": ["srsf", "ada-dual", "interleave", "k-way"],
 }
