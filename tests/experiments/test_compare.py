@@ -106,12 +106,13 @@ def test_own_policies_can_be_compared() -> None:
     [
         (["ff+srsf:1"], "policies: a comparison needs at least two policies."),
         (["ff+srsf:1", "ff+srsf:1"], "policies: must differ from each other."),
-        (["ff+srsf:1", "ff"], "a policy must look like lwf:1[+]ada-srsf"),
-        (["ff+srsf:1", "ff+"], "a policy must look like lwf:1[+]ada-srsf"),
-        (["ff+srsf:1", "a+b+c+d"], "a policy must look like lwf:1[+]ada-srsf"),
+        (["ff+srsf:1", "ff"], "unknown policy 'ff'. .*Or write placement[+]scheduler"),
+        (["ff+srsf:1", "ff+"], "unknown policy 'ff[+]'. .*Or write placement[+]scheduler"),
+        (["ff+srsf:1", "a+b+c+d"], "unknown policy 'a[+]b[+]c[+]d'."),
+        (["ff+srsf:1", "papers"], "unknown policy 'papers'. Did you mean 'paper'?"),
         (["ff+srsf:1", "fff+srsf:1"], "unknown placement policy 'fff'. Did you mean 'ff'?"),
         (["ff+srsf:1", "ff+srsf:1@big"], "the bucket size after @ must be a number of MB"),
-        (["ff+srsf:1", "ff+srsf:1@0"], "bucket size of policy ff[+]srsf:1@0: must be at least"),
+        (["ff+srsf:1", "ff+srsf:1@-1"], "bucket size of policy ff[+]srsf:1@-1: must be 0 or more"),
     ],
 )
 def test_bad_policies_are_refused(policies: list[str], message: str) -> None:

@@ -45,8 +45,9 @@ def compare_command(
     policies: Annotated[
         str,
         typer.Option(
-            help="PLACEMENT+SCHEDULER,… such as lwf:1+ada-srsf,ff+srsf:1 (or PLACEMENT+PRIORITY+"
-            "ADMISSION; @25 at the end: buckets of 25 MB). All are compared with the first.",
+            help="Presets (paper, headway), PLACEMENT+SCHEDULER or PLACEMENT+PRIORITY+ADMISSION, "
+            "with commas between them, such as paper,ff+srsf:1; @25 at the end: buckets of 25 MB. "
+            "All are compared with the first.",
         ),
     ],
     seeds: Annotated[

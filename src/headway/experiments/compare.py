@@ -124,9 +124,9 @@ def compare(
 
     Args:
         workloads: The jobs; every policy gets the same ones.
-        policies: `placement+scheduler`, such as `lwf:1+ada-srsf`, or
+        policies: A preset such as `headway`, `placement+scheduler`, such as `lwf:1+ada-srsf`, or
             `placement+priority+admission`; an `@25` at the end sends all-reduces in buckets of
-            25 MB.
+            25 MB. All are compared with the first.
         cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
         network: The network between servers, its name, or the path of a TOML file.
         seeds: For policies that draw lots (`rand`), one for each workload; 0, 1, 2, … by default.
