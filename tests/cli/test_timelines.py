@@ -133,7 +133,7 @@ def test_a_bad_option_is_refused(
         ("empty", "empty: is empty; a timeline comes from `headway simulate --timeline`."),
         (
             "short",
-            "short: is cut off: the packet at byte 2,989 goes on beyond the end, 3,005 bytes.",
+            "short: is cut off: the packet at byte 2,999 goes on beyond the end, 3,005 bytes.",
         ),
         ("run.pftrace -o x.gif", "x.gif: must end in .svg, .pdf, .png."),
         ("run.pftrace -o no/x.svg", "no/x.svg: there is no folder no."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.domain.errors import InputError
@@ -68,7 +69,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 def check_picture(path: str | os.PathLike[str]) -> None:
     """Refuse a path that a figure cannot be written to."""
-    if os.path.splitext(path)[1].lower() not in ENDINGS:
+    if Path(path).suffix.lower() not in ENDINGS:
         raise InputError(f"must end in {', '.join(ENDINGS)}.", source=os.fspath(path))
     check_output(path)
 
