@@ -20,7 +20,7 @@ import numpy as np
 from headway.configuration import cluster_from
 from headway.engine.run import simulate
 from headway.experiments.statistics import Sample, mean, paired_ratio
-from headway.network.contention import NetworkModel
+from headway.network.contention import NETWORKS, NetworkModel
 from headway.reports.tables import Table
 from headway.results.schema import Summary
 from headway.workload.generate import PRESETS, Recipe, generate_workload
@@ -65,7 +65,7 @@ class Setting:
     name: str
     cluster: str = "16x4"
     memory_gb: float = 16.0
-    network: NetworkModel = NetworkModel()
+    network: NetworkModel = NETWORKS["10gbe"]
     recipe: Recipe = PAPER
 
 

@@ -123,7 +123,13 @@ def check_bytes(result: Result, tasks: Records) -> None:
 
 def check_admission(result: Result, tasks: Records) -> None:
     """No server ever carries more messages than the admission allows."""
-    most = {"ada-dual": 2, "srsf:1": 1, "srsf:2": 2, "srsf:3": 3}.get(result.settings.admission)
+    most = {
+        "ada-dual": 2,
+        "interleave": 1,
+        "srsf:1": 1,
+        "srsf:2": 2,
+        "srsf:3": 3,
+    }.get(result.settings.admission)
     if most is None or not result.settings.network.contends:
         return
     changes: dict[int, list[tuple[int, int]]] = defaultdict(list)

@@ -167,22 +167,6 @@ def test_the_figures_of_the_first_tutorial_are_right() -> None:
         assert f"makespan                             {summary.makespan_s:,.2f} s" in page
 
 
-def test_the_example_that_compares_policies_prints_their_means() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "compare_policies.py")],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "100"},
-    )
-    means = [
-        headway.simulate(headway.generate_workload("paper", seed=seed)).summary.average_jct_s
-        for seed in range(3)
-    ]
-    assert re.search(rf"lwf:1 +ada-srsf +{sum(means) / 3:,.1f} ", done.stdout)
-    assert len(done.stdout.splitlines()) >= 10
-
-
 def test_links_of_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / target).exists(), target

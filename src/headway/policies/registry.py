@@ -46,9 +46,8 @@ class Policy:
     """A registered policy.
 
     `steady` promises that a refusal stands until something leaves: a job that a placement left
-    queued would be left again until some job finishes; a message that an admission left waiting
-    would be left again until a message ends on one of its servers. The engine then does not ask in
-    vain.
+    queued stays so until some job finishes; a message that an admission left waiting would be left
+    again until a message ends on one of its servers. The engine then does not ask in vain.
 
     `allocates` allows it to make arrays, at the price of Numba's reference counting, which costs
     about as much as a decision. A placement, asked far less often than the others, always may.
