@@ -34,7 +34,7 @@ layers: $(READY) ## Check which module may import which.
 	$(BIN)/lint-imports --no-logo
 
 unit: $(READY) ## Run the tests.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 docs: $(READY) ## Build the documentation strictly into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -177,7 +177,7 @@ def shared(case: Case) -> bool:
 
 def joins(case: Case) -> bool:
     """Whether AdaDUAL lets a message join another."""
-    return case.admission == "ada-dual" and case.network.contends and overlapping(case) == 2
+    return case.network.contends and overlapping(replace(case, admission="ada-dual")) == 2
 
 
 def shifts(case: Case) -> bool:

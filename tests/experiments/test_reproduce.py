@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
 import signal
@@ -18,6 +20,7 @@ import pytest
 
 from cli.commands import headway
 from headway.experiments import paper
+from headway.experiments.batch import execute, missing
 from headway.experiments.reproduce import FULL_SEEDS, Reproduction, reproduce
 from headway.experiments.statistics import student_t
 
@@ -52,22 +55,23 @@ TABLES = (
     "versions",
 )
 
-# One process of several makes the full run, which all these tests share.
-pytestmark = pytest.mark.xdist_group("reproduction")
-
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reproduction")
-
-
-@pytest.fixture(scope="module")
-def full(folder: Path) -> Reproduction:
+def full(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    """Make the full run once for all processes that run these tests; each writes its own report."""
+    common = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        common = common.parent
+    runs = paper.runs(FULL_SEEDS)
+    with open(common / "reproduction.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = common / "reproduction"
+        execute(missing(runs, kept), kept, 2, lambda _: None)
+    folder = tmp_path_factory.mktemp("reproduction")
+    shutil.copytree(kept, folder / "runs")
     counts: list[int] = []
-    made = reproduce(
-        folder, FULL_SEEDS, 2, lambda done, total: counts.extend((done, total)), lambda: None
-    )
-    assert counts == [0, len(paper.cases()) * 20]
+    made = reproduce(folder, FULL_SEEDS, 2, lambda *told: counts.extend(told), pytest.fail)
+    assert counts == [len(runs), len(runs)]
     return made
 
 
