@@ -420,11 +420,10 @@ class Simulation:
         cheap = sorted(fitting, key=lambda gpu: (cost({("gpu", gpu): compute_ns}), gpu))
         if n == 1:
             return cheap
-        size = 1
-        while size * per_server < n:
-            size *= 2
+        size = -(-n // per_server)
         choices = []
-        for start in range(0, self.servers, size):
+        starts = {start for start in range(0, self.servers - size + 1) if start % size == 0}
+        for start in sorted(starts | {self.servers - size}):
             inside = [gpu for gpu in cheap if start <= gpu // per_server < start + size][:n]
             if len(inside) < n:
                 continue

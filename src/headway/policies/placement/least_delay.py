@@ -31,10 +31,11 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     machines). A place costs the largest ahead of the new job there, plus what it adds to the E of
     the jobs after it.
 
-    A job that fits a server gets GPUs of one server; a larger one GPUs of a block of 2^k servers,
-    the smallest that could hold it, which begins at a multiple of 2^k. A job of one GPU goes to the
-    GPU of the least cost; another to the block whose n cheapest GPUs together cost least. It waits
-    if no block has room; and, if it must send, while more is ahead of it than its own T.
+    A job gets GPUs of a block of as few servers as could hold it. Blocks of m servers begin at the
+    multiples of m; where that leaves fewer than m servers at the end, there is one more, of the last
+    m. A job of one GPU goes to the GPU of the least cost; another to the block whose n cheapest GPUs
+    together cost least. It waits if no block has room; and, if it must send, while more is ahead of
+    it than its own T.
     """
     jobs, gpus, servers = cluster.jobs, cluster.gpus, cluster.servers
     count, wide = jobs[job].gpus, servers[0].gpus
@@ -102,17 +103,16 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     if count == 1:
         return True
 
-    size = 1
-    while size * wide < count:
-        size *= 2
+    size = (count + wide - 1) // wide
     best, best_cost = NOBODY, 0
     added = np.zeros(len(jobs), np.int64)
-    for block in range((len(servers) + size - 1) // size):
+    for number in range((len(servers) + size - 1) // size):
+        block = min(number * size, len(servers) - size)
         added[:] = 0
         used = np.zeros(len(servers), np.int64)
         taken, delay = 0, 0
         for gpu in candidates:
-            if taken == count or gpus[gpu].server // size != block:
+            if taken == count or not block <= gpus[gpu].server < block + size:
                 continue
             taken += 1
             used[gpus[gpu].server] = 1
@@ -143,6 +143,6 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     if best == NOBODY:
         return False
     for gpu in range(len(gpus)):
-        cost[gpu] = gpus[gpu].server // size != best
+        cost[gpu] = not best <= gpus[gpu].server < best + size
     stable_sort(candidates, cost)
     return True
