@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +86,42 @@ SETTINGS = (
     ),
 )
 
+RIVALS = (
+    "headway",
+    "headway@0",
+    "lwf:1+srsf:1",
+    "ff+srtf+srsf:1",
+    "consolidate+srtf+ada-dual@50",
+    "apart+srtf+ada-dual@50",
+)
+
 Results = dict[str, list[Summary]]
+
+
+def random_settings(count: int) -> list[Setting]:
+    """Draw clusters, networks and recipes that have nothing to do with the paper's."""
+    draw = random.Random(1)
+    found: list[Setting] = []
+    while len(found) < count:
+        servers, gpus = draw.choice([1, 2, 3, 5, 6, 7, 10, 12, 20]), draw.choice([1, 2, 4, 6, 8])
+        memory_gb, most = draw.choice([8.0, 16.0, 32.0]), servers * gpus
+        sizes = {min(most, draw.choice([1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24])) for _ in range(5)}
+        mix = {size: float(draw.randint(1, 20)) for size in sorted(sizes)}
+        jobs, iterations = draw.randint(30, 90), draw.choice([(10, 3000), (100, 400), (500, 1500)])
+        gpu_seconds = jobs * sum(iterations) / 2 * 0.08
+        gpu_seconds *= sum(size * share for size, share in mix.items()) / sum(mix.values())
+        span_s = max(10, int(gpu_seconds / most * draw.choice([0.3, 0.7, 1.2])))
+        gbit = draw.choice([3, 10, 30, 100])
+        network = NetworkModel(b_ns_per_byte=8.53 / gbit, eta_ns_per_byte=2.35 / gbit)
+        if most < 4:
+            continue
+        shape, range_text = f"{servers}x{gpus}", f"{iterations[0]:,} to {iterations[1]:,}"
+        sizes_text = ", ".join(str(size) for size in mix)
+        name = f"{shape}, {memory_gb:.0f} GB, {gbit} Gbit/s; {jobs} jobs of {sizes_text} GPUs, "
+        name += f"{range_text} iterations, in {span_s:,} s"
+        recipe = replace(PAPER, jobs=jobs, mix=mix, iterations=iterations, span_s=span_s)
+        found.append(Setting(name, shape, memory_gb, network, recipe))
+    return found
 
 
 def measure(setting: Setting, policies: Sequence[str], seeds: Sequence[int]) -> Results:
@@ -205,25 +241,51 @@ def settings_table(rows: Sequence[tuple[Setting, Results]], seeds: Sequence[int]
     return Table("settings", caption, header, lines)
 
 
+def elsewhere_table(rows: Sequence[tuple[Setting, Results]], seeds: Sequence[int]) -> Table:
+    """Return, for random settings, the preset against the best of some others."""
+    lines = []
+    for setting, found in rows:
+        others = [policy for policy in found if not policy.startswith("headway")]
+        best = min(others, key=lambda name: float(sample(found, name).mean()))
+        ours, theirs = sample(found, "headway"), sample(found, best)
+        ratio, whole = ours.mean() / theirs.mean(), sample(found, "headway@0").mean()
+        figures = [f"{ours.mean():,.0f}", f"{whole:,.0f}", f"{theirs.mean():,.0f} (`{best}`)"]
+        lines.append([setting.name, *figures, f"{ratio:.2f}"])
+    header = ("setting", "headway [s]", "headway@0 [s]", "best other [s]", "headway over it")
+    caption = f"Average JCT in random settings, seeds {seeds[0]} to {seeds[-1]}"
+    return Table("elsewhere", caption, header, lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=30, help="in the paper's setting")
     parser.add_argument("--other-seeds", type=int, default=6, help="in each other setting")
+    parser.add_argument("--elsewhere", action="store_true", help="the random settings alone")
     arguments = parser.parse_args()
     everyone = (*POLICIES, BOUND)
     seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)
     few = range(FIRST_SEED, FIRST_SEED + arguments.other_seeds)
     started = time.monotonic()
+    drawn = random_settings(16)
+    tables = [elsewhere_table([(s, measure(s, RIVALS, few)) for s in drawn], few)]
+    if arguments.elsewhere:
+        write(tables)
+        return
     found = measure(SETTINGS[0], everyone, seeds)
-    tables = [main_table(found, seeds), targets_table(found)]
+    tables += [main_table(found, seeds), targets_table(found)]
     rows = [(SETTINGS[0], {policy: runs[: len(few)] for policy, runs in found.items()})]
     for setting in SETTINGS[1:]:
         print(f"{time.monotonic() - started:6.0f} s  {setting.name}", flush=True)
         rows.append((setting, measure(setting, everyone, few)))
     tables.append(settings_table(rows, few))
+    write(tables)
+
+
+def write(tables: Sequence[Table]) -> None:
+    """Print tables and keep them in the documentation."""
+    (DOCS / "measured").mkdir(exist_ok=True)
     for table in tables:
         print(table.to_markdown())
-        (DOCS / "measured").mkdir(exist_ok=True)
         (DOCS / "measured" / f"{table.name}.md").write_text(table.to_markdown())
 
 

@@ -422,7 +422,7 @@ class Simulation:
             return cheap
         size = -(-n // per_server)
         choices = []
-        starts = {start for start in range(0, self.servers - size + 1) if start % size == 0}
+        starts = {start for start in range(self.servers - size + 1) if start % size == 0}
         for start in sorted(starts | {self.servers - size}):
             inside = [gpu for gpu in cheap if start <= gpu // per_server < start + size][:n]
             if len(inside) < n:

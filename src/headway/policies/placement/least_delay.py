@@ -32,10 +32,10 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     the jobs after it.
 
     A job gets GPUs of a block of as few servers as could hold it. Blocks of m servers begin at the
-    multiples of m; where that leaves fewer than m servers at the end, there is one more, of the last
-    m. A job of one GPU goes to the GPU of the least cost; another to the block whose n cheapest GPUs
-    together cost least. It waits if no block has room; and, if it must send, while more is ahead of
-    it than its own T.
+    multiples of m; where that leaves fewer than m servers at the end, there is one more, of the
+    last m. A job of one GPU goes to the GPU of the least cost; another to the block whose n
+    cheapest GPUs together cost least. It waits if no block has room; and, if it must send, while
+    more is ahead of it than its own T.
     """
     jobs, gpus, servers = cluster.jobs, cluster.gpus, cluster.servers
     count, wide = jobs[job].gpus, servers[0].gpus
