@@ -80,6 +80,7 @@ def test_the_command_takes_a_policy_and_lists_the_presets(
     assert headway(capsys, "workload", "generate", "--jobs", "5", "-o", "w.csv").status == 0
     outcome = headway(capsys, "simulate", "w.csv", "--policy", "headway")
     assert outcome.status == 0
-    assert "placement least-delay, priority srtf, admission ada-dual" in outcome.out
+    told = "placement least-delay, priority srtf, admission ada-dual, buckets of 50 MB\n"
+    assert told in outcome.out
     listed = headway(capsys, "policies").out
     assert all(f"policy     {name}" in listed for name in POLICIES)

@@ -164,10 +164,13 @@ def simulate_command(
 def _print_summary(result: Result, to_stderr: bool) -> None:
     console = results(to_stderr)
     settings, summary = result.settings, result.summary
+    buckets = ""
+    if settings.bucket_bytes is not None:
+        buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
     console.print(
         f"{len(result.workload):,} jobs from {result.workload.source} on {settings.cluster}\n"
         f"placement {settings.placement}, priority {settings.priority}, "
-        f"admission {settings.admission}\n"
+        f"admission {settings.admission}{buckets}\n"
         f"network {settings.network}\n",
         markup=False,
     )
