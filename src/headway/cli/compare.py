@@ -10,6 +10,13 @@ import typer
 from rich.markup import escape
 
 from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.options import (
+    ClusterOption,
+    GpuMemoryOption,
+    GpuOption,
+    NetworkOption,
+    ThreadsOption,
+)
 from headway.cli.reproduce import parse_seeds
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
@@ -58,29 +65,11 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    cluster: Annotated[
-        str, typer.Option(help="SERVERSxGPUS, or a .toml file with a [cluster] table.")
-    ] = "16x4",
-    gpu_memory_gb: Annotated[
-        float | None,
-        typer.Option(help="Memory of a GPU (1 GB = 1024 MB).  [default: 16]", show_default=False),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="The kind of GPU, for its power: v100, a100, h100, …  [default: v100]",
-            show_default=False,
-        ),
-    ] = None,
-    network: Annotated[
-        str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
-    ] = "10gbe",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads", "-j", help="Runs at a time.  [default: all cores]", show_default=False
-        ),
-    ] = None,
+    cluster: ClusterOption = "16x4",
+    gpu_memory_gb: GpuMemoryOption = None,
+    gpu: GpuOption = None,
+    network: NetworkOption = "10gbe",
+    threads: ThreadsOption = None,
     json: Annotated[
         str | None, typer.Option(help="Write the figures to this file, or - for stdout.")
     ] = None,

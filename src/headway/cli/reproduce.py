@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.options import ThreadsOption
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
 from headway.files import STANDARD
@@ -29,12 +30,7 @@ def reproduce_command(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Three seeds, for a first look.")] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            "--threads", "-j", help="Runs at a time.  [default: all cores]", show_default=False
-        ),
-    ] = None,
+    threads: ThreadsOption = None,
 ) -> None:
     """Reproduce the paper's evaluation: run it, judge its claims, write a report.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import ProgressBar, figures_table, messages, results
+from headway.cli.options import ClusterOption, GpuMemoryOption, GpuOption, NetworkOption
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_output
@@ -25,23 +26,10 @@ def simulate_command(
     workload: Annotated[
         str, typer.Argument(help="The jobs: a .csv or .parquet file, or - for CSV on stdin.")
     ],
-    cluster: Annotated[
-        str, typer.Option(help="SERVERSxGPUS, or a .toml file with a [cluster] table.")
-    ] = "16x4",
-    gpu_memory_gb: Annotated[
-        float | None,
-        typer.Option(help="Memory of a GPU (1 GB = 1024 MB).  [default: 16]", show_default=False),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="The kind of GPU, for its power: v100, a100, h100, …  [default: v100]",
-            show_default=False,
-        ),
-    ] = None,
-    network: Annotated[
-        str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
-    ] = "10gbe",
+    cluster: ClusterOption = "16x4",
+    gpu_memory_gb: GpuMemoryOption = None,
+    gpu: GpuOption = None,
+    network: NetworkOption = "10gbe",
     a_ns: Annotated[
         int | None, typer.Option(help="Latency a of an all-reduce, instead of the network's.")
     ] = None,
