@@ -8,7 +8,6 @@ seeds 1000 to 1011 were.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import numpy as np
 
 from headway.configuration import cluster_from
 from headway.engine.run import simulate
+from headway.experiments.parallel import thread_count
 from headway.experiments.statistics import Sample, mean, paired_ratio
 from headway.network.contention import NETWORKS, NetworkModel
 from headway.reports.tables import Table
@@ -137,7 +137,7 @@ def measure(setting: Setting, policies: Sequence[str], seeds: Sequence[int]) -> 
         return simulate(workload, cluster, network=network, policy=policy, seed=seed).summary
 
     tasks = [(policy, seed) for policy in policies for seed in seeds]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(thread_count(None)) as pool:
         summaries = list(pool.map(work, tasks))
     found: Results = {policy: [] for policy in policies}
     for (policy, _), summary in zip(tasks, summaries, strict=True):

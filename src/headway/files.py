@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,6 +55,14 @@ def check_output(path: str | os.PathLike[str]) -> None:
         raise InputError("is a folder, not a file.", source=str(target))
     if not target.parent.is_dir():
         raise InputError(f"there is no folder {target.parent}.", source=str(target))
+
+
+def check_different(inputs: Sequence[str], outputs: Sequence[str], what: str) -> None:
+    """Refuse paths of which two are the same file; `-` may be one input and one output."""
+    places = [os.path.realpath(path) for path in [*inputs, *outputs] if path != STANDARD]
+    twice = inputs.count(STANDARD) > 1 or outputs.count(STANDARD) > 1
+    if twice or len(set(places)) < len(places):
+        raise InputError(f"{what} must be different files.")
 
 
 @contextlib.contextmanager

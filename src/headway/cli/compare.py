@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsons
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,10 +16,10 @@ from headway.cli.options import (
     NetworkOption,
     ThreadsOption,
 )
-from headway.cli.reproduce import parse_seeds
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_output, open_output
+from headway.experiments.seeds import parse_seeds, seeds_text
+from headway.files import STANDARD, check_different, check_output, open_output
 from headway.reports.style import check_picture
 
 if TYPE_CHECKING:
@@ -31,14 +30,11 @@ if TYPE_CHECKING:
     from headway.experiments.statistics import Estimate
 
 PAPER = "paper"
-_NO_FILES = (STANDARD, PAPER)
 _USUAL_SEEDS = "20"
 _INTERVALS = (
     "One workload only: there are no intervals, and another may turn the order.",
     "Intervals are at 95%.",
 )
-_WIDEST = 1000
-"""Columns that a table may take in a file or a pipe, where nothing is cut."""
 
 
 def compare_command(
@@ -89,9 +85,8 @@ def compare_command(
     if json is not None:
         check_output(json)
     outputs = [path for path in (json, output) if path is not None]
-    places = [os.path.realpath(path) for path in [*outputs, *workloads] if path not in _NO_FILES]
-    if len(set(places)) < len(places) or workloads.count(STANDARD) > 1:
-        raise InputError("the workloads and the outputs must be different files.")
+    files = [name for name in workloads if name != PAPER]
+    check_different(files, outputs, "the workloads and the outputs")
     where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
     jobs, draws = _workloads(workloads, seeds)
 
@@ -112,11 +107,9 @@ def compare_command(
 
         with house_style():
             save_figure(paired(found), output)
-    console = results(to_stderr=json == STANDARD)
+    console = results(to_stderr=json == STANDARD, uncut=True)
     several = len(jobs) > 1
     console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDEST)
     console.print(_means(found, several))
     console.print()
     console.print(_against_first(found, several))
@@ -141,8 +134,6 @@ def _workloads(names: list[str], seeds: str | None) -> tuple[list[Workload], lis
 
 def _described(names: list[str], draws: list[int]) -> str:
     if names == [PAPER]:
-        from headway.experiments.reproduce import seeds_text
-
         few = f"seed {draws[0]}" if len(draws) == 1 else f"seeds {seeds_text(draws)}"
         return f"The paper's workload, {few},"
     return names[0] if len(names) == 1 else f"{len(names)} workloads"

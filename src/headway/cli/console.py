@@ -18,9 +18,19 @@ PATIENCE_S = 1.0
 """How long a run may last before it shows a progress bar."""
 
 
-def results(to_stderr: bool = False) -> Console:
-    """Return the console for tables; on standard error when data goes to standard output."""
-    return Console(stderr=to_stderr, highlight=False)
+_WIDEST = 1000
+"""Columns that an uncut table may take in a file or a pipe."""
+
+
+def results(to_stderr: bool = False, uncut: bool = False) -> Console:
+    """Return the console for tables; on standard error when data goes to standard output.
+
+    With `uncut`, tables are as wide as they want to be wherever that is not a terminal.
+    """
+    console = Console(stderr=to_stderr, highlight=False)
+    if uncut and not console.is_terminal:
+        console.width = max(console.width, _WIDEST)
+    return console
 
 
 def messages() -> Console:

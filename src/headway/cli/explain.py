@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json as jsons
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from headway.cli.console import figures_table, results
-from headway.domain.errors import InputError
-from headway.files import STANDARD, check_output, open_output
+from headway.files import STANDARD, check_different, check_output, open_output
 
 if TYPE_CHECKING:
     from headway.reports.explain import Explanation
-
-_WIDEST = 1000
-"""Columns that a table may take in a file or a pipe, where nothing is cut."""
 
 _MOST_SHOWN = 3
 
@@ -34,8 +29,7 @@ def explain_command(
     """Tell where one job's time went, and whom it waited for."""
     if json is not None:
         check_output(json)
-        if json != STANDARD and os.path.realpath(json) == os.path.realpath(run):
-            raise InputError("the timeline and the output must be different files.")
+        check_different([run], [json], "the timeline and the output")
 
     from headway.reports.explain import explain
     from headway.reports.trace import read_trace
@@ -52,9 +46,7 @@ def explain_command(
 def _print(found: Explanation, to_stderr: bool) -> None:
     from headway.reports.explain import PARTS
 
-    console = results(to_stderr)
-    if not console.is_terminal:
-        console.width = max(console.width, _WIDEST)
+    console = results(to_stderr, uncut=True)
     gpus, servers = len(found.gpus), len(found.servers)
     console.print(
         f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headway.domain.errors import InputError
-from headway.files import STANDARD
+from headway.files import STANDARD, check_different
 from headway.reports.style import check_picture
 from headway.reports.window import Window
 
@@ -54,8 +54,7 @@ def report_command(
             raise InputError("give --output for a timeline on standard input.")
         output = os.path.splitext(run)[0] + ".svg"
     check_picture(output)
-    if os.path.realpath(run) == os.path.realpath(output):
-        raise InputError("the timeline and the picture must be different files.")
+    check_different([run], [output], "the timeline and the picture")
     window = None
     if from_s is not None:
         window = Window.of_seconds(from_s, from_s + _WINDOW_S if to_s is None else to_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +10,8 @@ import typer
 from headway.cli.console import RunsBar, figures_table, messages, results
 from headway.cli.options import ThreadsOption
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import whole
+from headway.experiments.seeds import parse_seeds
 from headway.files import STANDARD
-
-FEWEST_SEEDS, MOST_SEEDS = 2, 1000
 
 
 def reproduce_command(
@@ -37,13 +34,13 @@ def reproduce_command(
     Placements, kappa, schedulers, the contention model, the introduction's example, other settings.
     An interrupted run goes on where it was when started again.
     """
+    from headway.experiments.parallel import thread_count
     from headway.experiments.reproduce import FULL_SEEDS, QUICK_SEEDS, reproduce
 
     if quick and seeds is not None:
         raise InputError("--quick is three seeds; give it or --seeds, not both.")
     chosen = QUICK_SEEDS if quick else FULL_SEEDS if seeds is None else parse_seeds(seeds)
-    workers = len(os.sched_getaffinity(0)) if threads is None else threads
-    whole(workers, "threads", 1, 1024)
+    workers = thread_count(threads)
     if output in ("", STANDARD):
         raise InputError(f"must name a folder, not {shown(output)}.", field="output")
     folder = Path(output)
@@ -57,27 +54,3 @@ def reproduce_command(
         table.add_row(claim, *verdicts)
     console.print(table)
     console.print(f"\nThe report: {found.report}", markup=False, soft_wrap=True)
-
-
-def parse_seeds(text: str, fewest: int = FEWEST_SEEDS) -> tuple[int, ...]:
-    """Return the seeds that a text names: `20`, `5:24` or `3,7,11`."""
-    try:
-        if "," in text:
-            seeds = [int(part) for part in text.split(",")]
-        elif ":" in text:
-            first, last = (int(part) for part in text.split(":"))
-            whole(last - first + 1, "seeds", fewest, MOST_SEEDS, " of them")
-            seeds = list(range(first, last + 1))
-        else:
-            seeds = list(range(whole(int(text), "seeds", fewest, MOST_SEEDS)))
-    except ValueError as error:
-        raise InputError(
-            f"must be how many (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",
-            field="seeds",
-        ) from error
-    whole(len(seeds), "seeds", fewest, MOST_SEEDS, " of them")
-    for seed in seeds:
-        whole(seed, "seeds", 0, 2**63 - 1)
-    if len(set(seeds)) < len(seeds):
-        raise InputError(f"must differ from each other, unlike in {shown(text)}.", field="seeds")
-    return tuple(seeds)

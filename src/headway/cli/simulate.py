@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from headway.cli.console import ProgressBar, figures_table, messages, results
 from headway.cli.options import ClusterOption, GpuMemoryOption, GpuOption, NetworkOption
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_output
+from headway.files import STANDARD, check_different, check_output
 from headway.reports.window import Window
 
 if TYPE_CHECKING:
@@ -108,9 +107,7 @@ def simulate_command(
     outputs = [path for path in (json, parquet, timeline) if path is not None]
     for output in outputs:
         check_output(output)
-    places = [os.path.realpath(path) for path in [*outputs, workload] if path != STANDARD]
-    if len(set(places)) < len(places) or outputs.count(STANDARD) > 1:
-        raise InputError("the workload and the outputs must be different files.")
+    check_different([workload], outputs, "the workload and the outputs")
     jobs = read_workload(workload)
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}

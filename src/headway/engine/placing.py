@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from headway.domain.records import NOBODY
 from headway.engine.computing import insert_in_order, start_iteration
 from headway.engine.state import MOST_REFUSALS, NEVER_ASKED, Integers, Rule, State
 from headway.jit import inlined
+from headway.network.messages import all_reduce_alone_ns
 
 
 @inlined
@@ -152,10 +151,9 @@ def _take_first_candidates(s: State, job: int) -> bool:
 @inlined
 def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Count communication into L_J if there will be any, and begin."""
-    jobs, system = s.cluster.jobs, s.cluster.system
+    jobs = s.cluster.jobs
     if jobs[job].servers > 1:
-        message_ns = system[0].b_ns_per_byte * jobs[job].gradient_bytes
-        jobs[job].service_ns += system[0].a_ns + math.floor(message_ns)
+        jobs[job].service_ns += all_reduce_alone_ns(s.cluster, job)
         jobs[job].remaining_service_ns = (
             jobs[job].iterations_left * jobs[job].service_ns * jobs[job].gpus
         )

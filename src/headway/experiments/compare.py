@@ -9,7 +9,6 @@ print(found.ratio("lwf:1+srsf:1"))
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,11 +18,10 @@ import numpy as np
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.limits import whole
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments import statistics
-from headway.experiments.parallel import Look, run_in_threads
+from headway.experiments.parallel import Look, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
 from headway.network.contention import NetworkModel
 from headway.policies.presets import PolicyNames, policy_of
@@ -149,8 +147,7 @@ def compare(
         raise InputError("there must be as many as workloads.", field="seeds")
     where = cluster_from(cluster) if isinstance(cluster, str) else cluster
     link = network_from(network) if isinstance(network, str) else network
-    workers = len(os.sched_getaffinity(0)) if threads is None else threads
-    whole(workers, "threads", 1, 1024)
+    workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
     def work(task: tuple[PolicyNames, int], look: Look) -> tuple[str, int, Summary]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+from headway.domain.limits import whole
 from headway.engine.run import Progress
 
 Task = TypeVar("Task")
@@ -18,6 +20,13 @@ Look = Callable[[Progress], None]
 
 class _GivenUpError(Exception):
     """Nobody wants this run any more."""
+
+
+def thread_count(wanted: int | None) -> int:
+    """Return how many runs to do at a time: as wanted, or as many as there are cores."""
+    if wanted is None:
+        return len(os.sched_getaffinity(0))
+    return whole(wanted, "threads", 1, 1024)
 
 
 def run_in_threads(

@@ -14,6 +14,7 @@ from headway.domain.models import MEBIBYTE, MODELS
 from headway.experiments import batch, claims, contention, figures, paper, tables
 from headway.experiments.claims import Finding, Verdict
 from headway.experiments.evaluation import Evaluation
+from headway.experiments.seeds import seeds_text
 from headway.files import check_output, make_folder, open_output
 from headway.network.contention import NETWORKS
 from headway.reports.page import Picture, Section, html_page
@@ -321,11 +322,3 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
             texts=2,
         ),
     ]
-
-
-def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds as `--seeds` takes them: a range if they are one, else a list."""
-    first, last = seeds[0], seeds[-1]
-    if list(seeds) == list(range(first, last + 1)):
-        return f"{first}:{last}"
-    return ",".join(str(seed) for seed in seeds)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from headway.domain.records import ClusterView
 from headway.jit import inlined
 from headway.network import contention
 
 cost_ns_per_byte = inlined(contention.cost_ns_per_byte)
+
+
+@inlined
+def all_reduce_alone_ns(cluster: ClusterView, job: int) -> int:
+    """Return what a job's all-reduce takes, whole and alone: a + floor(b * M)."""
+    system = cluster.system[0]
+    return int(system.a_ns + math.floor(system.b_ns_per_byte * cluster.jobs[job].gradient_bytes))
 
 
 @inlined

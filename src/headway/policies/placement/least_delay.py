@@ -6,6 +6,7 @@ import numpy as np
 
 from headway.domain.records import NOBODY, ClusterView
 from headway.jit import routine
+from headway.network.messages import all_reduce_alone_ns
 from headway.policies.ordering import Integers, stable_sort
 from headway.policies.registry import placement_policy
 
@@ -44,8 +45,7 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     own_compute = jobs[job].iterations_left * (jobs[job].forward_ns + jobs[job].backward_ns)
     own_sending = 0
     if count > wide:
-        message_ns = int(cluster.system[0].b_ns_per_byte * jobs[job].gradient_bytes)
-        own_sending = jobs[job].iterations_left * (cluster.system[0].a_ns + message_ns)
+        own_sending = jobs[job].iterations_left * all_reduce_alone_ns(cluster, job)
     own_time = own_compute + own_sending
 
     # Who uses each machine, how much, and until when.

@@ -8,9 +8,8 @@ model suffers if its all-reduce alone takes longer than its computation.
 
 from __future__ import annotations
 
-import math
-
 from headway.domain.records import ClusterView
+from headway.network.messages import all_reduce_alone_ns
 from headway.policies.ordering import Integers, stable_sort
 from headway.policies.placement.consolidate import count_by_server, take_fewest_servers
 from headway.policies.registry import placement_policy
@@ -19,9 +18,8 @@ from headway.policies.registry import placement_policy
 @placement_policy("tiresias", steady=True)
 def tiresias(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Tiresias: `consolidate` if a + b*M exceeds forward + backward, else `ls`."""
-    record, system = cluster.jobs[job], cluster.system[0]
-    message_ns = system.a_ns + math.floor(system.b_ns_per_byte * record.gradient_bytes)
-    if message_ns > record.forward_ns + record.backward_ns:
+    record = cluster.jobs[job]
+    if all_reduce_alone_ns(cluster, job) > record.forward_ns + record.backward_ns:
         counts = count_by_server(cluster, candidates)
         take_fewest_servers(cluster, candidates, counts, record.gpus)
     else:

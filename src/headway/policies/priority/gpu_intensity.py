@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import ClusterView
+from headway.network.messages import all_reduce_alone_ns
 from headway.policies.registry import priority_policy
 
 _SCALE = 2.0**53
@@ -25,7 +26,6 @@ def gpu_intensity(cluster: ClusterView, job: int, parameter: float) -> int:
     record = cluster.jobs[job]
     if record.servers == 1 or record.gpus == 1:
         return 0
-    system = cluster.system[0]
     computing_ns = float(record.gpus * (record.forward_ns + record.backward_ns))
-    sending_ns = float(system.a_ns + math.floor(system.b_ns_per_byte * record.gradient_bytes))
+    sending_ns = float(all_reduce_alone_ns(cluster, job))
     return math.floor(_SCALE * (sending_ns / (sending_ns + computing_ns)))
