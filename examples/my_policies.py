@@ -32,9 +32,9 @@ def patient(cluster: ClusterView, job: int, share: float) -> bool:
     """Join other messages only if one's own is at most a share of what is left of every one."""
     if most_messages(cluster, job) == 0:
         return True
-    first = cluster.jobs[job].first_seat
-    for link in range(first, first + cluster.jobs[job].servers):
-        other = cluster.servers[cluster.links[link].server].first_link
+    first = cluster.jobs[job].first_link
+    for link in range(first, first + cluster.jobs[job].links):
+        other = cluster.ports[cluster.links[link].port].first_message
         while other >= 0:
             left = bytes_left(cluster, cluster.links[other].job)
             if cluster.jobs[job].gradient_bytes > share * left:

@@ -34,14 +34,18 @@ JOB = np.dtype(
         ("arrival_ns", np.int64),
         ("gpus", np.int64),
         ("iterations", np.int64),
+        # On the slowest of its GPUs or, before it is placed, on the fastest type of GPU.
         ("forward_ns", np.int64),
         ("backward_ns", np.int64),
         ("gradient_bytes", np.int64),
         ("memory_bytes", np.int64),
         # Its GPUs are seats[first_seat + i].gpu for i < gpus, its servers
-        # links[first_seat + i].server for i < servers; both only once it is placed.
+        # links[first_link + i].port for i < servers; both only once it is placed. If it crosses
+        # racks its links go on, up to `links`, with the ports of their uplinks.
         ("first_seat", np.int64),
+        ("first_link", np.int64),
         ("servers", np.int64),
+        ("links", np.int64),
         ("iterations_left", np.int64),
         ("service_ns", np.int64),  # s_J: one GPU, one iteration
         ("remaining_service_ns", np.int64),  # L_J
@@ -58,6 +62,7 @@ JOB = np.dtype(
             np.int64,
         ),  # the later of its last change of k and the end of its latency
         ("message_bytes_left", np.float64),  # at message_since_ns
+        ("message_cost_ns_per_byte", np.float64),  # on its slowest link, since then
     ],
     align=True,
 )
@@ -67,9 +72,12 @@ GPU = np.dtype(
         ("free_bytes", np.int64),
         ("load_ns", np.int64),  # L_g; up to date when a placement policy is asked
         ("server", np.int32),
+        ("type", np.int32),
+        ("held", np.int32),  # the first seat of the list of all jobs that it holds
         ("ready", np.int32),  # the first seat, in priority order, with a task to start
         ("busy", np.int32),
         ("listed", np.int32),  # whether dispatch will look at it at this instant
+        ("solo", np.int32),  # the job that runs on it without events, or NOBODY
     ],
     align=True,
 )
@@ -79,23 +87,48 @@ SERVER = np.dtype(
         ("load_ns", np.int64),  # L_S; up to date when a placement policy is asked
         ("first_gpu", np.int32),
         ("gpus", np.int32),
-        ("messages", np.int32),  # how many are on it
-        ("first_link", np.int32),  # of the list of those messages
-        ("touched", np.int32),  # whether a message came or left at this instant
+        ("rack", np.int32),
     ],
     align=True,
 )
 
-SEAT = np.dtype(
-    [("job", np.int32), ("gpu", np.int32), ("stage", np.int32), ("next", np.int32)], align=True
-)
-"""A job's place on one of its GPUs; `stage` is the compute task it does next or now."""
-
-LINK = np.dtype(
-    [("job", np.int32), ("server", np.int32), ("next", np.int32), ("previous", np.int32)],
+PORT = np.dtype(
+    [
+        ("factor", np.float64),  # a byte's cost here against its cost on a server's port
+        ("messages", np.int32),  # how many are on it
+        ("first_message", np.int32),  # the link of the latest of them
+        ("held", np.int32),  # the first link of the list of all jobs that may send here
+        ("jobs", np.int32),  # how many those are
+        ("touched", np.int32),  # whether a message came or left at this instant
+    ],
     align=True,
 )
-"""A job's place on one of its servers' networks; listed there while its message runs."""
+"""Where messages meet: port p is the network of server p, or the uplink of rack p - servers."""
+
+SEAT = np.dtype(
+    [
+        ("job", np.int32),
+        ("gpu", np.int32),
+        ("stage", np.int32),
+        ("group", np.int32),  # the group that its task runs in, or NOBODY
+        ("next", np.int32),  # in the GPU's list of ready seats, or in the group
+        ("beside", np.int32),  # the next seat of the GPU's list of all
+    ],
+    align=True,
+)
+"""A job's place on one of its GPUs; `stage` is the compute task it does next or now, or DONE."""
+
+LINK = np.dtype(
+    [
+        ("job", np.int32),
+        ("port", np.int32),
+        ("next", np.int32),  # in the port's list of messages
+        ("previous", np.int32),
+        ("beside", np.int32),  # the next link of the port's list of all
+    ],
+    align=True,
+)
+"""A job's place on one of the ports that it uses; listed there while its message runs."""
 
 TASK = np.dtype(
     [
@@ -113,6 +146,9 @@ TASK = np.dtype(
 FORWARD, BACKWARD, MESSAGE = 0, 1, 2
 """Kinds of task; the first two are also a seat's stages."""
 
+DONE = 2
+"""The stage of a seat whose backward task has ended."""
+
 
 class ClusterView(NamedTuple):
     """The cluster as a policy sees it (read only, by convention)."""
@@ -123,6 +159,7 @@ class ClusterView(NamedTuple):
     servers: Records
     seats: Records
     links: Records
+    ports: Records
 
 
 def zeros(count: int, dtype: np.dtype[Any]) -> Records:

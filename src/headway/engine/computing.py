@@ -1,35 +1,29 @@
 """Steps 1 and 5 for compute tasks, and the chain of a job's iterations.
 
-Two facts make this quick. Compute tasks of one job and stage that start together end together:
-they are one *group* and one event. And a job's place in the priority order moves only when it is
-placed or an iteration of its ends, when none of its tasks is ready; so a GPU's list of ready seats,
-kept in order as seats join it, stays in order, and dispatch takes the first.
+Two facts make this quick. Compute tasks of one job, stage and type of GPU that start together end
+together: they are one *group* and one event. And a job's place in the priority order moves only when
+it is placed or an iteration of its ends, when none of its tasks is ready; so a GPU's list of ready
+seats, kept in order as seats join it, stays in order, and dispatch takes the first.
 """
 
 from __future__ import annotations
 
-from headway.domain.records import BACKWARD, FORWARD, NOBODY, Records
+from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
 from headway.engine.events import schedule
-from headway.engine.state import NEVER_ASKED, Rule, State
+from headway.engine.repeating import note_iteration
+from headway.engine.solo import comes_before, dissolve, end_solo, interrupt, try_solo
+from headway.engine.state import SOLO, Integers, Rule, State
 from headway.jit import inlined
 
 
 @inlined
-def comes_before(s: State, job: int, other: int) -> bool:
-    """Priority order: ascending (key, index)."""
-    key, other_key = s.cluster.jobs[job].priority_key, s.cluster.jobs[other].priority_key
-    return bool(key < other_key or (key == other_key and job < other))
-
-
-@inlined
-def insert_in_order(s: State, entries: Records, size: int, job: int) -> None:
-    """Add a job to the first `size` entries, which are in priority order."""
-    place = size
-    while place > 0 and comes_before(s, job, entries[place - 1].job):
+def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int) -> None:
+    """Add a job to entries[first:end], which are in priority order."""
+    place = end
+    while place > first and comes_before(s, job, entries[place - 1]):
         entries[place] = entries[place - 1]
         place -= 1
-    entries[place].job = job
-    entries[place].wake = NEVER_ASKED
+    entries[place] = job
 
 
 @inlined
@@ -46,11 +40,13 @@ def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: 
 
 
 @inlined
-def _make_ready(s: State, seat: int, stage: int) -> None:
+def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) -> None:
     """Let a seat's next compute task wait for its GPU."""
     gpus, seats = s.cluster.gpus, s.cluster.seats
     gpu = seats[seat].gpu
     job = seats[seat].job
+    if gpus[gpu].solo != NOBODY:
+        interrupt(s, gpus[gpu].solo, now_ns, priority)
     seats[seat].stage = stage
     following = gpus[gpu].ready
     if following == NOBODY or comes_before(s, job, seats[following].job):
@@ -70,47 +66,86 @@ def _make_ready(s: State, seat: int, stage: int) -> None:
 
 
 @inlined
-def start_iteration(s: State, job: int) -> None:
+def start_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Make every forward task of a job ready."""
     first, count = s.cluster.jobs[job].first_seat, s.cluster.jobs[job].gpus
     s.gangs[job].tasks_left = count
     for seat in range(first, first + count):
-        _make_ready(s, seat, FORWARD)
+        _make_ready(s, seat, FORWARD, now_ns, priority)
 
 
 @inlined
 def end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Go on to the next iteration, or finish the job and free its memory."""
-    jobs, gpus, seats, tally = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.tally
-    count = jobs[job].gpus
+    jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= 1
-    jobs[job].remaining_service_ns -= jobs[job].service_ns * count
-    tally[0].compute_tasks += 2 * count
+    jobs[job].remaining_service_ns -= jobs[job].service_ns * jobs[job].gpus
+    tally[0].compute_tasks += 2 * jobs[job].gpus
     if jobs[job].iterations_left > 0:
         jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
-        start_iteration(s, job)
+        start_iteration(s, job, now_ns, priority)
+        note_iteration(s, job)
         return
     jobs[job].finish_ns = now_ns
-    first = jobs[job].first_seat
-    for seat in range(first, first + count):
-        gpus[seats[seat].gpu].free_bytes += jobs[job].memory_bytes
-    place = 0
-    while s.running[place] != job:
-        place += 1
+    _leave(s, job)
+    place = s.gangs[job].place
     tally[0].running -= 1
-    s.running[place] = s.running[tally[0].running]
+    last = s.running[tally[0].running]
+    s.running[place] = last
+    s.gangs[last].place = place
     tally[0].finished += 1
     tally[0].left_cluster += 1
 
 
 @inlined
+def _leave(s: State, job: int) -> None:
+    """Take a job that has finished off its GPUs and ports."""
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    ports, links = s.cluster.ports, s.cluster.links
+    first = jobs[job].first_seat
+    for seat in range(first, first + jobs[job].gpus):
+        gpu = seats[seat].gpu
+        gpus[gpu].free_bytes += jobs[job].memory_bytes
+        before = gpus[gpu].held
+        if before == seat:
+            gpus[gpu].held = seats[seat].beside
+        else:
+            while seats[before].beside != seat:
+                before = seats[before].beside
+            seats[before].beside = seats[seat].beside
+    if jobs[job].servers > 1:
+        first = jobs[job].first_link
+        for link in range(first, first + jobs[job].links):
+            port = links[link].port
+            ports[port].jobs -= 1
+            before = ports[port].held
+            if before == link:
+                ports[port].held = links[link].beside
+            else:
+                while links[before].beside != link:
+                    before = links[before].beside
+                links[before].beside = links[link].beside
+    if s.gangs[job].shot != NOBODY:
+        dissolve(s, s.gangs[job].shot)
+
+
+@inlined
 def make_message_ready(s: State, job: int) -> None:
     """Let a job's next message, a bucket of what is unsent, wait for admission."""
-    jobs, system, tally = s.cluster.jobs, s.cluster.system, s.tally
-    jobs[job].message_bytes = min(jobs[job].unsent_bytes, system[0].bucket_bytes)
-    insert_in_order(s, s.waiting, tally[0].waiting, job)
-    tally[0].waiting += 1
-    tally[0].fresh_messages += 1
+    jobs = s.cluster.jobs
+    jobs[job].message_bytes = min(jobs[job].unsent_bytes, s.cluster.system[0].bucket_bytes)
+    s.gangs[job].waiting = 1
+    s.tally[0].waiting += 1
+    ask_about(s, job)
+
+
+@inlined
+def ask_about(s: State, job: int) -> None:
+    """Let the admission be asked about a job's waiting message at this instant."""
+    if s.gangs[job].asked == 0:
+        s.gangs[job].asked = 1
+        insert_in_order(s, s.asked, 0, s.tally[0].asked, job)
+        s.tally[0].asked += 1
 
 
 @inlined
@@ -120,10 +155,12 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
     job, stage, seat = s.groups[group].job, s.groups[group].stage, s.groups[group].first_seat
     s.free_groups[tally[0].free_groups] = group
     tally[0].free_groups += 1
-    count = 0
+    if stage == SOLO:
+        end_solo(s, job, priority)
     while seat != NOBODY:
         following = seats[seat].next
         gpu = seats[seat].gpu
+        seats[seat].group = NOBODY
         gpus[gpu].busy = 0
         gpus[gpu].listed = 1
         s.idle[tally[0].idle] = gpu
@@ -131,13 +168,14 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
         if len(s.timeline) > 0:
             record_task(s, stage, job, gpu, s.groups[group].start_ns, now_ns)
         if stage == FORWARD:
-            _make_ready(s, seat, BACKWARD)
-        count += 1
+            _make_ready(s, seat, BACKWARD, now_ns, priority)
+        else:
+            seats[seat].stage = DONE
         seat = following
-    if stage == BACKWARD:
-        s.gangs[job].tasks_left -= count
+    if stage != FORWARD:
+        s.gangs[job].tasks_left -= s.groups[group].seats
         if s.gangs[job].tasks_left == 0:
-            if s.cluster.jobs[job].servers == 1:
+            if s.cluster.jobs[job].servers == 1 or stage == SOLO:
                 end_iteration(s, job, now_ns, priority)
             else:
                 s.cluster.jobs[job].unsent_bytes = s.cluster.jobs[job].gradient_bytes
@@ -145,9 +183,10 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
 
 
 @inlined
-def dispatch(s: State, now_ns: int) -> None:
+def dispatch(s: State, now_ns: int, priority: Rule) -> None:
     """Step 5: every idle GPU starts the ready task of the first job in priority order."""
-    jobs, gpus, seats, gangs = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.gangs
+    jobs, gpus, seats, paces = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.paces
+    types, skips_solo = s.rules[0].types, s.rules[0].skips_solo
     for place in range(s.tally[0].idle):
         gpu = s.idle[place]
         gpus[gpu].listed = 0
@@ -158,28 +197,35 @@ def dispatch(s: State, now_ns: int) -> None:
         gpus[gpu].busy = 1
         job = seats[seat].job
         stage = seats[seat].stage
+        pace = job * types + gpus[gpu].type
         if stage == FORWARD:
-            group, group_ns = gangs[job].forward_group, gangs[job].forward_group_ns
+            group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
         else:
-            group, group_ns = gangs[job].backward_group, gangs[job].backward_group_ns
+            group, group_ns = paces[pace].backward_group, paces[pace].backward_group_ns
         if group_ns == now_ns:
             seats[seat].next = s.groups[group].first_seat
             s.groups[group].first_seat = seat
-            continue
-        s.tally[0].free_groups -= 1
-        group = s.free_groups[s.tally[0].free_groups]
-        seats[seat].next = NOBODY
-        s.groups[group].first_seat = seat
-        s.groups[group].job = job
-        s.groups[group].stage = stage
-        s.groups[group].start_ns = now_ns
-        if stage == FORWARD:
-            gangs[job].forward_group = group
-            gangs[job].forward_group_ns = now_ns
-            end_ns = now_ns + jobs[job].forward_ns
+            s.groups[group].seats += 1
         else:
-            gangs[job].backward_group = group
-            gangs[job].backward_group_ns = now_ns
-            end_ns = now_ns + jobs[job].backward_ns
-        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+            s.tally[0].free_groups -= 1
+            group = s.free_groups[s.tally[0].free_groups]
+            seats[seat].next = NOBODY
+            s.groups[group].first_seat = seat
+            s.groups[group].seats = 1
+            s.groups[group].job = job
+            s.groups[group].stage = stage
+            s.groups[group].start_ns = now_ns
+            if stage == FORWARD:
+                paces[pace].forward_group = group
+                paces[pace].forward_group_ns = now_ns
+                end_ns = now_ns + paces[pace].forward_ns
+            else:
+                paces[pace].backward_group = group
+                paces[pace].backward_group_ns = now_ns
+                end_ns = now_ns + paces[pace].backward_ns
+            s.groups[group].end_ns = end_ns
+            s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+        seats[seat].group = group
+        if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
+            try_solo(s, job, group, now_ns, priority)
     s.tally[0].idle = 0

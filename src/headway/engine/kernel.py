@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOBODY
-from headway.engine.admitting import admit, complete_message, wake_up
-from headway.engine.computing import complete_group, dispatch
+from headway.engine.admitting import admit, complete_message
+from headway.engine.computing import ask_about, complete_group, dispatch
 from headway.engine.events import remove_first
-from headway.engine.placing import enqueue, place
+from headway.engine.placing import arrive, place
+from headway.engine.repeating import bring_back, bring_all_back, look_at_sets, may_finish
 from headway.engine.state import Rule, State
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)
@@ -29,35 +30,50 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
             return TIMELINE_FULL
         if tally[0].heap == 0 and tally[0].arrived == job_count:
             return STALLED
-        now_ns = HORIZON_NS + 1
-        if tally[0].heap > 0:
-            now_ns = s.heap[0].time_ns
+        now_ns = next_arrival_ns = HORIZON_NS + 1
         if tally[0].arrived < job_count:
-            now_ns = min(now_ns, jobs[s.arrivals[tally[0].arrived]].arrival_ns)
+            now_ns = next_arrival_ns = jobs[s.arrivals[tally[0].arrived]].arrival_ns
+        if tally[0].heap > 0:
+            now_ns = min(now_ns, s.heap[0].time_ns)
         if now_ns > HORIZON_NS:
             return OUT_OF_TIME
+        if tally[0].skipped > 0 and tally[0].queue > 0 and may_finish(s, now_ns):
+            # The queue may be tried at this instant, on the loads of all jobs.
+            bring_all_back(s, now_ns, priority)
+            continue
         s.cluster.system[0].now_ns = now_ns
+        tally[0].instants += 1
 
-        # 1. Completions.
-        while tally[0].heap > 0 and s.heap[0].time_ns == now_ns:
-            event = s.heap[0].event
-            tally[0].heap = remove_first(s.heap, s.places, tally[0].heap)
-            if event < gpu_count:
-                complete_group(s, event, now_ns, priority)
-            elif jobs[event - gpu_count].message_k > 0:
-                complete_message(s, event - gpu_count, now_ns, priority)
-            else:
-                wake_up(s, event - gpu_count)
+        for again in range(2):
+            # 1. Completions; again after placement for jobs that it interrupted.
+            while tally[0].heap > 0 and s.heap[0].time_ns == now_ns:
+                event = s.heap[0].event
+                tally[0].heap = remove_first(s.heap, s.places, tally[0].heap)
+                if event < gpu_count:
+                    complete_group(s, event, now_ns, priority)
+                elif event >= gpu_count + job_count:
+                    bring_back(s, event - gpu_count - job_count, now_ns, next_arrival_ns, priority)
+                elif jobs[event - gpu_count].message_k > 0:
+                    complete_message(s, event - gpu_count, now_ns, priority)
+                else:
+                    ask_about(s, event - gpu_count)
+            if again == 1:
+                break
 
-        # 2. Arrivals.
-        while (
-            tally[0].arrived < job_count and jobs[s.arrivals[tally[0].arrived]].arrival_ns == now_ns
-        ):
-            enqueue(s, s.arrivals[tally[0].arrived], priority)
-            tally[0].arrived += 1
+            # 2. Arrivals.
+            while (
+                tally[0].arrived < job_count
+                and jobs[s.arrivals[tally[0].arrived]].arrival_ns == now_ns
+            ):
+                arrive(s, s.arrivals[tally[0].arrived], priority)
+                tally[0].arrived += 1
 
-        # 3. Placement.
-        if tally[0].queue > 0:
+            # 3. Placement.
+            if tally[0].fresh == 0 and (
+                tally[0].queue == 0
+                or (tally[0].left_cluster == 0 and s.rules[0].placement_steady != 0)
+            ):
+                break
             culprit = place(s, now_ns, placement, priority)
             if culprit != NOBODY:
                 tally[0].culprit = culprit
@@ -65,9 +81,12 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
         tally[0].left_cluster = 0
 
         # 4. Admission.
-        if tally[0].waiting > 0 or tally[0].left_network_mask != 0:
+        if tally[0].asked > 0 or tally[0].touched > 0:
             admit(s, now_ns, admission)
 
         # 5. Dispatch.
-        dispatch(s, now_ns)
+        dispatch(s, now_ns, priority)
+
+        if tally[0].ended > 0:
+            look_at_sets(s, now_ns, next_arrival_ns, priority)
     return BUDGET_SPENT

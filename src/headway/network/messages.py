@@ -24,17 +24,35 @@ def bytes_left(cluster: ClusterView, job: int) -> float:
     record = cluster.jobs[job]
     if record.message_k == 0 or cluster.system[0].now_ns <= record.message_since_ns:
         return float(record.message_bytes_left)
-    sent = (cluster.system[0].now_ns - record.message_since_ns) / cost_ns_per_byte(
-        record.message_k, cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
-    )
+    elapsed_ns = cluster.system[0].now_ns - record.message_since_ns
+    sent = elapsed_ns / record.message_cost_ns_per_byte
     return float(max(0.0, record.message_bytes_left - sent))
 
 
 @inlined
 def most_messages(cluster: ClusterView, job: int) -> int:
-    """Return `most`: the largest number of messages on any of the job's servers."""
+    """Return `most`: the largest number of messages on any of the job's links."""
     most = 0
-    first = cluster.jobs[job].first_seat
-    for link in range(first, first + cluster.jobs[job].servers):
-        most = max(most, cluster.servers[cluster.links[link].server].messages)
+    first = cluster.jobs[job].first_link
+    for link in range(first, first + cluster.jobs[job].links):
+        most = max(most, cluster.ports[cluster.links[link].port].messages)
     return most
+
+
+@inlined
+def message_cost_ns_per_byte(cluster: ClusterView, job: int) -> float:
+    """Return what a byte of the job's message costs on the slowest of its links."""
+    system = cluster.system[0]
+    if system.contends == 0:
+        return float(system.b_ns_per_byte)
+    if cluster.jobs[job].links == cluster.jobs[job].servers:
+        k = max(1, most_messages(cluster, job))
+        return cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+    slowest = 0.0
+    first = cluster.jobs[job].first_link
+    for link in range(first, first + cluster.jobs[job].links):
+        port = cluster.ports[cluster.links[link].port]
+        k = max(1, port.messages)
+        cost = port.factor * cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+        slowest = max(slowest, cost)
+    return slowest

@@ -22,9 +22,9 @@ def ada_dual(cluster: ClusterView, job: int, parameter: float) -> bool:
         return False
     b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
     theta = b / (2 * (b + eta))
-    first = cluster.jobs[job].first_seat
-    for own_link in range(first, first + cluster.jobs[job].servers):
-        link = cluster.servers[cluster.links[own_link].server].first_link
+    first = cluster.jobs[job].first_link
+    for own_link in range(first, first + cluster.jobs[job].links):
+        link = cluster.ports[cluster.links[own_link].port].first_message
         if link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].job)
             if not cluster.jobs[job].message_bytes < theta * left:

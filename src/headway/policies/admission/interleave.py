@@ -26,16 +26,16 @@ def _alone_ns(cluster: ClusterView, size: int) -> int:
 
 
 @part
-def _share_a_server(cluster: ClusterView, one: int, other: int) -> bool:
-    """Whether two placed jobs have a server in common; each lists its servers in order."""
+def _share_a_link(cluster: ClusterView, one: int, other: int) -> bool:
+    """Whether two placed jobs have a link in common; each lists its links in order."""
     links = cluster.links
-    left, right = cluster.jobs[one].first_seat, cluster.jobs[other].first_seat
-    left_end = left + cluster.jobs[one].servers
-    right_end = right + cluster.jobs[other].servers
+    left, right = cluster.jobs[one].first_link, cluster.jobs[other].first_link
+    left_end = left + cluster.jobs[one].links
+    right_end = right + cluster.jobs[other].links
     while left < left_end and right < right_end:
-        if links[left].server == links[right].server:
+        if links[left].port == links[right].port:
             return True
-        if links[left].server < links[right].server:
+        if links[left].port < links[right].port:
             left += 1
         else:
             right += 1
@@ -46,7 +46,7 @@ def _share_a_server(cluster: ClusterView, one: int, other: int) -> bool:
 def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
     """Interleave: start alone, and not in the slots of jobs that it may meet (CASSINI).
 
-    The job and those that share a server with it have a slot each, as long as the all-reduce alone,
+    The job and those that share a link with it have a slot each, as long as the all-reduce alone,
     one after the other in workload order, in a cycle that begins at time 0 and lasts as long as the
     longest iteration of these jobs alone. The job starts when its all-reduce, alone, is in no slot
     of another from beginning to end. Slots that together exceed the cycle do not count.
@@ -63,7 +63,7 @@ def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
             continue
         if other == job:
             begin_ns = slots_ns
-        elif _share_a_server(cluster, job, other):
+        elif _share_a_link(cluster, job, other):
             met += 1
         else:
             continue

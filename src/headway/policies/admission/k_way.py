@@ -27,9 +27,9 @@ def k_way(cluster: ClusterView, job: int, parameter: float) -> bool:
     b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
     theta = b / (2 * (b + eta))
     size = float(cluster.jobs[job].message_bytes)
-    first = cluster.jobs[job].first_seat
-    for own_link in range(first, first + cluster.jobs[job].servers):
-        first_link = cluster.servers[cluster.links[own_link].server].first_link
+    first = cluster.jobs[job].first_link
+    for own_link in range(first, first + cluster.jobs[job].links):
+        first_link = cluster.ports[cluster.links[own_link].port].first_message
         link = first_link
         while link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].job)

@@ -24,12 +24,9 @@ def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float
     counts = count_by_server(cluster, candidates)
     wanted = cluster.jobs[job].gpus
     if counts.max() < wanted:
-        for other in range(len(cluster.jobs)):
-            record = cluster.jobs[other]
-            if record.servers > 1 and record.finish_ns < 0:
-                first = record.first_seat
-                for link in range(first, first + record.servers):
-                    counts[cluster.links[link].server] = 0
+        for server in range(len(cluster.servers)):
+            if cluster.ports[server].jobs > 0:
+                counts[server] = 0
         if counts.sum() < wanted:
             return False
     take_fewest_servers(cluster, candidates, counts, wanted)

@@ -67,8 +67,8 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
             _put(cluster.seats[seat].gpu, other, entry, first, after, who)
             entry += 1
         if jobs[other].servers > 1:
-            for link in range(jobs[other].first_seat, jobs[other].first_seat + jobs[other].servers):
-                machine = first_network + cluster.links[link].server
+            for link in range(jobs[other].first_link, jobs[other].first_link + jobs[other].servers):
+                machine = first_network + cluster.links[link].port
                 _put(machine, other, entry, first, after, who)
                 entry += 1
     time = compute + sending

@@ -1,0 +1,235 @@
+"""Solo: a job that nobody can delay runs to its end in one event.
+
+A job is solo in one of two situations, both of which begin when all its forward tasks start at one
+instant on GPUs of one type.
+
+- It is in a single server and comes first, in priority order, on each of its GPUs. Then it never
+  leaves a GPU to others: when a task of its ends the next is ready at the same instant.
+- It has its GPUs and its ports to itself. Then its all-reduces are admitted at once and go at the
+  speed of a message alone.
+
+Its iterations then all last the same: a *period*. What could end this is a job placed on one of its
+GPUs or ports, or a task that becomes ready on one of its GPUs. `interrupt` then gives it back the
+state, and the event, that it would have had. Its key only falls, so it stays first until then;
+where keys rise, a job is solo only if it has its GPUs to itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+from headway.domain.limits import HORIZON_NS
+from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
+from headway.engine.events import cancel, schedule
+from headway.engine.state import SOLO, Rule, State
+from headway.jit import inlined, part
+from headway.network.messages import message_cost_ns_per_byte
+
+
+@inlined
+def comes_before(s: State, job: int, other: int) -> bool:
+    """Priority order: ascending (key, index)."""
+    key, other_key = s.cluster.jobs[job].priority_key, s.cluster.jobs[other].priority_key
+    return bool(key < other_key or (key == other_key and job < other))
+
+
+@inlined
+def key_with(s: State, job: int, iterations_left: int, priority: Rule) -> int:
+    """Return the key that a placed job has when so many of its iterations are left."""
+    jobs = s.cluster.jobs
+    left, remaining_ns = jobs[job].iterations_left, jobs[job].remaining_service_ns
+    jobs[job].iterations_left = iterations_left
+    jobs[job].remaining_service_ns = iterations_left * jobs[job].service_ns * jobs[job].gpus
+    key = priority(s.cluster, job, s.rules[0].priority_parameter)
+    jobs[job].iterations_left = left
+    jobs[job].remaining_service_ns = remaining_ns
+    return int(key)
+
+
+@inlined
+def skip_iterations(s: State, job: int, count: int, messages: int, priority: Rule) -> None:
+    """Count iterations of a job, with as many messages each, as done (a negative count: undone)."""
+    jobs, tally = s.cluster.jobs, s.tally
+    jobs[job].iterations_left -= count
+    jobs[job].remaining_service_ns -= count * jobs[job].service_ns * jobs[job].gpus
+    jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
+    tally[0].compute_tasks += 2 * count * jobs[job].gpus
+    tally[0].messages += count * messages
+    s.gangs[job].sent += count * messages
+
+
+@inlined
+def buckets_of(s: State, job: int) -> int:
+    """Return how many messages an all-reduce of the job is; none in a single server."""
+    jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
+    if jobs[job].servers == 1:
+        return 0
+    return int(max(1, (jobs[job].gradient_bytes + bucket_bytes - 1) // bucket_bytes))
+
+
+@inlined
+def _alone_ns(s: State, size: int, cost: float) -> int:
+    """Return how long a message takes whose cost never changes."""
+    return int(max(1, s.cluster.system[0].a_ns + math.ceil(size * cost)))
+
+
+@inlined
+def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> None:
+    """Make a job solo whose forward tasks have all just started, if nobody can delay it."""
+    jobs, gpus, seats, links = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.cluster.links
+    one_server = jobs[job].servers == 1
+    shared = False
+    first = jobs[job].first_seat
+    for seat in range(first, first + jobs[job].gpus):
+        other = gpus[seats[seat].gpu].held
+        while other != NOBODY:
+            if other != seat:
+                if not (one_server and comes_before(s, job, seats[other].job)):
+                    return
+                shared = True
+            other = seats[other].beside
+    if s.cluster.system[0].contends != 0 and not one_server:
+        for link in range(jobs[job].first_link, jobs[job].first_link + jobs[job].links):
+            if s.cluster.ports[links[link].port].jobs > 1:
+                return
+    if shared and key_with(s, job, 1, priority) > jobs[job].priority_key:
+        return
+    pace = job * s.rules[0].types + gpus[seats[first].gpu].type
+    period_ns = s.paces[pace].forward_ns + s.paces[pace].backward_ns
+    if not one_server:
+        cost = message_cost_ns_per_byte(s.cluster, job)
+        bucket_bytes = s.cluster.system[0].bucket_bytes
+        full = jobs[job].gradient_bytes // bucket_bytes
+        rest = jobs[job].gradient_bytes - full * bucket_bytes
+        period_ns += full * _alone_ns(s, bucket_bytes, cost)
+        if rest > 0 or full == 0:
+            period_ns += _alone_ns(s, rest, cost)
+    if jobs[job].iterations_left > (HORIZON_NS - now_ns) // period_ns:
+        return
+    end_ns = now_ns + jobs[job].iterations_left * period_ns
+    s.groups[group].stage = SOLO
+    s.groups[group].end_ns = end_ns
+    s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+    s.gangs[job].solo_ns = now_ns
+    s.gangs[job].period_ns = period_ns
+    for seat in range(first, first + jobs[job].gpus):
+        gpus[seats[seat].gpu].solo = job
+    if s.gangs[job].shot != NOBODY:
+        dissolve(s, s.gangs[job].shot)
+
+
+@part
+def dissolve(s: State, anchor: int) -> None:
+    """Forget a set of jobs, because something about it changes; see `repeating`."""
+    job = anchor
+    while job != NOBODY:
+        s.gangs[job].shot = NOBODY
+        job = s.gangs[job].next_member
+
+
+@inlined
+def catch_up(s: State, job: int, now_ns: int, priority: Rule) -> None:
+    """Count the iterations that a solo job has ended until now, this instant included."""
+    since_ns, period_ns = s.gangs[job].solo_ns, s.gangs[job].period_ns
+    count = (now_ns - since_ns) // period_ns
+    if count > 0:
+        s.gangs[job].solo_ns = since_ns + count * period_ns
+        skip_iterations(s, job, count, buckets_of(s, job), priority)
+
+
+@inlined
+def end_solo(s: State, job: int, priority: Rule) -> None:
+    """Let a solo job be in its last iteration, at whose end it is."""
+    left = s.cluster.jobs[job].iterations_left
+    messages = buckets_of(s, job)
+    skip_iterations(s, job, left - 1, messages, priority)
+    s.tally[0].messages += messages
+    s.gangs[job].sent += messages
+    _forget_solo(s, job)
+
+
+@inlined
+def _forget_solo(s: State, job: int) -> None:
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    s.gangs[job].solo_ns = NOBODY
+    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+        gpus[seats[seat].gpu].solo = NOBODY
+    if s.gangs[job].shot != NOBODY:
+        dissolve(s, s.gangs[job].shot)
+
+
+@part
+def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
+    """Give a solo job the state that it has at this instant, before the instant's completions.
+
+    Its running task or message gets its event, at this instant or later.
+    """
+    jobs, seats, system = s.cluster.jobs, s.cluster.seats, s.cluster.system
+    since_ns, period_ns = s.gangs[job].solo_ns, s.gangs[job].period_ns
+    first = jobs[job].first_seat
+    group = seats[first].group
+    pace = job * s.rules[0].types + s.cluster.gpus[seats[first].gpu].type
+    count = (now_ns - since_ns - 1) // period_ns
+    skip_iterations(s, job, count, buckets_of(s, job), priority)
+    _forget_solo(s, job)
+    start_ns = since_ns + count * period_ns
+    forward_end_ns = start_ns + s.paces[pace].forward_ns
+    end_ns = forward_end_ns + s.paces[pace].backward_ns
+    stage = DONE
+    if now_ns <= forward_end_ns:
+        stage, end_ns = FORWARD, forward_end_ns
+    elif now_ns <= end_ns:
+        stage, start_ns = BACKWARD, forward_end_ns
+    for seat in range(first, first + jobs[job].gpus):
+        seats[seat].stage = stage
+    if stage != DONE:
+        s.groups[group].stage = stage
+        s.groups[group].start_ns = start_ns
+        s.groups[group].end_ns = end_ns
+        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+        return
+
+    # Its GPUs are free, and a message of its is on the network: which bucket, and since when?
+    s.tally[0].heap = cancel(s.heap, s.places, s.tally[0].heap, group)
+    s.free_groups[s.tally[0].free_groups] = group
+    s.tally[0].free_groups += 1
+    for seat in range(first, first + jobs[job].gpus):
+        seats[seat].group = NOBODY
+        s.cluster.gpus[seats[seat].gpu].busy = 0
+    s.gangs[job].tasks_left = 0
+    cost = message_cost_ns_per_byte(s.cluster, job)
+    start_ns = end_ns
+    bucket_ns = _alone_ns(s, system[0].bucket_bytes, cost)
+    past = min((now_ns - start_ns - 1) // bucket_ns, buckets_of(s, job) - 1)
+    start_ns += past * bucket_ns
+    jobs[job].unsent_bytes = jobs[job].gradient_bytes - past * system[0].bucket_bytes
+    jobs[job].message_bytes = min(jobs[job].unsent_bytes, system[0].bucket_bytes)
+    s.gangs[job].sent += past
+    s.tally[0].messages += past
+    put_on_ports(s, job)
+    jobs[job].message_k = 1
+    jobs[job].message_cost_ns_per_byte = cost
+    jobs[job].message_start_ns = start_ns
+    jobs[job].message_since_ns = start_ns + system[0].a_ns
+    jobs[job].message_bytes_left = jobs[job].message_bytes
+    end_ns = start_ns + _alone_ns(s, jobs[job].message_bytes, cost)
+    event = len(s.cluster.gpus) + job
+    s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, event, end_ns)
+
+
+@inlined
+def put_on_ports(s: State, job: int) -> None:
+    """Count a job's message on each of its ports, if messages meet at all."""
+    jobs, ports, links = s.cluster.jobs, s.cluster.ports, s.cluster.links
+    if s.cluster.system[0].contends == 0:
+        return
+    first = jobs[job].first_link
+    for link in range(first, first + jobs[job].links):
+        port = links[link].port
+        following = ports[port].first_message
+        links[link].next = following
+        links[link].previous = NOBODY
+        if following != NOBODY:
+            links[following].previous = link
+        ports[port].first_message = link
+        ports[port].messages += 1
