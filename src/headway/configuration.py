@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from headway.domain.cluster import Cluster, gigabytes
 from headway.domain.errors import InputError, did_you_mean
-from headway.domain.power import V100, gpu_power
+from headway.domain.gpus import V100, gpu_type
 from headway.files import open_input
 from headway.network.allreduce import Link, network_from_link
 from headway.network.contention import NETWORKS, NetworkModel
@@ -48,7 +48,7 @@ def cluster_from(text: str, gpu_memory_gb: float | None = None, gpu: str | None 
         gpu: The kind of GPU, such as `v100`, whose watts count instead of the file's.
     """
     if not text.endswith(".toml"):
-        power = V100 if gpu is None else gpu_power(gpu)
+        power = V100 if gpu is None else gpu_type(gpu)
         return Cluster.parse(text, 16 if gpu_memory_gb is None else gpu_memory_gb, power)
     return _read(text, "cluster", _CLUSTER_KEYS, lambda table: _cluster(table, gpu_memory_gb, gpu))
 
@@ -71,10 +71,10 @@ def _cluster(table: dict[str, Any], gpu_memory_gb: float | None, gpu: str | None
         if key not in table:
             raise InputError(f"'{key}' is missing.")
     memory = table.get("gpu_memory_gb", 16) if gpu_memory_gb is None else gpu_memory_gb
-    power = gpu_power(table["gpu"]) if "gpu" in table else V100
+    power = gpu_type(table["gpu"]) if "gpu" in table else V100
     idle_w, busy_w = table.get("gpu_idle_w", power.idle_w), table.get("gpu_busy_w", power.busy_w)
     if gpu is not None:
-        idle_w, busy_w = gpu_power(gpu).idle_w, gpu_power(gpu).busy_w
+        idle_w, busy_w = gpu_type(gpu).idle_w, gpu_type(gpu).busy_w
     memory_bytes = gigabytes(memory, "gpu_memory_gb")
     return Cluster(table["servers"], table["gpus_per_server"], memory_bytes, idle_w, busy_w)
 

@@ -1,13 +1,26 @@
-"""The cluster: servers of equal GPUs behind one switch that is never a bottleneck."""
+"""The cluster: servers of GPUs, in one rack or in several."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError, shown
+from headway.domain.gpus import V100, GpuType, watts
 from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
-from headway.domain.power import V100, GpuPower, watts
+from headway.domain.profiles import Profile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_OVERSUBSCRIPTION = 1e6
 
 
 def gigabytes(value: float, field: str) -> int:
@@ -16,20 +29,56 @@ def gigabytes(value: float, field: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """N_s servers of N_g GPUs; GPU g is on server g // N_g.
+class ServerGroup:
+    """Servers that are alike: so many, with so many GPUs of one type each, in one rack."""
 
-    A GPU draws `gpu_busy_w` watts while it computes and `gpu_idle_w` while it does not; the
-    defaults are those of a Tesla V100 (SXM2).
+    servers: int
+    gpus_per_server: int
+    gpu: GpuType = V100
+    rack: str = ""
+
+    def __post_init__(self) -> None:
+        whole(self.servers, "servers", 1, MOST_GPUS)
+        whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
+        if not isinstance(self.rack, str):
+            raise InputError(f"must be a name, not {shown(self.rack)}.", field="rack")
+
+    def __str__(self) -> str:
+        return f"{self.servers}x{self.gpus_per_server} {self.gpu}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Servers of GPUs; servers are numbered from 0, and GPUs from 0 through all servers in order.
+
+    The uniform case: N_s servers of N_g GPUs, all alike, so that GPU g is on server g // N_g. A GPU
+    draws `gpu_busy_w` watts while it computes and `gpu_idle_w` while it does not; jobs take their
+    own times on it. The defaults are those of a Tesla V100 (SXM2). `Cluster.of` makes the general
+    case, from groups of servers; then `servers` counts them all, and each of the next four fields
+    is 0 if it is not the same throughout.
+
+    Racks hold `servers_per_rack` servers each, in order, or those whose group names them. With
+    `oversubscription` r the uplink of a rack of S servers carries S / r servers' worth.
     """
 
     servers: int = 16
     gpus_per_server: int = 4
-    gpu_memory_bytes: int = 16 * 2**30
+    gpu_memory_bytes: int = V100.memory_bytes
     gpu_idle_w: float = V100.idle_w
     gpu_busy_w: float = V100.busy_w
+    servers_per_rack: int | None = None
+    oversubscription: float = 1.0
+    groups: tuple[ServerGroup, ...] = ()
+    profiles: tuple[Profile, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.groups:
+            self._check_groups()
+        else:
+            self._check_uniform()
+        self._check_racks()
+
+    def _check_uniform(self) -> None:
         whole(self.servers, "servers", 1, MOST_GPUS)
         whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
         whole(self.gpu_memory_bytes, "gpu_memory_bytes", 1, MOST_BYTES)
@@ -41,15 +90,84 @@ class Cluster:
                 f"must be at least gpu_idle_w, {self.gpu_idle_w:g}, not {self.gpu_busy_w:g}.",
                 field="gpu_busy_w",
             )
+        if self.profiles:
+            raise InputError("need groups of servers that name their GPUs.", field="profiles")
 
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs in all."""
-        return self.servers * self.gpus_per_server
+    def _check_groups(self) -> None:
+        for name, value in _shared(self.groups).items():
+            if getattr(self, name) != value:
+                raise InputError("follows from the groups.", field=name)
+        whole(self.gpus, "GPUs of all groups", 1, MOST_GPUS)
+        kinds: dict[str, float] = {}
+        for group in self.groups:
+            if kinds.setdefault(group.gpu.name, group.gpu.performance) != group.gpu.performance:
+                raise InputError(
+                    f"'{group.gpu.name}' has two performances; give one another name.", field="gpu"
+                )
+        measured = set()
+        for profile in self.profiles:
+            if profile.key in measured:
+                raise InputError(
+                    f"'{profile.model}' on '{profile.gpu}' is given twice for one batch size.",
+                    field="profile",
+                )
+            measured.add(profile.key)
+
+    def _check_racks(self) -> None:
+        if self.servers_per_rack is not None:
+            whole(self.servers_per_rack, "servers_per_rack", 1, MOST_GPUS)
+            if any(group.rack for group in self.groups):
+                raise InputError(
+                    "the groups name their racks; give one of both.", field="servers_per_rack"
+                )
+        value = self.oversubscription
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InputError(f"must be a number, not {shown(value)}.", field="oversubscription")
+        if not (math.isfinite(value) and 1 <= value <= MOST_OVERSUBSCRIPTION):
+            raise InputError(
+                f"must be from 1 (the uplink carries what all servers of a rack can send) to "
+                f"{MOST_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",
+                field="oversubscription",
+            )
+        object.__setattr__(self, "oversubscription", float(value))
 
     @classmethod
-    def parse(cls, shape: str, gpu_memory_gb: float = 16, power: GpuPower = V100) -> Cluster:
-        """Make a cluster from a shape such as `16x4`: 16 servers of 4 GPUs."""
+    def of(
+        cls,
+        groups: Iterable[ServerGroup],
+        *,
+        servers_per_rack: int | None = None,
+        oversubscription: float = 1.0,
+        profiles: Iterable[Profile] = (),
+    ) -> Cluster:
+        """Make a cluster from groups of servers, which are numbered in this order.
+
+        Args:
+            groups: What there is. A group's `rack` names its rack; racks are numbered by their
+                first group.
+            servers_per_rack: Instead: so many servers to a rack, in order; the last has the rest.
+            oversubscription: How many times more the servers of a rack can send than its uplink.
+            profiles: Times of models measured on the types of these GPUs.
+        """
+        parts = tuple(groups)
+        if not parts:
+            raise InputError("there are no servers; a cluster needs at least one.", field="groups")
+        shared = _shared(parts)
+        return cls(
+            servers=shared["servers"],
+            gpus_per_server=shared["gpus_per_server"],
+            gpu_memory_bytes=shared["gpu_memory_bytes"],
+            gpu_idle_w=shared["gpu_idle_w"],
+            gpu_busy_w=shared["gpu_busy_w"],
+            servers_per_rack=servers_per_rack,
+            oversubscription=oversubscription,
+            groups=parts,
+            profiles=tuple(profiles),
+        )
+
+    @classmethod
+    def parse(cls, shape: str, gpu_memory_gb: float = 16, gpu: GpuType = V100) -> Cluster:
+        """Make a cluster from a shape such as `16x4`: 16 servers of 4 GPUs with a type's watts."""
         match = re.fullmatch(r"([0-9]{1,9})[xX]([0-9]{1,9})", shape.strip())
         if match is None:
             raise InputError(
@@ -58,8 +176,108 @@ class Cluster:
                 field="cluster",
             )
         memory_bytes = gigabytes(gpu_memory_gb, "gpu_memory_gb")
-        return cls(int(match[1]), int(match[2]), memory_bytes, power.idle_w, power.busy_w)
+        return cls(int(match[1]), int(match[2]), memory_bytes, gpu.idle_w, gpu.busy_w)
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs in all."""
+        if not self.groups:
+            return self.servers * self.gpus_per_server
+        return sum(group.servers * group.gpus_per_server for group in self.groups)
+
+    @cached_property
+    def all_groups(self) -> tuple[ServerGroup, ...]:
+        """The groups of servers; a uniform cluster has one."""
+        if self.groups:
+            return self.groups
+        gpu = GpuType(
+            V100.name, self.gpu_memory_bytes, V100.performance, self.gpu_idle_w, self.gpu_busy_w
+        )
+        return (ServerGroup(self.servers, self.gpus_per_server, gpu),)
+
+    @cached_property
+    def gpu_types(self) -> tuple[GpuType, ...]:
+        """The types of GPU, in the order of the first servers that have them."""
+        return tuple(dict.fromkeys(group.gpu for group in self.all_groups))
+
+    @cached_property
+    def server_gpus(self) -> tuple[int, ...]:
+        """How many GPUs each server has."""
+        return _per_server(self.all_groups, [group.gpus_per_server for group in self.all_groups])
+
+    @cached_property
+    def server_type(self) -> tuple[int, ...]:
+        """The type of each server's GPUs, as an index into `gpu_types`."""
+        places = {gpu: place for place, gpu in enumerate(self.gpu_types)}
+        return _per_server(self.all_groups, [places[group.gpu] for group in self.all_groups])
+
+    @cached_property
+    def server_rack(self) -> tuple[int, ...]:
+        """The rack of each server, from 0."""
+        if self.servers_per_rack is not None:
+            return tuple(server // self.servers_per_rack for server in range(self.servers))
+        names = dict.fromkeys(group.rack for group in self.all_groups)
+        places = {name: place for place, name in enumerate(names)}
+        return _per_server(self.all_groups, [places[group.rack] for group in self.all_groups])
+
+    @cached_property
+    def uplinks(self) -> tuple[float, ...]:
+        """For each rack w = r / S, a byte's cost on its uplink over that on a server's link.
+
+        Empty where all servers are in one rack.
+        """
+        sizes = Counter(self.server_rack)
+        if len(sizes) == 1:
+            return ()
+        return tuple(self.oversubscription / sizes[rack] for rack in range(len(sizes)))
+
+    @cached_property
+    def server_of_gpu(self) -> NDArray[np.int64]:
+        """The server of each GPU."""
+        return _per_gpu(range(self.servers), self.server_gpus)
+
+    @cached_property
+    def type_of_gpu(self) -> NDArray[np.int64]:
+        """The type of each GPU, as an index into `gpu_types`."""
+        return _per_gpu(self.server_type, self.server_gpus)
+
+    def servers_of(self, gpus: Iterable[int]) -> list[int]:
+        """Return the servers that these GPUs are on, ascending."""
+        return sorted({int(self.server_of_gpu[gpu]) for gpu in gpus})
 
     def __str__(self) -> str:
-        memory = self.gpu_memory_bytes / 2**30
-        return f"{self.servers}x{self.gpus_per_server} GPUs of {memory:g} GB"
+        if self.groups:
+            text = ", ".join(map(str, self.groups))
+        else:
+            memory = self.gpu_memory_bytes / 2**30
+            text = f"{self.servers}x{self.gpus_per_server} GPUs of {memory:g} GB"
+        if self.uplinks:
+            text += f", {len(self.uplinks)} racks, oversubscribed {self.oversubscription:g} to 1"
+        return text
+
+
+def _per_server(groups: Sequence[ServerGroup], values: Sequence[int]) -> tuple[int, ...]:
+    """Return each group's value once for each of its servers."""
+    parts = (repeat(value, group.servers) for group, value in zip(groups, values, strict=True))
+    return tuple(chain.from_iterable(parts))
+
+
+def _per_gpu(values: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
+    """Return each server's value once for each of its GPUs, read only."""
+    import numpy as np
+
+    spread = np.repeat(np.array(values, np.int64), counts)
+    spread.flags.writeable = False
+    return spread
+
+
+def _shared(groups: Sequence[ServerGroup]) -> dict[str, Any]:
+    """Return the number of servers, and what all of them share, 0 where they differ."""
+    values: dict[str, set[int | float]] = {
+        "gpus_per_server": {group.gpus_per_server for group in groups},
+        "gpu_memory_bytes": {group.gpu.memory_bytes for group in groups},
+        "gpu_idle_w": {group.gpu.idle_w for group in groups},
+        "gpu_busy_w": {group.gpu.busy_w for group in groups},
+    }
+    shared = {name: found.pop() if len(found) == 1 else 0 for name, found in values.items()}
+    return {"servers": sum(group.servers for group in groups), **shared}

@@ -15,12 +15,17 @@ from headway.domain.limits import (
     MOST_ITERATIONS,
     whole,
 )
-from headway.domain.models import MODELS
+from headway.domain.models import MODELS, MOST_BATCH
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One data-parallel training job: n GPUs, I iterations of forward, backward, all-reduce."""
+    """One data-parallel training job: n GPUs, I iterations of forward, backward, all-reduce.
+
+    `forward_ns` and `backward_ns` are its times on the reference type of GPU, a Tesla V100, at its
+    own `batch_size` (the mini-batch of one GPU; None: that of its model's profile, or unknown).
+    They are `estimated` if they were measured at another batch size and scaled.
+    """
 
     job_id: str
     arrival_ns: int
@@ -31,6 +36,8 @@ class Job:
     gradient_bytes: int
     memory_bytes: int
     model: str = ""
+    batch_size: int | None = None
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -42,6 +49,8 @@ class Job:
         whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
         whole(self.gradient_bytes, "gradient_bytes", 0, MOST_BYTES)
         whole(self.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+        if self.batch_size is not None:
+            whole(self.batch_size, "batch_size", 1, MOST_BATCH)
         if self.arrival_ns + self.iterations * (self.forward_ns + self.backward_ns) > HORIZON_NS:
             raise InputError(
                 "too many: computing alone would end after the simulator's last instant "

@@ -6,21 +6,31 @@ import numpy as np
 
 from headway.domain.cluster import Cluster
 from headway.domain.records import Records
-from headway.results.schema import Integers, Summary
+from headway.results.schema import Summary
+from headway.results.usage import Integers, use_by_type
 
 
-def gpu_busy_ns(jobs: Records, seats: Records, gpu_count: int) -> Integers:
-    """Return how long each GPU computed: every iteration of every job that it held."""
+def gpu_busy_ns(
+    jobs: Records, seats: Records, gpu_count: int, seat_ns: Integers | None = None
+) -> Integers:
+    """Return how long each GPU computed: every iteration of every job that it held.
+
+    `seat_ns` is what an iteration computes on each seat; without it each job's own times count.
+    """
     busy = np.zeros(gpu_count, np.int64)
-    compute_ns = jobs.iterations * (jobs.forward_ns + jobs.backward_ns)
-    np.add.at(busy, seats.gpu, np.repeat(compute_ns, jobs.gpus))
+    if seat_ns is None:
+        seat_ns = np.repeat(jobs.forward_ns + jobs.backward_ns, jobs.gpus)
+    np.add.at(busy, seats.gpu, np.repeat(jobs.iterations, jobs.gpus) * seat_ns)
     return busy
 
 
-def energy_j(cluster: Cluster, makespan_s: float, utilization: float) -> float:
-    """Return what all GPUs draw over the makespan: busy watts while they compute, else idle."""
-    more_w = cluster.gpu_busy_w - cluster.gpu_idle_w
-    return cluster.gpus * makespan_s * (cluster.gpu_idle_w + more_w * utilization)
+def seat_compute_ns(
+    times_ns: Integers, jobs: Records, seats: Records, cluster: Cluster
+) -> Integers:
+    """Return what an iteration computes on each seat: forward and backward on that GPU's type."""
+    owner = np.repeat(np.arange(len(jobs)), jobs.gpus)
+    seat_ns: Integers = times_ns.sum(axis=2)[owner, cluster.type_of_gpu[seats.gpu]]
+    return seat_ns
 
 
 def summarize(
@@ -36,7 +46,7 @@ def summarize(
         p95_jct_s=float(np.percentile(jct_s, 95)),
         makespan_s=makespan_ns / 1e9,
         average_gpu_utilization=utilization,
-        energy_j=energy_j(cluster, makespan_ns / 1e9, utilization),
+        energy_j=sum(use.energy_j for use in use_by_type(cluster, busy_ns, makespan_ns)),
         simulated_tasks=int((2 * jobs.iterations * jobs.gpus).sum()) + messages,
         wall_s=wall_s,
     )

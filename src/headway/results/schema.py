@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
+from headway.domain.pace import compute_times_ns, estimates
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
-
-Integers = NDArray[np.int64]
+from headway.results.usage import Integers, TypeUse, use_by_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,15 @@ class Settings:
     admission: str
     seed: int
     bucket_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; of the cluster, racks, groups and profiles only if it has some."""
+        values = asdict(self)
+        plain = {field.name: field.default for field in fields(Cluster)}
+        for name in ("servers_per_rack", "oversubscription", "groups", "profiles"):
+            if values["cluster"][name] == plain[name]:
+                del values["cluster"][name]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +79,30 @@ class Result:
 
         What GPUs draw while they do not compute belongs to no job; the summary has it too.
         """
-        busy_w = self.settings.cluster.gpu_busy_w
-        seconds = [
-            job.gpus * job.iterations * (job.forward_ns + job.backward_ns) / 1e9
-            for job in self.workload
-        ]
-        return np.array(seconds) * busy_w
+        cluster = self.settings.cluster
+        iteration_ns = compute_times_ns(self.workload, cluster).sum(axis=2).tolist()
+        energies = []
+        for job, per_type, gpus in zip(self.workload, iteration_ns, self.gpus, strict=True):
+            counts = np.bincount(cluster.type_of_gpu[list(gpus)], minlength=len(per_type))
+            parts = zip(counts.tolist(), per_type, cluster.gpu_types, strict=True)
+            energies.append(
+                sum(
+                    count * job.iterations * time_ns / 1e9 * gpu.busy_w
+                    for count, time_ns, gpu in parts
+                )
+            )
+        return np.array(energies)
+
+    @property
+    def use_by_type(self) -> tuple[TypeUse, ...]:
+        """What the GPUs of each type did, in the order of the cluster's `gpu_types`."""
+        makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())
+        return use_by_type(self.settings.cluster, self.gpu_busy_ns, makespan_ns)
+
+    @property
+    def estimated(self) -> list[tuple[str, str]]:
+        """The (model, GPU type) pairs for which some job's times are estimated, not measured."""
+        return estimates(self.workload, self.settings.cluster)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary and the jobs as plain values, as `--json` writes them."""

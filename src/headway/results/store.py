@@ -44,7 +44,7 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
     }
     metadata = {
         "headway.summary": json.dumps(asdict(result.summary)),
-        "headway.settings": json.dumps(asdict(result.settings)),
+        "headway.settings": json.dumps(result.settings.to_dict()),
         "headway.gpu_busy_ns": json.dumps(result.gpu_busy_ns.tolist()),
         "headway.code": code_version(),
     }

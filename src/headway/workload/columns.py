@@ -13,12 +13,15 @@ from headway.domain.limits import (
     LONGEST_NS,
     MOST_BYTES,
     scaled,
+    whole,
 )
-from headway.domain.models import MEBIBYTE, MODELS
+from headway.domain.models import MEBIBYTE, MODELS, MOST_BATCH
+from headway.domain.profiles import at_batch_size
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
-PROFILE = ("forward_ms", "backward_ms", "gradient_mb", "memory_mb")
-KNOWN = (*REQUIRED, "model", *PROFILE)
+TIMES = ("forward_ms", "backward_ms")
+PROFILE = (*TIMES, "gradient_mb", "memory_mb")
+KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE)
 
 Value = str | int | float | None
 
@@ -78,21 +81,35 @@ def job_from_row(row: Mapping[str, Value]) -> Job:
     given = {
         _UNITS[name].field: _measure(name, present[name]) for name in PROFILE if name in present
     }
+    batch_size = _batch_size(present)
+    estimated = False
     if len(given) < len(PROFILE):
-        given = _from_model(model, present, row) | given
+        _check_model(model, present, row)
+        estimated = _scales(model, batch_size) and not all(name in present for name in TIMES)
+        given = _from_model(model, batch_size) | given
     return Job(
         job_id=str(present["job_id"]),
         arrival_ns=_measure("arrival_s", present["arrival_s"]),
         gpus=_integer("gpus", present["gpus"]),
         iterations=_integer("iterations", present["iterations"]),
         model=model,
-        **given,
+        batch_size=batch_size,
+        estimated=estimated,
+        forward_ns=given["forward_ns"],
+        backward_ns=given["backward_ns"],
+        gradient_bytes=given["gradient_bytes"],
+        memory_bytes=given["memory_bytes"],
     )
 
 
-def _from_model(
-    model: str, present: Mapping[str, Value], columns: Collection[str]
-) -> dict[str, int]:
+def _batch_size(present: Mapping[str, Value]) -> int | None:
+    if "batch_size" not in present:
+        return None
+    return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MOST_BATCH)
+
+
+def _check_model(model: str, present: Mapping[str, Value], columns: Collection[str]) -> None:
+    """Refuse a row that leaves values to a model which has none."""
     missing = [name for name in PROFILE if name not in present]
     if not model:
         raise InputError(
@@ -105,7 +122,21 @@ def _from_model(
             f"(Or give {', '.join(missing)}.)",
             field="model",
         )
-    return {unit.field: getattr(MODELS[model], unit.field) for unit in _profile_units()}
+
+
+def _scales(model: str, batch_size: int | None) -> bool:
+    """Whether a model's times must be scaled to this batch size."""
+    return batch_size is not None and batch_size != MODELS[model].batch_size
+
+
+def _from_model(model: str, batch_size: int | None) -> dict[str, int]:
+    """Return a model's values; its times at the batch size, if one is given."""
+    profile = MODELS[model]
+    values = {unit.field: getattr(profile, unit.field) for unit in _profile_units()}
+    if batch_size is not None and _scales(model, batch_size):
+        for field in ("forward_ns", "backward_ns"):
+            values[field] = at_batch_size(values[field], batch_size, profile.batch_size)
+    return values
 
 
 def _measure(name: str, value: Value) -> int:
@@ -129,20 +160,20 @@ def _integer(name: str, value: Value) -> int:
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
 
 
-def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[str | int | float]]]:
-    """Return the header and the rows; profile columns only where some job needs them."""
-    plain = all(
-        job.model in MODELS
-        and all(
-            getattr(job, u.field) == getattr(MODELS[job.model], u.field) for u in _profile_units()
-        )
-        for job in jobs
-    )
+def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[Value]]]:
+    """Return the header and the rows; optional columns only where some job needs them."""
     named = any(job.model for job in jobs)
-    header = [*REQUIRED, *(["model"] if named else []), *([] if plain else PROFILE)]
-    rows: list[list[str | int | float]] = []
+    batched = any(job.batch_size is not None for job in jobs)
+    plain = all(_follows_from_model(job) for job in jobs)
+    header = [
+        *REQUIRED,
+        *(["model"] if named else []),
+        *(["batch_size"] if batched else []),
+        *([] if plain else PROFILE),
+    ]
+    rows: list[list[Value]] = []
     for job in jobs:
-        row: list[str | int | float] = [
+        row: list[Value] = [
             job.job_id,
             _in_unit(job.arrival_ns, 10**9),
             job.gpus,
@@ -150,10 +181,34 @@ def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[str | in
         ]
         if named:
             row.append(job.model)
+        if batched:
+            row.append(job.batch_size)
         if not plain:
-            row += [_in_unit(getattr(job, u.field), int(u.factor)) for u in _profile_units()]
+            row += _profile_cells(job)
         rows.append(row)
     return header, rows
+
+
+def _follows_from_model(job: Job) -> bool:
+    """Whether model and batch size tell all the rest, and whether it is estimated."""
+    if job.model not in MODELS or job.estimated != _scales(job.model, job.batch_size):
+        return False
+    values = _from_model(job.model, job.batch_size)
+    return all(getattr(job, field) == value for field, value in values.items())
+
+
+def _profile_cells(job: Job) -> list[Value]:
+    """Return the last columns; estimated times stay empty, so that they are estimated again."""
+    again = {}
+    if job.estimated and job.model in MODELS:
+        values = _from_model(job.model, job.batch_size)
+        again = {_UNITS[name].field: values[_UNITS[name].field] for name in TIMES}
+    return [
+        None
+        if again.get(unit.field) == getattr(job, unit.field)
+        else _in_unit(getattr(job, unit.field), int(unit.factor))
+        for unit in _profile_units()
+    ]
 
 
 def _profile_units() -> list[_Unit]:

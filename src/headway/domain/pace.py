@@ -1,0 +1,139 @@
+"""How fast a job computes on each type of GPU: measured where it was, else estimated.
+
+The paper takes the time of a pass as t = lambda * B / P, with lambda a coefficient of the model, B
+the mini-batch and P the GPU's theoretical peak. So a time measured on one type tells the time on
+another, t = t_ref * P_ref / P, and one at a batch size that at another, t = t_ref * B / B_ref.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
+from headway.domain.gpus import V100, GpuType
+from headway.domain.job import Job
+from headway.domain.limits import HORIZON_NS, LONGEST_NS
+from headway.domain.profiles import Profile, at_batch_size, batch_size_of
+from headway.domain.workload import Workload
+
+Times = tuple[int, int]
+"""Forward and backward, in ns."""
+
+_Measured = Mapping[tuple[str, str], Mapping[int | None, Times]]
+"""By model and GPU, then by batch size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Every job's times on every type of GPU of a cluster.
+
+    `times_ns[j, t]` are the forward and the backward time of job j on type t, and `estimated[j, t]`
+    says whether they follow from a measurement at another type or batch size.
+    """
+
+    times_ns: NDArray[np.int64]
+    estimated: NDArray[np.bool_]
+
+
+def pace(workload: Workload, cluster: Cluster) -> Pace:
+    """Return how fast each job of a workload computes on each type of GPU of a cluster.
+
+    Raises:
+        InputError: On one of the types a job would compute for longer than the clock can count.
+    """
+    measured = _measured(cluster.profiles)
+    kinds: dict[tuple[str, int | None, int, int, bool], int] = {}
+    rows: list[list[tuple[Times, bool]]] = []
+    place = np.empty(len(workload), np.int64)
+    for index, job in enumerate(workload):
+        key = (job.model, job.batch_size, job.forward_ns, job.backward_ns, job.estimated)
+        if key not in kinds:
+            kinds[key] = len(rows)
+            row = [_on(job, gpu, measured) for gpu in cluster.gpu_types]
+            if max(time for times, _ in row for time in times) > LONGEST_NS:
+                slow = max(range(len(row)), key=lambda at: max(row[at][0]))
+                raise _too_slow(workload, index, cluster.gpu_types[slow])
+            rows.append(row)
+        place[index] = kinds[key]
+    times_ns = np.array([[times for times, _ in row] for row in rows], np.int64)[place]
+    _check_horizon(workload, cluster, times_ns)
+    estimated = np.array([[flag for _, flag in row] for row in rows], np.bool_)[place]
+    return Pace(times_ns, estimated)
+
+
+def compute_times_ns(workload: Workload, cluster: Cluster) -> NDArray[np.int64]:
+    """Return times[job, type, 0 or 1]: forward and backward of each job on each type, in ns."""
+    return pace(workload, cluster).times_ns
+
+
+def estimates(workload: Workload, cluster: Cluster) -> list[tuple[str, str]]:
+    """Return the (model, GPU type) pairs for which some job's times are estimated, sorted."""
+    estimated = pace(workload, cluster).estimated
+    found = set()
+    for index, kind in zip(*np.nonzero(estimated), strict=True):
+        found.add((workload[int(index)].model, cluster.gpu_types[int(kind)].name))
+    return sorted(found)
+
+
+def _measured(profiles: tuple[Profile, ...]) -> _Measured:
+    found: dict[tuple[str, str], dict[int | None, Times]] = {}
+    for profile in profiles:
+        model, gpu, batch_size = profile.key
+        by_batch = found.setdefault((model, gpu), {})
+        by_batch[batch_size] = profile.forward_ns, profile.backward_ns
+    return found
+
+
+def _on(job: Job, gpu: GpuType, measured: _Measured) -> tuple[Times, bool]:
+    """Return a job's times on a type of GPU, and whether they are estimated."""
+    own = job.forward_ns, job.backward_ns
+    if gpu.is_reference and not job.estimated:
+        return own, False
+    batch_size = batch_size_of(job.model, job.batch_size)
+    by_batch = measured.get((job.model, gpu.name), {})
+    if batch_size in by_batch:
+        return by_batch[batch_size], False
+    if gpu.is_reference:
+        return own, True
+    others = [other for other in by_batch if other is not None]
+    if others and batch_size is not None:
+        nearest = min(others, key=lambda other: (abs(other - batch_size), other))
+        forward, backward = by_batch[nearest]
+        return (
+            at_batch_size(forward, batch_size, nearest),
+            at_batch_size(backward, batch_size, nearest),
+        ), True
+    return (_at_performance(own[0], gpu), _at_performance(own[1], gpu)), True
+
+
+def _at_performance(time_ns: int, gpu: GpuType) -> int:
+    """Return round(t_ref * P_ref / P), at least 1 ns; t_ref itself for an equal P."""
+    if gpu.performance == V100.performance:
+        return time_ns
+    return max(1, round(time_ns * V100.performance / gpu.performance))
+
+
+def _check_horizon(workload: Workload, cluster: Cluster, times_ns: NDArray[np.int64]) -> None:
+    """Refuse a job whose computing alone would, on some type, end after the last instant."""
+    iterations = np.array([job.iterations for job in workload], np.float64)
+    arrival_ns = np.array([job.arrival_ns for job in workload], np.float64)
+    end_ns = arrival_ns[:, None] + iterations[:, None] * times_ns.sum(axis=2, dtype=np.float64)
+    late = np.argwhere(end_ns > HORIZON_NS * 1.0)
+    for index, kind in late.tolist():
+        # A job's own times have been checked, exactly.
+        if not cluster.gpu_types[kind].is_reference:
+            raise _too_slow(workload, index, cluster.gpu_types[kind])
+
+
+def _too_slow(workload: Workload, index: int, gpu: GpuType) -> InputError:
+    return workload.error(
+        index,
+        f"too many: on {gpu.name} computing alone would end after the simulator's last instant "
+        f"({HORIZON_NS:,} ns, 146 years).",
+        "iterations",
+    )
