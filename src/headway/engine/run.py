@@ -15,18 +15,19 @@ from numba import types
 from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError, PolicyError
+from headway.domain.errors import InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS, MOST_BYTES, scaled
+from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
-from headway.engine.setup import prepare
+from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import SIGNATURES
 from headway.policies.presets import ChosenPolicies, choose_policies, policy_of
 from headway.policies.registry import Choice
-from headway.results.metrics import gpu_busy_ns, summarize
+from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
 
 _FIRST_SLICE = 1_000
@@ -57,6 +58,7 @@ def simulate(
     admission: str | None = None,
     seed: int = 0,
     bucket_mb: float | None = None,
+    acceleration: Acceleration = "full",
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -75,7 +77,9 @@ def simulate(
         seed: For policies that draw lots (`rand`).
         bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
             chain of messages, each admitted on its own. With 0 an all-reduce is one message.
-        timeline: Takes every task's start, end and place.
+        acceleration: `full`, or less, to measure what it is worth: `solo` lets jobs that nobody can
+            delay run without events, `none` simulates every task. The results are the same.
+        timeline: Takes every task's start, end and place. With it every task is simulated.
         progress: Called now and then during a long run.
 
     Raises:
@@ -94,11 +98,20 @@ def simulate(
     bucket_mb = named.bucket_mb if bucket_mb is None else bucket_mb
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
     bucket_bytes = scaled(bucket_mb or 0.0, 2**20, "bucket_mb", 0, MOST_BYTES, "MB") or None
-    state = prepare(workload, cluster, network, policies, seed, bucket_bytes, rows)
+    if acceleration not in ACCELERATIONS:
+        raise InputError(
+            f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
+            field="acceleration",
+        )
+    times_ns = compute_times_ns(workload, cluster)
+    state = prepare(
+        workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
+    )
     wall_s = _run(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
-    busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus)
+    seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
+    busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
     return Result(
         workload=workload,
         settings=Settings(

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from typing import Literal
 
 import numpy as np
 
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, whole
-from headway.domain.records import GPU, JOB, SERVER, SYSTEM, zeros
+from headway.domain.records import GPU, JOB, PORT, SERVER, SYSTEM, zeros
 from headway.domain.workload import Workload
-from headway.engine.state import RULES, State, make_state
+from headway.engine.state import PACE, RULES, Integers, State, make_state
 from headway.network.contention import NetworkModel
 from headway.policies.presets import ChosenPolicies
 
 _INT64_MAX = 2**63 - 1
 
 MOST_SEATS = 2**27
-"""GPUs of all jobs together; a seat and a link take 32 bytes."""
+"""GPUs of all jobs together; a seat and a link take 44 bytes."""
+
+Acceleration = Literal["none", "solo", "full"]
+
+ACCELERATIONS: tuple[Acceleration, ...] = ("none", "solo", "full")
+"""What may go without events: nothing, solo jobs, sets of jobs that repeat too."""
 
 
 def prepare(
@@ -26,14 +33,19 @@ def prepare(
     cluster: Cluster,
     network: NetworkModel,
     policies: ChosenPolicies,
+    times_ns: Integers,
     seed: int,
     bucket_bytes: int | None,
+    acceleration: Acceleration,
     timeline_rows: int,
 ) -> State:
-    """Return the state before the first instant, or say why the workload cannot run."""
+    """Return the state before the first instant, or say why the workload cannot run.
+
+    `times_ns[job, type]` are a job's forward and backward time on a type of GPU.
+    """
     whole(seed, "seed", 0, _INT64_MAX)
     _check_jobs_fit(workload, cluster)
-    _check_ranges(workload, cluster, network)
+    _check_ranges(workload, cluster, network, times_ns)
 
     system = zeros(1, SYSTEM)
     system.seed[:] = seed
@@ -44,49 +56,68 @@ def prepare(
     system.bucket_bytes[:] = MOST_BYTES if bucket_bytes is None else bucket_bytes
 
     jobs = zeros(len(workload), JOB)
-    for name in (
-        "arrival_ns",
-        "gpus",
-        "iterations",
-        "forward_ns",
-        "backward_ns",
-        "gradient_bytes",
-        "memory_bytes",
-    ):
+    for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
         jobs[name] = [getattr(job, name) for job in workload]
+    fastest = times_ns.sum(axis=2).argmin(axis=1)
+    jobs.forward_ns[:], jobs.backward_ns[:] = times_ns[np.arange(len(jobs)), fastest].T
+    paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)
+    paces.forward_ns[:], paces.backward_ns[:] = times_ns.reshape(-1, 2).T
 
+    memory_bytes = np.array([gpu.memory_bytes for gpu in cluster.gpu_types])
     gpus = zeros(cluster.gpus, GPU)
-    gpus.free_bytes[:] = cluster.gpu_memory_bytes
-    gpus.server[:] = np.arange(cluster.gpus) // cluster.gpus_per_server
+    gpus.server[:] = cluster.server_of_gpu
+    gpus.type[:] = cluster.type_of_gpu
+    gpus.free_bytes[:] = memory_bytes[cluster.type_of_gpu]
     servers = zeros(cluster.servers, SERVER)
-    servers.first_gpu[:] = np.arange(cluster.servers) * cluster.gpus_per_server
-    servers.gpus[:] = cluster.gpus_per_server
+    servers.gpus[:] = cluster.server_gpus
+    servers.first_gpu[1:] = np.cumsum(cluster.server_gpus)[:-1]
+    servers.rack[:] = cluster.server_rack
+    ports = zeros(cluster.servers + len(cluster.uplinks), PORT)
+    ports.factor[:] = [*[1.0] * cluster.servers, *cluster.uplinks]
+
     rules = zeros(1, RULES)
     rules.placement_parameter[:] = policies.placement.parameter
     rules.priority_parameter[:] = policies.priority.parameter
     rules.admission_parameter[:] = policies.admission.parameter
     rules.placement_steady[:] = policies.placement.policy.steady
     rules.admission_steady[:] = policies.admission.policy.steady
-    return make_state(system, jobs, servers, gpus, rules, timeline_rows)
+    rules.types[:] = len(cluster.gpu_types)
+    level = ACCELERATIONS.index(acceleration) if policies.may_be_skipped and not timeline_rows else 0
+    rules.skips_solo[:] = level >= 1
+    rules.skips_sets[:] = level >= 2
+    return make_state(system, jobs, servers, gpus, ports, paces, rules, timeline_rows)
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
     """Refuse a job that an empty cluster could not hold."""
+    memories = sorted({gpu.memory_bytes for gpu in cluster.gpu_types})
+    memory_of_gpu = np.array([gpu.memory_bytes for gpu in cluster.gpu_types])[cluster.type_of_gpu]
+    room = {least: int((memory_of_gpu >= least).sum()) for least in memories}
     for index, job in enumerate(workload):
         if job.gpus > cluster.gpus:
             raise workload.error(
                 index, f"{job.gpus:,} GPUs, but the cluster has {cluster.gpus:,} in all.", "gpus"
             )
-        if job.memory_bytes > cluster.gpu_memory_bytes:
+        if job.memory_bytes > memories[-1]:
             raise workload.error(
                 index,
                 f"needs {job.memory_bytes / 2**20:,.10g} MB on each GPU, but a GPU has "
-                f"{cluster.gpu_memory_bytes / 2**20:,.10g} MB.",
+                f"{'at most ' if len(memories) > 1 else ''}{memories[-1] / 2**20:,.10g} MB.",
                 "memory_mb",
+            )
+        least = memories[bisect_left(memories, job.memory_bytes)]
+        if job.gpus > room[least]:
+            raise workload.error(
+                index,
+                f"{job.gpus:,} GPUs with {job.memory_bytes / 2**20:,.10g} MB each, but the cluster "
+                f"has {room[least]:,} of that size.",
+                "gpus",
             )
 
 
-def _check_ranges(workload: Workload, cluster: Cluster, network: NetworkModel) -> None:
+def _check_ranges(
+    workload: Workload, cluster: Cluster, network: NetworkModel, times_ns: Integers
+) -> None:
     """Refuse what could leave int64 (a message's time, a server's load) or int32 (seats)."""
     seats = sum(job.gpus for job in workload)
     if seats > MOST_SEATS:
@@ -94,10 +125,11 @@ def _check_ranges(workload: Workload, cluster: Cluster, network: NetworkModel) -
             f"the jobs ask for {seats:,} GPUs in all; the engine can count {MOST_SEATS:,}.",
             source=workload.source,
         )
-    slowest = network.cost_ns_per_byte(len(workload))
+    slowest = network.cost_ns_per_byte(len(workload)) * max(1.0, *cluster.uplinks, 1.0)
     services = []
-    for index, job in enumerate(workload):
-        service_ns = job.forward_ns + job.backward_ns
+    for index, (job, service_ns) in enumerate(
+        zip(workload, times_ns.sum(axis=2).max(axis=1).tolist(), strict=True)
+    ):
         if job.gpus > 1:
             if network.a_ns + job.gradient_bytes * slowest > LONGEST_NS:
                 raise workload.error(
@@ -109,8 +141,9 @@ def _check_ranges(workload: Workload, cluster: Cluster, network: NetworkModel) -
             service_ns += network.a_ns + math.floor(network.b_ns_per_byte * job.gradient_bytes)
         services.append(job.iterations * service_ns * job.gpus)
     smallest = max(1, min(job.memory_bytes for job in workload))
-    jobs_per_gpu = max(1, min(len(workload), cluster.gpu_memory_bytes // smallest))
-    most_load = sum(sorted(services)[-jobs_per_gpu:]) * cluster.gpus_per_server
+    largest_bytes = max(gpu.memory_bytes for gpu in cluster.gpu_types)
+    jobs_per_gpu = max(1, min(len(workload), largest_bytes // smallest))
+    most_load = sum(sorted(services)[-jobs_per_gpu:]) * max(cluster.server_gpus)
     if most_load > _INT64_MAX:
         largest = max(range(len(services)), key=services.__getitem__)
         raise workload.error(

@@ -33,6 +33,14 @@ class ChosenPolicies:
     priority: Choice
     admission: Choice
 
+    @property
+    def may_be_skipped(self) -> bool:
+        """Whether their promises allow to skip what repeats."""
+        chosen = (self.placement.policy, self.priority.policy, self.admission.policy)
+        return all(policy.steady for policy in chosen) and all(
+            policy.timeless for policy in chosen[1:]
+        )
+
 
 def choose_policies(
     placement: str, scheduler: str, priority: str | None = None, admission: str | None = None

@@ -49,6 +49,13 @@ class Policy:
     queued stays so until some job finishes; a message that an admission left waiting would be left
     again until a message ends on one of its servers. The engine then does not ask in vain.
 
+    `timeless` promises that it does not look at the clock, nor at anything else that would let it
+    decide otherwise when the same happens again later. A priority's key then depends on the job's
+    own record alone and, while the job is placed, only falls or only rises as iterations end. An
+    admission then depends on the job's message and those on its links alone, names no time, and
+    lets a message start if there is no other. What repeats is then skipped; with a policy that does
+    not promise it, nothing is. A placement need not: it is asked about real instants only.
+
     `allocates` allows it to make arrays, at the price of Numba's reference counting, which costs
     about as much as a decision. A placement, asked far less often than the others, always may.
     """
@@ -59,6 +66,7 @@ class Policy:
     parameter: Parameter | None = None
     steady: bool = False
     allocates: bool = False
+    timeless: bool = False
 
     @property
     def summary(self) -> str:
@@ -165,13 +173,20 @@ def _origin(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _decorator(
-    kind: Kind, name: str, parameter: Parameter | None, steady: bool, allocates: bool
+    kind: Kind,
+    name: str,
+    parameter: Parameter | None,
+    steady: bool,
+    allocates: bool,
+    timeless: bool = True,
 ) -> Callable[[Function], Function]:
     if not name or ":" in name:
         raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
 
     def decorate(function: Function) -> Function:
-        register(_checked(Policy(kind, name, function, parameter, steady, allocates)))
+        register(
+            _checked(Policy(kind, name, function, parameter, steady, allocates, timeless))
+        )
         return function
 
     return decorate
@@ -188,13 +203,17 @@ def placement_policy(
 
 
 def priority_policy(
-    name: str, *, parameter: Parameter | None = None, allocates: bool = False
+    name: str,
+    *,
+    parameter: Parameter | None = None,
+    allocates: bool = False,
+    timeless: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a priority: it returns a job's key; the lowest (key, index) comes first.
 
     The engine asks when the job arrives, when it is placed and when an iteration of it ends.
     """
-    return _decorator("priority", name, parameter, steady=True, allocates=allocates)
+    return _decorator("priority", name, parameter, True, allocates, timeless)
 
 
 def admission_policy(
@@ -203,13 +222,14 @@ def admission_policy(
     parameter: Parameter | None = None,
     steady: bool = False,
     allocates: bool = False,
+    timeless: bool = False,
 ) -> Callable[[Function], Function]:
     """Register an admission: it returns whether a job's ready all-reduce starts now.
 
     Or the time, in ns and later than now, before which it must not start: it is asked again then,
     unless it gave another answer in between.
     """
-    return _decorator("admission", name, parameter, steady, allocates)
+    return _decorator("admission", name, parameter, steady, allocates, timeless)
 
 
 def _checked(policy: Policy) -> Policy:

@@ -7,7 +7,7 @@ from headway.network.messages import bytes_left, most_messages
 from headway.policies.registry import admission_policy
 
 
-@admission_policy("ada-dual", steady=True)
+@admission_policy("ada-dual", steady=True, timeless=True)
 def ada_dual(cluster: ClusterView, job: int, parameter: float) -> bool:
     """AdaDUAL: join one other message only if that lowers the average (Algorithm 2).
 

@@ -6,7 +6,7 @@ from headway.domain.records import ClusterView
 from headway.policies.registry import priority_policy
 
 
-@priority_policy("fifo")
+@priority_policy("fifo", timeless=True)
 def first_in_first_out(cluster: ClusterView, job: int, parameter: float) -> int:
     """First in, first out: by arrival."""
     return int(cluster.jobs[job].arrival_ns)

@@ -16,7 +16,7 @@ from headway.policies.registry import priority_policy
 _SCALE = 2.0**53
 
 
-@priority_policy("gpu-intensity")
+@priority_policy("gpu-intensity", timeless=True)
 def gpu_intensity(cluster: ClusterView, job: int, parameter: float) -> int:
     """Highest GPU intensity first: computation of an iteration over its communication (Crux).
 

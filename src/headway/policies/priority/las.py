@@ -10,7 +10,7 @@ from headway.domain.records import ClusterView
 from headway.policies.registry import priority_policy
 
 
-@priority_policy("las")
+@priority_policy("las", timeless=True)
 def least_attained_service(cluster: ClusterView, job: int, parameter: float) -> int:
     """Least attained service first: GPU time of the iterations done, so that new jobs lead."""
     record = cluster.jobs[job]

@@ -6,7 +6,7 @@ from headway.domain.records import ClusterView
 from headway.policies.registry import priority_policy
 
 
-@priority_policy("smallest")
+@priority_policy("smallest", timeless=True)
 def smallest_first(cluster: ClusterView, job: int, parameter: float) -> int:
     """Smallest job first: by number of GPUs (the size-based order the paper cites)."""
     return int(cluster.jobs[job].gpus)

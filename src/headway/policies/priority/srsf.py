@@ -6,7 +6,7 @@ from headway.domain.records import ClusterView
 from headway.policies.registry import priority_policy
 
 
-@priority_policy("srsf")
+@priority_policy("srsf", timeless=True)
 def shortest_remaining_service(cluster: ClusterView, job: int, parameter: float) -> int:
     """Shortest remaining service first: L_J, GPU time left (the paper's SRSF)."""
     return int(cluster.jobs[job].remaining_service_ns)

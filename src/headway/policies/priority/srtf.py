@@ -6,7 +6,7 @@ from headway.domain.records import ClusterView
 from headway.policies.registry import priority_policy
 
 
-@priority_policy("srtf")
+@priority_policy("srtf", timeless=True)
 def shortest_remaining_time(cluster: ClusterView, job: int, parameter: float) -> int:
     """Shortest remaining time first: iterations left times s_J, however many GPUs."""
     return int(cluster.jobs[job].iterations_left * cluster.jobs[job].service_ns)

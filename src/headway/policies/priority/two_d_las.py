@@ -13,7 +13,7 @@ from headway.domain.records import ClusterView
 from headway.policies.registry import Parameter, priority_policy
 
 
-@priority_policy("2d-las", parameter=Parameter("quantum_s", least=0))
+@priority_policy("2d-las", parameter=Parameter("quantum_s", least=0), timeless=True)
 def discretised_least_attained(cluster: ClusterView, job: int, quantum_s: float) -> int:
     """Discretised 2D-LAS: four queues by GPU time attained, in each first in, first out.
 
