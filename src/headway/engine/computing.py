@@ -10,8 +10,14 @@ from __future__ import annotations
 
 from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
 from headway.engine.events import schedule
-from headway.engine.repeating import note_iteration
-from headway.engine.solo import comes_before, dissolve, end_solo, interrupt, try_solo
+from headway.engine.order import comes_before
+from headway.engine.repeating import (
+    forget_sets_beside,
+    note_iteration,
+    stir,
+    trust_again,
+)
+from headway.engine.solo import end_solo, interrupt, try_solo
 from headway.engine.state import SOLO, Integers, Rule, State
 from headway.jit import inlined
 
@@ -87,6 +93,8 @@ def end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
         note_iteration(s, job)
         return
     jobs[job].finish_ns = now_ns
+    forget_sets_beside(s, job, now_ns, priority)
+    trust_again(s, job)
     _leave(s, job)
     place = s.gangs[job].place
     tally[0].running -= 1
@@ -125,8 +133,6 @@ def _leave(s: State, job: int) -> None:
                 while links[before].beside != link:
                     before = links[before].beside
                 links[before].beside = links[link].beside
-    if s.gangs[job].shot != NOBODY:
-        dissolve(s, s.gangs[job].shot)
 
 
 @inlined
@@ -156,7 +162,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
     s.free_groups[tally[0].free_groups] = group
     tally[0].free_groups += 1
     if stage == SOLO:
-        end_solo(s, job, priority)
+        end_solo(s, job, now_ns, priority)
     while seat != NOBODY:
         following = seats[seat].next
         gpu = seats[seat].gpu
@@ -226,6 +232,8 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
             s.groups[group].end_ns = end_ns
             s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
         seats[seat].group = group
+        if s.gangs[job].inert != 0:
+            stir(s, job, now_ns, priority)
         if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
             try_solo(s, job, group, now_ns, priority)
     s.tally[0].idle = 0

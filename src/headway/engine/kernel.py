@@ -43,6 +43,7 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
             continue
         s.cluster.system[0].now_ns = now_ns
         tally[0].instants += 1
+        tally[0].front_ns = max(tally[0].front_ns, now_ns)
 
         for again in range(2):
             # 1. Completions; again after placement for jobs that it interrupted.

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from headway.domain.records import NOBODY
 from headway.engine.computing import insert_in_order, start_iteration
-from headway.engine.solo import catch_up, comes_before, dissolve, interrupt
+from headway.engine.order import comes_before
+from headway.engine.repeating import forget_sets_beside, trust_again
+from headway.engine.solo import catch_up, interrupt
 from headway.engine.state import Integers, Rule, State
 from headway.jit import inlined, part
 from headway.network.messages import all_reduce_alone_ns
@@ -302,27 +304,19 @@ def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
 @inlined
 def _begin(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Start a placed job; those that it may now disturb are no longer skipped."""
-    jobs, seats = s.cluster.jobs, s.cluster.seats
+    jobs, seats, links = s.cluster.jobs, s.cluster.seats, s.cluster.links
     first = jobs[job].first_seat
     for seat in range(first, first + jobs[job].gpus):
         other = seats[seat].beside
         while other != NOBODY:
-            _disturb(s, seats[other].job, now_ns, priority)
+            if s.gangs[seats[other].job].solo_ns != NOBODY:
+                interrupt(s, seats[other].job, now_ns, priority)
             other = seats[other].beside
     if jobs[job].servers > 1 and s.cluster.system[0].contends != 0:
-        links = s.cluster.links
         for link in range(jobs[job].first_link, jobs[job].first_link + jobs[job].links):
             other = links[link].beside
-            while other != NOBODY:
-                _disturb(s, links[other].job, now_ns, priority)
-                other = links[other].beside
+            if other != NOBODY and s.gangs[links[other].job].solo_ns != NOBODY:
+                interrupt(s, links[other].job, now_ns, priority)
+    forget_sets_beside(s, job, now_ns, priority)
+    trust_again(s, job)
     start_iteration(s, job, now_ns, priority)
-
-
-@inlined
-def _disturb(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    """Let a job go on event by event, and forget the set that it belonged to."""
-    if s.gangs[job].solo_ns != NOBODY:
-        interrupt(s, job, now_ns, priority)
-    if s.gangs[job].shot != NOBODY:
-        dissolve(s, s.gangs[job].shot)

@@ -21,41 +21,11 @@ import math
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
 from headway.engine.events import cancel, schedule
+from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.repeating import forget_sets_beside
 from headway.engine.state import SOLO, Rule, State
 from headway.jit import inlined, part
 from headway.network.messages import message_cost_ns_per_byte
-
-
-@inlined
-def comes_before(s: State, job: int, other: int) -> bool:
-    """Priority order: ascending (key, index)."""
-    key, other_key = s.cluster.jobs[job].priority_key, s.cluster.jobs[other].priority_key
-    return bool(key < other_key or (key == other_key and job < other))
-
-
-@inlined
-def key_with(s: State, job: int, iterations_left: int, priority: Rule) -> int:
-    """Return the key that a placed job has when so many of its iterations are left."""
-    jobs = s.cluster.jobs
-    left, remaining_ns = jobs[job].iterations_left, jobs[job].remaining_service_ns
-    jobs[job].iterations_left = iterations_left
-    jobs[job].remaining_service_ns = iterations_left * jobs[job].service_ns * jobs[job].gpus
-    key = priority(s.cluster, job, s.rules[0].priority_parameter)
-    jobs[job].iterations_left = left
-    jobs[job].remaining_service_ns = remaining_ns
-    return int(key)
-
-
-@inlined
-def skip_iterations(s: State, job: int, count: int, messages: int, priority: Rule) -> None:
-    """Count iterations of a job, with as many messages each, as done (a negative count: undone)."""
-    jobs, tally = s.cluster.jobs, s.tally
-    jobs[job].iterations_left -= count
-    jobs[job].remaining_service_ns -= count * jobs[job].service_ns * jobs[job].gpus
-    jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
-    tally[0].compute_tasks += 2 * count * jobs[job].gpus
-    tally[0].messages += count * messages
-    s.gangs[job].sent += count * messages
 
 
 @inlined
@@ -114,17 +84,7 @@ def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> Non
     s.gangs[job].period_ns = period_ns
     for seat in range(first, first + jobs[job].gpus):
         gpus[seats[seat].gpu].solo = job
-    if s.gangs[job].shot != NOBODY:
-        dissolve(s, s.gangs[job].shot)
-
-
-@part
-def dissolve(s: State, anchor: int) -> None:
-    """Forget a set of jobs, because something about it changes; see `repeating`."""
-    job = anchor
-    while job != NOBODY:
-        s.gangs[job].shot = NOBODY
-        job = s.gangs[job].next_member
+    forget_sets_beside(s, job, now_ns, priority)
 
 
 @inlined
@@ -138,24 +98,23 @@ def catch_up(s: State, job: int, now_ns: int, priority: Rule) -> None:
 
 
 @inlined
-def end_solo(s: State, job: int, priority: Rule) -> None:
+def end_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Let a solo job be in its last iteration, at whose end it is."""
     left = s.cluster.jobs[job].iterations_left
     messages = buckets_of(s, job)
     skip_iterations(s, job, left - 1, messages, priority)
     s.tally[0].messages += messages
     s.gangs[job].sent += messages
-    _forget_solo(s, job)
+    _forget_solo(s, job, now_ns, priority)
 
 
 @inlined
-def _forget_solo(s: State, job: int) -> None:
+def _forget_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     s.gangs[job].solo_ns = NOBODY
     for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
         gpus[seats[seat].gpu].solo = NOBODY
-    if s.gangs[job].shot != NOBODY:
-        dissolve(s, s.gangs[job].shot)
+    forget_sets_beside(s, job, now_ns, priority)
 
 
 @part
@@ -171,7 +130,7 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     pace = job * s.rules[0].types + s.cluster.gpus[seats[first].gpu].type
     count = (now_ns - since_ns - 1) // period_ns
     skip_iterations(s, job, count, buckets_of(s, job), priority)
-    _forget_solo(s, job)
+    _forget_solo(s, job, now_ns, priority)
     start_ns = since_ns + count * period_ns
     forward_end_ns = start_ns + s.paces[pace].forward_ns
     end_ns = forward_end_ns + s.paces[pace].backward_ns

@@ -25,11 +25,14 @@ GANG = np.dtype(
         ("solo_ns", np.int64),  # when its latest known iteration began, if it is solo; or NOBODY
         ("period_ns", np.int64),  # from one iteration to the next while it is solo
         ("mark", np.int64),  # the search that met it last; see `repeating`
+        ("seen_left", np.int64),  # the iterations left when a search met it last
         ("waiting", np.int32),  # whether its message is ready and not admitted
         ("asked", np.int32),  # whether it is in the list of those to ask about
         ("place", np.int32),  # in the list of running jobs
         ("shot", np.int32),  # the set that it belongs to: the number of the set's anchor
         ("next_member", np.int32),  # of that set
+        ("inert", np.int32),  # whether some set takes it to be inert
+        ("surprises", np.int32),  # how often that was wrong
     ],
     align=True,
 )
@@ -162,6 +165,7 @@ TALLY = np.dtype(
         ("messages", np.int64),
         ("instants", np.int64),
         ("searches", np.int64),
+        ("front_ns", np.int64),  # the latest instant so far
         # How things stand.
         ("waiting", np.int64),  # messages ready and not admitted
         ("left_cluster", np.int64),  # jobs, since the placement was last asked
@@ -236,7 +240,7 @@ def make_state(
     seats.group[:] = NOBODY
     links.job[:] = np.repeat(np.arange(len(jobs)), links_per_seat * jobs.gpus)
     gangs = zeros(len(jobs), GANG)
-    gangs.solo_ns[:] = gangs.shot[:] = NOBODY
+    gangs.solo_ns[:] = gangs.shot[:] = gangs.seen_left[:] = NOBODY
     paces.forward_group_ns[:] = paces.backward_group_ns[:] = NOBODY
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
