@@ -75,9 +75,8 @@ GPU = np.dtype(
         ("type", np.int32),
         ("held", np.int32),  # the first seat of the list of all jobs that it holds
         ("ready", np.int32),  # the first seat, in priority order, with a task to start
-        ("busy", np.int32),
+        ("group", np.int32),  # of the task that runs on it, or NOBODY
         ("listed", np.int32),  # whether dispatch will look at it at this instant
-        ("solo", np.int32),  # the job that runs on it without events, or NOBODY
     ],
     align=True,
 )

@@ -1,9 +1,11 @@
 """Steps 1 and 5 for compute tasks, and the chain of a job's iterations.
 
 Two facts make this quick. Compute tasks of one job, stage and type of GPU that start together end
-together: they are one *group* and one event. And a job's place in the priority order moves only when
-it is placed or an iteration of its ends, when none of its tasks is ready; so a GPU's list of ready
-seats, kept in order as seats join it, stays in order, and dispatch takes the first.
+together: they are one *group* and one event. The backward tasks follow the forward tasks at once,
+in the same event, unless a job that comes before wants a GPU of theirs by then; if one does, the
+group is parted again. And a job's place in the priority order moves only when it is placed or an
+iteration of its ends, when none of its tasks is ready; so a GPU's list of ready seats, kept in order
+as seats join it, stays in order, and dispatch takes the first.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from headway.engine.repeating import (
     trust_again,
 )
 from headway.engine.solo import end_solo, interrupt, try_solo
-from headway.engine.state import SOLO, Integers, Rule, State
+from headway.engine.state import FUSED, SOLO, Integers, Rule, State
 from headway.jit import inlined
 
 
@@ -46,13 +48,28 @@ def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: 
 
 
 @inlined
+def _part_again(s: State, group: int, kind: int, now_ns: int) -> None:
+    """Let a group's forward tasks end by themselves if another job will want a GPU by then."""
+    pace = s.groups[group].job * s.rules[0].types + kind
+    end_ns = s.groups[group].start_ns + s.paces[pace].forward_ns
+    if now_ns <= end_ns:
+        s.groups[group].stage = FORWARD
+        s.groups[group].end_ns = end_ns
+        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+
+
+@inlined
 def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) -> None:
     """Let a seat's next compute task wait for its GPU."""
     gpus, seats = s.cluster.gpus, s.cluster.seats
     gpu = seats[seat].gpu
     job = seats[seat].job
-    if gpus[gpu].solo != NOBODY:
-        interrupt(s, gpus[gpu].solo, now_ns, priority)
+    running = gpus[gpu].group
+    if running != NOBODY:
+        if s.groups[running].stage == SOLO:
+            interrupt(s, s.groups[running].job, now_ns, priority)
+        elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
+            _part_again(s, running, gpus[gpu].type, now_ns)
     seats[seat].stage = stage
     following = gpus[gpu].ready
     if following == NOBODY or comes_before(s, job, seats[following].job):
@@ -65,7 +82,7 @@ def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) ->
             following = seats[previous].next
         seats[previous].next = seat
     seats[seat].next = following
-    if gpus[gpu].busy == 0 and gpus[gpu].listed == 0:
+    if gpus[gpu].group == NOBODY and gpus[gpu].listed == 0:
         gpus[gpu].listed = 1
         s.idle[s.tally[0].idle] = gpu
         s.tally[0].idle += 1
@@ -167,7 +184,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
         following = seats[seat].next
         gpu = seats[seat].gpu
         seats[seat].group = NOBODY
-        gpus[gpu].busy = 0
+        gpus[gpu].group = NOBODY
         gpus[gpu].listed = 1
         s.idle[tally[0].idle] = gpu
         tally[0].idle += 1
@@ -200,7 +217,6 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
         if seat == NOBODY:
             continue
         gpus[gpu].ready = seats[seat].next
-        gpus[gpu].busy = 1
         job = seats[seat].job
         stage = seats[seat].stage
         pace = job * types + gpus[gpu].type
@@ -225,13 +241,16 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
                 paces[pace].forward_group = group
                 paces[pace].forward_group_ns = now_ns
                 end_ns = now_ns + paces[pace].forward_ns
+                if s.rules[0].fuses != 0:
+                    s.groups[group].stage = FUSED
+                    end_ns += paces[pace].backward_ns
             else:
                 paces[pace].backward_group = group
                 paces[pace].backward_group_ns = now_ns
                 end_ns = now_ns + paces[pace].backward_ns
             s.groups[group].end_ns = end_ns
             s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
-        seats[seat].group = group
+        seats[seat].group = gpus[gpu].group = group
         if s.gangs[job].inert != 0:
             stir(s, job, now_ns, priority)
         if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:

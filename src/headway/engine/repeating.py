@@ -326,10 +326,9 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> i
             left = jobs[job].iterations_left - 1
             periods = min(periods, left // s.members[job].iterations)
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-            solo = gpus[seats[seat].gpu].solo
-            if solo != NOBODY:
-                end_ns = s.groups[seats[jobs[solo].first_seat].group].end_ns
-                periods = min(periods, (end_ns - now_ns - 1) // period_ns)
+            group = gpus[seats[seat].gpu].group
+            if group != NOBODY and s.groups[group].stage == SOLO:
+                periods = min(periods, (s.groups[group].end_ns - now_ns - 1) // period_ns)
         job = s.gangs[job].next_member
     return periods
 

@@ -22,10 +22,12 @@ _INT64_MAX = 2**63 - 1
 MOST_SEATS = 2**27
 """GPUs of all jobs together; a seat and a link take 44 bytes."""
 
-Acceleration = Literal["none", "solo", "full"]
+Acceleration = Literal["none", "gangs", "solo", "full"]
 
-ACCELERATIONS: tuple[Acceleration, ...] = ("none", "solo", "full")
-"""What may go without events: nothing, solo jobs, sets of jobs that repeat too."""
+ACCELERATIONS: tuple[Acceleration, ...] = ("none", "gangs", "solo", "full")
+"""What may go without events of its own: nothing; backward tasks, with their forward tasks; also
+jobs that nobody can delay; also sets of jobs that repeat what they did.
+"""
 
 
 def prepare(
@@ -83,8 +85,9 @@ def prepare(
     rules.admission_steady[:] = policies.admission.policy.steady
     rules.types[:] = len(cluster.gpu_types)
     level = ACCELERATIONS.index(acceleration) if policies.may_be_skipped and not timeline_rows else 0
-    rules.skips_solo[:] = level >= 1
-    rules.skips_sets[:] = level >= 2
+    rules.fuses[:] = level >= 1
+    rules.skips_solo[:] = level >= 2
+    rules.skips_sets[:] = level >= 3
     return make_state(system, jobs, servers, gpus, ports, paces, rules, timeline_rows)
 
 

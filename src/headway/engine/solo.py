@@ -82,8 +82,6 @@ def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> Non
     s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
     s.gangs[job].solo_ns = now_ns
     s.gangs[job].period_ns = period_ns
-    for seat in range(first, first + jobs[job].gpus):
-        gpus[seats[seat].gpu].solo = job
     forget_sets_beside(s, job, now_ns, priority)
 
 
@@ -110,10 +108,7 @@ def end_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
 
 @inlined
 def _forget_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     s.gangs[job].solo_ns = NOBODY
-    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-        gpus[seats[seat].gpu].solo = NOBODY
     forget_sets_beside(s, job, now_ns, priority)
 
 
@@ -154,7 +149,7 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     s.tally[0].free_groups += 1
     for seat in range(first, first + jobs[job].gpus):
         seats[seat].group = NOBODY
-        s.cluster.gpus[seats[seat].gpu].busy = 0
+        s.cluster.gpus[seats[seat].gpu].group = NOBODY
     s.gangs[job].tasks_left = 0
     cost = message_cost_ns_per_byte(s.cluster, job)
     start_ns = end_ns

@@ -64,8 +64,8 @@ GROUP = np.dtype(
 )
 """Compute tasks of one job, stage and type that started, and so will end, together: one event."""
 
-SOLO = 3
-"""The stage of a group whose job runs to its end without events in between; see `solo`."""
+FUSED, SOLO = 3, 4
+"""Stages of a group: forward and backward as one, see `computing`; a job to its end, see `solo`."""
 
 EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
 """With G GPUs and J jobs: the end of group e < G; of the message of job e - G < J, or the time
@@ -134,6 +134,7 @@ RULES = np.dtype(
         ("admission_parameter", np.float64),
         ("placement_steady", np.int64),
         ("admission_steady", np.int64),
+        ("fuses", np.int64),  # whether a forward and its backward may be one event
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward
         ("types", np.int64),  # of GPUs
@@ -233,7 +234,7 @@ def make_state(
     jobs.remaining_service_ns[:] = jobs.iterations * jobs.service_ns * jobs.gpus
     jobs.start_ns[:] = NOBODY
     jobs.finish_ns[:] = NOBODY
-    gpus.ready[:] = gpus.held[:] = gpus.solo[:] = NOBODY
+    gpus.ready[:] = gpus.held[:] = gpus.group[:] = NOBODY
     ports.first_message[:] = ports.held[:] = NOBODY
     seats, links = zeros(seat_count, SEAT), zeros(links_per_seat * seat_count, LINK)
     seats.job[:] = np.repeat(np.arange(len(jobs)), jobs.gpus)
