@@ -114,6 +114,8 @@ class Cluster:
             measured.add(profile.key)
 
     def _check_racks(self) -> None:
+        if len({bool(group.rack) for group in self.groups}) > 1:
+            raise InputError("every group must name its rack, or none.", field="rack")
         if self.servers_per_rack is not None:
             whole(self.servers_per_rack, "servers_per_rack", 1, MOST_GPUS)
             if any(group.rack for group in self.groups):
