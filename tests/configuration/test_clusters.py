@@ -68,5 +68,5 @@ def test_racks_may_be_cut_from_groups_in_order(tmp_path: Path) -> None:
 def test_options_for_equal_gpus_are_refused_with_groups(
     memory_gb: float | None, gpu: str | None
 ) -> None:
-    with pytest.raises(InputError, match="the groups of servers in .* leave the option out"):
+    with pytest.raises(InputError, match=r"the groups of servers in .* leave the option out"):
         cluster_from(str(EXAMPLES / "mixed-cluster.toml"), memory_gb, gpu)
