@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+import oracle
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
+from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 
@@ -167,4 +169,40 @@ def cases(draw: st.DrawFn, general: bool = False) -> Case:
         admission=draw(st.sampled_from(ADMISSIONS)),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(buckets(jobs)),
+    )
+
+
+def run_oracle(case: Case) -> oracle.OracleOutcome:
+    """Return what the oracle makes of a case."""
+    return oracle.run(
+        [
+            oracle.OracleJob(
+                job.arrival_ns,
+                job.gpus,
+                job.iterations,
+                job.forward_ns,
+                job.backward_ns,
+                job.gradient_bytes,
+                job.memory_bytes,
+            )
+            for job in case.workload
+        ],
+        server_gpus=case.cluster.server_gpus,
+        memory_bytes=[gpu.memory_bytes for gpu in case.cluster.gpu_types],
+        server_type=case.cluster.server_type,
+        times_ns=[
+            [(forward, backward) for forward, backward in types]
+            for types in compute_times_ns(case.workload, case.cluster).tolist()
+        ],
+        server_rack=case.cluster.server_rack,
+        uplinks=case.cluster.uplinks,
+        a_ns=case.network.a_ns,
+        b=case.network.b_ns_per_byte,
+        eta=case.network.eta_ns_per_byte,
+        contends=case.network.contends,
+        placement=case.placement,
+        priority=case.priority,
+        admission=case.admission,
+        seed=case.seed,
+        bucket_bytes=case.bucket_bytes,
     )

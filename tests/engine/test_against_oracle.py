@@ -11,51 +11,15 @@ from hypothesis import strategies as st
 import oracle
 from builders import DATA
 from headway.domain.cluster import Cluster
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.results.schema import Result
 from invariants import check_invariants
-from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases
+from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases, run_oracle
 
 KINDS = ("forward", "backward", "message")
-
-
-def run_oracle(case: Case) -> oracle.OracleOutcome:
-    return oracle.run(
-        [
-            oracle.OracleJob(
-                job.arrival_ns,
-                job.gpus,
-                job.iterations,
-                job.forward_ns,
-                job.backward_ns,
-                job.gradient_bytes,
-                job.memory_bytes,
-            )
-            for job in case.workload
-        ],
-        server_gpus=case.cluster.server_gpus,
-        memory_bytes=[gpu.memory_bytes for gpu in case.cluster.gpu_types],
-        server_type=case.cluster.server_type,
-        times_ns=[
-            [(forward, backward) for forward, backward in types]
-            for types in compute_times_ns(case.workload, case.cluster).tolist()
-        ],
-        server_rack=case.cluster.server_rack,
-        uplinks=case.cluster.uplinks,
-        a_ns=case.network.a_ns,
-        b=case.network.b_ns_per_byte,
-        eta=case.network.eta_ns_per_byte,
-        contends=case.network.contends,
-        placement=case.placement,
-        priority=case.priority,
-        admission=case.admission,
-        seed=case.seed,
-        bucket_bytes=case.bucket_bytes,
-    )
 
 
 def run_engine(case: Case, timeline: Timeline) -> Result:
