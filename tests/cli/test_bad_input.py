@@ -400,8 +400,21 @@ CLUSTERS = {
     ),
     "a GPU without speed": (
         GROUP + TYPE.replace("tflops = 9", "tflops = 0"),
-        "c.toml, line 7, column 1 (tflops): must be more than 0 and at most 1,000,000,000 TFLOPS, "
-        "not 0.",
+        "c.toml, line 7, column 1 (tflops): must be from 1e-9 to 1e9 TFLOPS, not 0.",
+    ),
+    "a GPU of 400 digits": (
+        GROUP + TYPE.replace("tflops = 9", "tflops = 1" + "0" * 400),
+        "c.toml, line 7, column 1 (tflops): must be from 1e-9 to 1e9 TFLOPS, "
+        "not 100000000000000000000000000000000000000….",
+    ),
+    "an infinite GPU": (
+        GROUP + TYPE.replace("tflops = 9", "tflops = inf"),
+        "c.toml, line 7, column 1 (tflops): must be from 1e-9 to 1e9 TFLOPS, not inf.",
+    ),
+    "an oversubscription of 400 digits": (
+        f"{GROUP}[cluster.racks]\nservers_per_rack = 1\noversubscription = 1{'0' * 400}\n",
+        "c.toml, line 7, column 1 (oversubscription): must be from 1 (the uplink carries what all "
+        "servers of a rack can send) to 1,000,000, not 100000000000000000000000000000000000000….",
     ),
     "a GPU that is less busy than idle": (
         GROUP + TYPE.replace("busy_w = 2", "busy_w = 0.5"),

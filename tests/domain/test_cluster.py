@@ -89,6 +89,7 @@ def test_thousands_of_gpus_are_described_at_once() -> None:
             "profile: 'vgg16' on 't4' is given twice for one batch size.",
         ),
         (lambda: replace(V100, name=""), "name: must be a name, not ''."),
+        (lambda: ServerGroup(1, 1, "t4"), "gpu: must be a GpuType, not 't4'."),  # type: ignore[arg-type]
         (lambda: ServerGroup(1, 1, rack=3), "rack: must be a name, not 3."),  # type: ignore[arg-type]
     ],
 )
