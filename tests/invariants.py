@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 
 import numpy as np
 
+from headway.domain.pace import compute_times_ns
 from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
 from headway.results.schema import Result
 
@@ -45,26 +47,29 @@ def check_memory(result: Result) -> None:
         for gpu in gpus:
             # A job that leaves at an instant makes room for one placed at that instant.
             changes[gpu] += [(int(start), job.memory_bytes), (int(finish), -job.memory_bytes)]
-    for on_gpu in changes.values():
+    cluster = result.settings.cluster
+    for gpu, on_gpu in changes.items():
         held = 0
         for _, change in sorted(on_gpu):
             held += change
-            assert held <= result.settings.cluster.gpu_memory_bytes
+            assert held <= cluster.gpu_types[cluster.type_of_gpu[gpu]].memory_bytes
 
 
 def check_order_of_tasks(result: Result, tasks: Records) -> None:
     """Forward, backward on each GPU, barrier, message, next iteration; each exactly once."""
-    per_server = result.settings.cluster.gpus_per_server
+    cluster = result.settings.cluster
+    times_ns = compute_times_ns(result.workload, cluster)
     for index, job in enumerate(result.workload):
         own = tasks[tasks.job == index]
-        crosses = len({gpu // per_server for gpu in result.gpus[index]}) > 1
+        crosses = len(cluster.servers_of(result.gpus[index])) > 1
         ready = int(result.start_ns[index])
         for iteration in range(job.iterations):
             mine = own[own.iteration == iteration]
             forward, backward, message = (mine[mine.kind == kind] for kind in range(3))
             assert sorted(forward.gpu) == sorted(backward.gpu) == list(result.gpus[index])
-            assert (forward.end_ns - forward.start_ns == job.forward_ns).all()
-            assert (backward.end_ns - backward.start_ns == job.backward_ns).all()
+            for stage, some in enumerate((forward, backward)):
+                own_ns = times_ns[index, cluster.type_of_gpu[some.gpu], stage]
+                assert (some.end_ns - some.start_ns == own_ns).all()
             assert (forward.start_ns >= ready).all()
             ends = dict(zip(forward.gpu, forward.end_ns, strict=True))
             assert all(task.start_ns >= ends[task.gpu] for task in backward)
@@ -84,8 +89,13 @@ def _buckets(result: Result, job: int) -> list[int]:
     return [bucket] * (whole // bucket) + ([rest] if rest else [])
 
 
-def _servers(result: Result, job: int) -> set[int]:
-    return {gpu // result.settings.cluster.gpus_per_server for gpu in result.gpus[job]}
+def _links(result: Result, job: int) -> dict[tuple[str, int], float]:
+    """Return the job's servers, and the uplinks of its racks if it has several, by factor."""
+    cluster = result.settings.cluster
+    servers = cluster.servers_of(result.gpus[job])
+    racks = {cluster.server_rack[server] for server in servers}
+    links = {("server", server): 1.0 for server in servers}
+    return links | {("rack", rack): cluster.uplinks[rack] for rack in racks if len(racks) > 1}
 
 
 def check_bytes(result: Result, tasks: Records) -> None:
@@ -94,9 +104,9 @@ def check_bytes(result: Result, tasks: Records) -> None:
     messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns").view(np.recarray)
     turns: dict[tuple[int, int], int] = defaultdict(int)
     for message in messages:
-        servers = _servers(result, message.job)
+        links = _links(result, message.job)
         others = [
-            (int(other.start_ns), int(other.end_ns), _servers(result, other.job))
+            (int(other.start_ns), int(other.end_ns), _links(result, other.job))
             for other in messages
             if other.start_ns < message.end_ns and other.end_ns > message.start_ns
         ]
@@ -107,13 +117,12 @@ def check_bytes(result: Result, tasks: Records) -> None:
         )
         sent, changes = 0.0, len(times)
         for low, high in itertools.pairwise(times):
-            k = max(
-                sum(
-                    start <= low and end > low and server in theirs for start, end, theirs in others
-                )
-                for server in servers
+            running = [theirs for start, end, theirs in others if start <= low < end]
+            cost = max(
+                factor * network.cost_ns_per_byte(sum(link in theirs for theirs in running))
+                for link, factor in links.items()
             )
-            sent += (high - low) / network.cost_ns_per_byte(k if network.contends else 1)
+            sent += (high - low) / (cost if network.contends else network.cost_ns_per_byte(1))
         size = _buckets(result, message.job)[turns[message.job, message.iteration]]
         turns[message.job, message.iteration] += 1
         # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
@@ -122,7 +131,7 @@ def check_bytes(result: Result, tasks: Records) -> None:
 
 
 def check_admission(result: Result, tasks: Records) -> None:
-    """No server ever carries more messages than the admission allows."""
+    """No server and no uplink ever carries more messages than the admission allows."""
     most = {
         "ada-dual": 2,
         "interleave": 1,
@@ -132,13 +141,13 @@ def check_admission(result: Result, tasks: Records) -> None:
     }.get(result.settings.admission)
     if most is None or not result.settings.network.contends:
         return
-    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    changes: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for message in tasks[tasks.kind == MESSAGE]:
-        for server in _servers(result, message.job):
-            changes[server] += [(int(message.start_ns), 1), (int(message.end_ns), -1)]
-    for on_server in changes.values():
+        for link in _links(result, message.job):
+            changes[link] += [(int(message.start_ns), 1), (int(message.end_ns), -1)]
+    for on_link in changes.values():
         running = 0
-        for _, change in sorted(on_server):
+        for _, change in sorted(on_link):
             running += change
             assert running <= most
 
@@ -151,3 +160,8 @@ def check_busy_time(result: Result, tasks: Records) -> None:
     assert busy.tolist() == result.gpu_busy_ns.tolist()
     makespan = int(result.finish_ns.max() - result.arrival_ns.min())
     assert result.summary.average_gpu_utilization == (busy / makespan).mean()
+    uses = result.use_by_type
+    assert sum(use.busy_ns for use in uses) == busy.sum()
+    assert sum(use.energy_j for use in uses) == result.summary.energy_j
+    idle_j = sum((use.gpus * makespan - use.busy_ns) / 1e9 * use.gpu.idle_w for use in uses)
+    assert math.isclose(result.summary.energy_j, result.energy_j.sum() + idle_j, rel_tol=1e-9)

@@ -8,7 +8,7 @@ against the text cannot hide the mistakes that speed-ups make.
 
 Read it beside docs/model.md: `Simulation.instant` is the section "One instant", and each of its
 five steps is one method. Times are integer nanoseconds, sizes bytes, costs nanoseconds a byte.
-Inputs are taken as valid; chains of buckets are not modelled.
+Inputs are taken as valid.
 """
 
 import math
@@ -53,14 +53,14 @@ class OracleOutcome:
 
 @dataclass(eq=False)
 class Message:
-    """An admitted all-reduce. k = 0: admitted at this instant and not yet rated."""
+    """An admitted all-reduce. cost = 0: admitted at this instant and not yet rated."""
 
     admitted_ns: int
     end_of_latency_ns: int
     remaining_bytes: float
     last_change_ns: int
     number: int  # how many were admitted before it
-    k: int = 0
+    cost: float = 0.0  # ns for a byte
     end_ns: int = -1
 
 
@@ -70,8 +70,11 @@ class Job:
 
     index: int
     spec: OracleJob
+    times_ns: list[tuple[int, int]]  # forward and backward on each type of GPU
     gpus: tuple[int, ...] = ()
+    types: frozenset[int] = frozenset()  # of its GPUs
     servers: frozenset[int] = frozenset()
+    racks: frozenset[int] = frozenset()
     tried: bool = False  # whether a placement has been asked about it
     start_ns: int = -1
     finish_ns: int = -1
@@ -85,6 +88,21 @@ class Job:
     @property
     def iterations_left(self) -> int:
         return self.spec.iterations - self.iterations_done
+
+    @property
+    def compute_ns(self) -> int:
+        """Forward and backward: before it is placed on the fastest type, then on its slowest."""
+        if not self.gpus:
+            return min(sum(times) for times in self.times_ns)
+        return max(sum(self.times_ns[kind]) for kind in self.types)
+
+    @property
+    def links(self) -> list[tuple[str, int]]:
+        """Where its messages are: its servers, and the uplinks of its racks if they are several."""
+        links = [("server", server) for server in sorted(self.servers)]
+        if len(self.racks) > 1:
+            links += [("rack", rack) for rack in sorted(self.racks)]
+        return links
 
     @property
     def computed(self) -> bool:
@@ -118,9 +136,11 @@ class Simulation:
     """The cluster at one instant."""
 
     jobs: list[Job]
-    servers: int
-    gpus_per_server: int
-    gpu_memory_bytes: int
+    server: list[int]  # of each GPU
+    server_type: list[int]
+    server_rack: list[int]
+    memory_bytes: list[int]  # of a GPU of each type
+    uplinks: list[float]  # of each rack: a byte's cost over that on a server's link
     a_ns: int
     b: float
     eta: float
@@ -141,7 +161,7 @@ class Simulation:
 
     def s_ns(self, job: Job) -> int:
         """s_J: one iteration's forward and backward, and its all-reduce across servers."""
-        s = job.spec.forward_ns + job.spec.backward_ns
+        s = job.compute_ns
         if len(job.servers) > 1:
             s += self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
         return s
@@ -168,7 +188,7 @@ class Simulation:
             case "gpu-intensity":
                 # Work over sending time, highest first; nothing to send is the highest of all.
                 send = float(self.a_ns + math.floor(self.b * job.spec.gradient_bytes))
-                work = float(job.spec.gpus * (job.spec.forward_ns + job.spec.backward_ns))
+                work = float(job.spec.gpus * job.compute_ns)
                 sends = job.spec.gpus > 1 and len(job.servers) != 1
                 key = math.floor(send / (send + work) * 2**53) if sends else 0
             case "srsf":
@@ -241,13 +261,15 @@ class Simulation:
                 still_queued.append(job)
                 continue
             job.gpus = tuple(sorted(candidates[: job.spec.gpus]))
-            job.servers = frozenset(gpu // self.gpus_per_server for gpu in job.gpus)
+            job.servers = frozenset(self.server[gpu] for gpu in job.gpus)
+            job.types = frozenset(self.server_type[server] for server in job.servers)
+            job.racks = frozenset(self.server_rack[server] for server in job.servers)
             job.start_ns = t
             job.make_forwards_ready()
         self.queue = still_queued
 
     def admit(self, t: int) -> None:
-        """Step 4: admit the all-reduces that are ready, then rate the messages whose k changed."""
+        """Step 4: admit the all-reduces that are ready, then rate messages whose cost changed."""
         ready = [job for job in self.held() if job.computed and job.message is None]
         for job in sorted(ready, key=self.order):
             answer = self.admits(job, t)
@@ -261,20 +283,21 @@ class Simulation:
                 job.not_before_ns = answer
         for job in self.held():
             if job.message is not None:
-                k = self.most(job) if self.contends else 1
-                if k != job.message.k:
-                    self.rate(job.message, k, t)
+                cost = self.cost_of_byte(job)
+                if cost != job.message.cost:
+                    self.rate(job.message, cost, t)
 
     def dispatch(self, t: int) -> None:
         """Step 5: every idle GPU starts the ready compute task of its first job in order."""
         held = sorted(self.held(), key=self.order)
-        for gpu in range(self.servers * self.gpus_per_server):
+        for gpu, server in enumerate(self.server):
             if gpu in self.running:
                 continue
             first = next((job for job in held if job.compute.get(gpu)), None)
             if first is not None:
-                kind, spec = first.compute[gpu][0], first.spec
-                end = t + (spec.forward_ns if kind == "forward" else spec.backward_ns)
+                kind = first.compute[gpu][0]
+                forward_ns, backward_ns = first.times_ns[self.server_type[server]]
+                end = t + (forward_ns if kind == "forward" else backward_ns)
                 done = first.iterations_done
                 self.running[gpu] = OracleTask(t, end, kind, first.index, done, gpu)
 
@@ -284,44 +307,55 @@ class Simulation:
         """Nanoseconds a byte takes under k-way contention."""
         return k * self.b + (k - 1) * self.eta
 
-    def messages_on(self, server: int) -> list[Message]:
-        """The messages that count on a server: none on a network without contention."""
+    def messages_on(self, link: tuple[str, int]) -> list[Message]:
+        """The messages that count on a link: none on a network without contention."""
         if not self.contends:
             return []
-        return [job.message for job in self.held() if job.message and server in job.servers]
+        return [job.message for job in self.held() if job.message and link in job.links]
 
     def most(self, job: Job) -> int:
-        """The largest number of messages on any of the job's servers."""
-        return max(len(self.messages_on(server)) for server in job.servers)
+        """The largest number of messages on any of the job's links."""
+        return max(len(self.messages_on(link)) for link in job.links)
+
+    def cost_of_byte(self, job: Job) -> float:
+        """What a byte of the job's message costs: that on the dearest of its links."""
+        if not self.contends:
+            return self.cost(1)
+        costs = []
+        for kind, number in job.links:
+            cost = self.cost(len(self.messages_on((kind, number))))
+            costs.append(cost if kind == "server" else self.uplinks[number] * cost)
+        return max(costs)
 
     def remaining_at(self, message: Message, t: int) -> float:
         """Bytes left at t; a question, which changes nothing."""
         elapsed = t - max(message.last_change_ns, message.end_of_latency_ns)
         if elapsed <= 0:
             return message.remaining_bytes
-        return max(0.0, message.remaining_bytes - elapsed / self.cost(message.k))
+        return max(0.0, message.remaining_bytes - elapsed / message.cost)
 
-    def rate(self, message: Message, k: int, t: int) -> None:
-        """From t on the message sends at cost(k)."""
+    def rate(self, message: Message, cost: float, t: int) -> None:
+        """From t on a byte of the message costs this much."""
         message.remaining_bytes = self.remaining_at(message, t)
         message.last_change_ns = t
-        message.k = k
-        sending_ns = math.ceil(message.remaining_bytes * self.cost(k))
+        message.cost = cost
+        sending_ns = math.ceil(message.remaining_bytes * cost)
         message.end_ns = max(t + 1, max(t, message.end_of_latency_ns) + sending_ns)
 
     # Placement policies.
 
     def candidates(self, job: Job) -> list[int]:
         """The GPUs with enough free memory, in the order in which the policy takes them."""
-        all_gpus = range(self.servers * self.gpus_per_server)
-        free = dict.fromkeys(all_gpus, self.gpu_memory_bytes)
+        all_gpus, all_servers = range(len(self.server)), range(len(self.server_type))
+        server = self.server
+        free = {gpu: self.memory_of(gpu) for gpu in all_gpus}
         load = dict.fromkeys(all_gpus, 0)  # L_g
-        server_load = dict.fromkeys(range(self.servers), 0)  # L_S
+        server_load = dict.fromkeys(all_servers, 0)  # L_S
         for holder in self.held():
             for gpu in holder.gpus:
                 free[gpu] -= holder.spec.memory_bytes
                 load[gpu] += self.remaining_service(holder)
-                server_load[gpu // self.gpus_per_server] += self.remaining_service(holder)
+                server_load[server[gpu]] += self.remaining_service(holder)
         fitting = [gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes]
 
         policy, _, kappa = self.placement.partition(":")
@@ -332,20 +366,19 @@ class Simulation:
         if policy == "ls" or (policy == "lwf" and job.spec.gpus <= int(kappa)):
             return sorted(fitting, key=lambda gpu: (load[gpu], gpu))
         if policy == "lwf":
-            server = {gpu: gpu // self.gpus_per_server for gpu in all_gpus}
             return sorted(
                 fitting, key=lambda gpu: (server_load[server[gpu]], server[gpu], load[gpu], gpu)
             )
         if policy == "spread":
             place = {}
-            for number in range(self.servers):
-                own = [gpu for gpu in fitting if gpu // self.gpus_per_server == number]
+            for number in all_servers:
+                own = [gpu for gpu in fitting if server[gpu] == number]
                 for turn, gpu in enumerate(sorted(own, key=lambda gpu: (load[gpu], gpu))):
                     place[gpu] = (turn, server_load[number], number)
             return sorted(fitting, key=lambda gpu: place[gpu])
         in_server = [
-            sorted((load[gpu], gpu) for gpu in fitting if gpu // self.gpus_per_server == number)
-            for number in range(self.servers)
+            sorted((load[gpu], gpu) for gpu in fitting if server[gpu] == number)
+            for number in all_servers
         ]
         if policy == "least-delay":
             return self.least_delay(job, fitting)
@@ -353,7 +386,7 @@ class Simulation:
             return self.fewest_servers(in_server, job.spec.gpus)
         if policy == "tiresias":
             send = self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
-            if send > job.spec.forward_ns + job.spec.backward_ns:
+            if send > job.compute_ns:
                 return self.fewest_servers(in_server, job.spec.gpus)
             return [gpu for _, gpu in sorted(pair for pairs in in_server for pair in pairs)]
         if policy == "apart":
@@ -363,6 +396,10 @@ class Simulation:
                     in_server[number] = []
             return self.fewest_servers(in_server, job.spec.gpus)
         raise ValueError(f"unknown placement policy {self.placement!r}")
+
+    def memory_of(self, gpu: int) -> int:
+        """Bytes that a GPU has."""
+        return self.memory_bytes[self.server_type[self.server[gpu]]]
 
     @staticmethod
     def fewest_servers(own: list[list[tuple[int, int]]], n: int) -> list[int]:
@@ -380,14 +417,13 @@ class Simulation:
         chosen += sorted(enough, key=lambda number: (len(own[number]), number))[:1]
         return [gpu for number in chosen for _, gpu in own[number]]
 
-    # Admission policies.
-
     def least_delay(self, job: Job, fitting: list[int]) -> list[int]:
         """The GPUs where the job is delayed, and delays others, least; none if it should wait."""
-        n, per_server = job.spec.gpus, self.gpus_per_server
-        compute_ns = job.iterations_left * (job.spec.forward_ns + job.spec.backward_ns)
+        n, server = job.spec.gpus, self.server
+        compute_ns = job.iterations_left * job.compute_ns
         sending_ns = 0
-        if n > per_server:
+        size = self.block_size(job)
+        if size > 1:
             message_ns = self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
             sending_ns = job.iterations_left * message_ns
         mine = (compute_ns + sending_ns, job.index)
@@ -395,7 +431,7 @@ class Simulation:
         # A machine is ("gpu", number) or ("network", server).
         work: dict[tuple[int, int], dict[tuple[str, int], int]] = {}
         for other in self.held():
-            busy = other.iterations_left * (other.spec.forward_ns + other.spec.backward_ns)
+            busy = other.iterations_left * other.compute_ns
             time = other.iterations_left * self.s_ns(other)
             uses = {("gpu", gpu): busy for gpu in other.gpus}
             if len(other.servers) > 1:
@@ -420,20 +456,39 @@ class Simulation:
         cheap = sorted(fitting, key=lambda gpu: (cost({("gpu", gpu): compute_ns}), gpu))
         if n == 1:
             return cheap
-        size = -(-n // per_server)
         choices = []
-        starts = {start for start in range(self.servers - size + 1) if start % size == 0}
-        for start in sorted(starts | {self.servers - size}):
-            inside = [gpu for gpu in cheap if start <= gpu // per_server < start + size][:n]
+        for start in self.blocks(size):
+            inside = [gpu for gpu in cheap if start <= server[gpu] < start + size][:n]
             if len(inside) < n:
                 continue
             extra = {("gpu", gpu): compute_ns for gpu in inside}
-            if n > per_server:
-                extra |= {("network", gpu // per_server): sending_ns for gpu in inside}
+            if size > 1:
+                extra |= {("network", server[gpu]): sending_ns for gpu in inside}
                 if delay(extra) > mine[0]:
                     continue
             choices.append((cost(extra), start, inside))
         return min(choices)[2] if choices else []
+
+    def blocks(self, size: int) -> list[int]:
+        """The first servers of the aligned blocks of so many, and of the last so many."""
+        last = len(self.server_type) - size
+        return sorted({start for start in range(last + 1) if start % size == 0} | {last})
+
+    def block_size(self, job: Job) -> int:
+        """The least number of servers of which some block, empty, could hold the job."""
+        able = [
+            self.server[gpu]
+            for gpu in range(len(self.server))
+            if self.memory_of(gpu) >= job.spec.memory_bytes
+        ]
+        return next(
+            size
+            for size in range(1, len(self.server_type) + 1)
+            for start in self.blocks(size)
+            if sum(start <= server < start + size for server in able) >= job.spec.gpus
+        )
+
+    # Admission policies.
 
     def bucket(self, job: Job) -> int:
         """The bytes of the job's next message."""
@@ -458,11 +513,11 @@ class Simulation:
             theta = self.b / (2 * (self.b + self.eta))
             return all(
                 self.bucket(job) < theta * self.remaining_at(old, t)
-                for server in job.servers
-                for old in self.messages_on(server)
+                for link in job.links
+                for old in self.messages_on(link)
             )
         if policy == "k-way":
-            return all(self.joins_all(job, server, t) for server in job.servers)
+            return all(self.joins_all(job, link, t) for link in job.links)
         if policy == "interleave":
             if not self.contends or most > 0:
                 return most == 0
@@ -470,7 +525,7 @@ class Simulation:
         raise ValueError(f"unknown admission policy {self.admission!r}")
 
     def slot(self, job: Job, t: int) -> int:
-        """The first time from t on at which `interleave` lets the job start on idle servers."""
+        """The first time from t on at which `interleave` lets the job start on idle links."""
 
         def needs(size: int) -> int:
             buckets = 1 if self.bucket_bytes is None else -(-size // self.bucket_bytes)
@@ -479,9 +534,9 @@ class Simulation:
         def alone(of: Job) -> int:
             return needs(of.spec.gradient_bytes)
 
-        group = [other for other in self.held() if other.servers & job.servers]
+        group = [other for other in self.held() if set(other.links) & set(job.links)]
         group = [other for other in group if len(other.servers) > 1]
-        cycle = max(o.spec.forward_ns + o.spec.backward_ns + alone(o) for o in group)
+        cycle = max(o.compute_ns + alone(o) for o in group)
         slots = sum(map(alone, group))
         if len(group) == 1 or slots > cycle:
             return t
@@ -498,10 +553,10 @@ class Simulation:
             if all(start + needs(job.unsent_bytes) <= begin or end <= start for begin, end in taken)
         )
 
-    def joins_all(self, job: Job, server: int, t: int) -> bool:
-        """Whether to start now beats, on one server, to start at the end of any message there."""
+    def joins_all(self, job: Job, link: tuple[str, int], t: int) -> bool:
+        """Whether to start now beats, on one link, to start at the end of any message there."""
         new = float(self.bucket(job))
-        newest_first = sorted(self.messages_on(server), key=lambda old: -old.number)
+        newest_first = sorted(self.messages_on(link), key=lambda old: -old.number)
         left = [self.remaining_at(old, t) for old in newest_first]
         theta = self.b / (2 * (self.b + self.eta))
         for j, awaited in enumerate(left):
@@ -527,9 +582,12 @@ class Simulation:
 def run(
     jobs: Sequence[OracleJob],
     *,
-    servers: int,
-    gpus_per_server: int,
-    gpu_memory_bytes: int,
+    server_gpus: Sequence[int],
+    memory_bytes: Sequence[int],
+    server_type: Sequence[int] | None = None,
+    times_ns: Sequence[Sequence[tuple[int, int]]] | None = None,
+    server_rack: Sequence[int] | None = None,
+    uplinks: Sequence[float] = (),
     a_ns: int,
     b: float,
     eta: float,
@@ -542,17 +600,35 @@ def run(
 ) -> OracleOutcome:
     """Simulate the jobs until the last has finished.
 
+    Servers have so many GPUs each, of type 0 and in rack 0 unless told; `memory_bytes` is that of a
+    GPU of each type, `times_ns` each job's (forward, backward) on each type, its own unless told,
+    and `uplinks` each rack's factor on the cost of a byte.
     Placement is `ff`, `rand`, `ls`, `lwf:K`, `spread`, `consolidate`, `tiresias` or `apart`;
     priority `srsf`, `srtf`, `fifo`, `smallest`, `las`, `2d-las:QUANTUM_S` or `gpu-intensity`;
     admission `srsf:N`, `ada-dual`, `k-way`, `interleave` or one of tests/data/lattice.py.
     Raises RuntimeError when a job can never finish.
     """
-    states = [Job(index, spec) for index, spec in enumerate(jobs)]
+    if times_ns is None:
+        times_ns = [[(job.forward_ns, job.backward_ns)] * len(memory_bytes) for job in jobs]
+    states = [Job(i, spec, list(times_ns[i])) for i, spec in enumerate(jobs)]
     simulation = Simulation(
-        states, servers, gpus_per_server, gpu_memory_bytes, a_ns, b, eta,
-        contends, placement, priority, admission, seed, bucket_bytes,
+        jobs=states,
+        server=[server for server, count in enumerate(server_gpus) for _ in range(count)],
+        server_type=list(server_type or [0] * len(server_gpus)),
+        server_rack=list(server_rack or [0] * len(server_gpus)),
+        memory_bytes=list(memory_bytes),
+        uplinks=list(uplinks),
+        a_ns=a_ns,
+        b=b,
+        eta=eta,
+        contends=contends,
+        placement=placement,
+        priority=priority,
+        admission=admission,
+        seed=seed,
+        bucket_bytes=bucket_bytes,
         to_arrive=list(states),
-    )  # fmt: skip
+    )
     while any(job.finish_ns < 0 for job in states):
         simulation.instant(simulation.next_instant())
     return OracleOutcome(

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from headway.domain.cluster import Cluster
+import oracle
+from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
+from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 
@@ -78,15 +81,59 @@ def buckets(jobs: list[Job]) -> st.SearchStrategy[int | None]:
     )
 
 
+TYPES = [
+    GpuType(name, memory_bytes, performance, 10.0, 100.0)
+    for name, performance in (
+        (V100.name, V100.performance),
+        ("same", V100.performance),
+        ("double", 2 * V100.performance),
+        ("half", V100.performance / 2),
+        ("odd", 9.3),
+    )
+    for memory_bytes in (4, 10, 16, 40)
+]
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Draw a case; every other one is crowded: many jobs across few servers."""
-    crowded = draw(st.booleans())
-    cluster = Cluster(
+def uniform_clusters(draw: st.DrawFn, crowded: bool) -> Cluster:
+    return Cluster(
         servers=draw(st.integers(2, 4) if crowded else st.integers(1, 8)),
         gpus_per_server=draw(st.integers(1, 2) if crowded else st.integers(1, 8)),
         gpu_memory_bytes=draw(st.sampled_from([10, 16, 40])),
     )
+
+
+@st.composite
+def mixed_clusters(draw: st.DrawFn, crowded: bool) -> Cluster:
+    """Draw servers of unequal size and type, in one rack or several."""
+    types = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
+    racks = draw(st.sampled_from([("",), ("a", "b"), ("a", "b"), ("a", "b", "c")]))
+    groups = [
+        ServerGroup(
+            servers=draw(st.integers(1, 2 if crowded else 3)),
+            gpus_per_server=draw(st.integers(1, 2) if crowded else st.integers(1, 5)),
+            gpu=draw(st.sampled_from(types)),
+            rack=draw(st.sampled_from(racks)),
+        )
+        for _ in range(draw(st.integers(2, 4)))
+    ]
+    return Cluster.of(
+        groups,
+        servers_per_rack=draw(st.sampled_from([None, 1, 2, 3])) if racks == ("",) else None,
+        oversubscription=draw(st.sampled_from([1, 1.7, 2, 4, 10])),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, general: bool = False) -> Case:
+    """Draw a case; every other one is crowded: many jobs across few servers.
+
+    In general, two of three clusters are mixed; else all are uniform.
+    """
+    crowded = draw(st.booleans())
+    mixed = general and draw(st.sampled_from([True, True, False]))
+    cluster = draw(mixed_clusters(crowded) if mixed else uniform_clusters(crowded))
+    memories = [cluster.gpu_types[kind].memory_bytes for kind in cluster.type_of_gpu]
     profiles = draw(
         st.lists(
             st.tuples(durations(), durations(), gradients(), st.integers(0, 10)),
@@ -99,11 +146,13 @@ def cases(draw: st.DrawFn) -> Case:
     jobs = []
     for index in range(draw(st.integers(4 if crowded else 1, 10))):
         forward, backward, gradient, memory = draw(st.sampled_from(profiles))
+        memory = min(memory, max(memories))
+        most = min(most_gpus, sum(memory <= other for other in memories))
         jobs.append(
             Job(
                 job_id=str(index),
                 arrival_ns=draw(arrivals),
-                gpus=draw(st.integers(2 if crowded else 1, most_gpus)),
+                gpus=draw(st.integers(min(most, 2) if crowded else 1, most)),
                 iterations=draw(st.integers(1, 6)),
                 forward_ns=forward,
                 backward_ns=backward,
@@ -120,4 +169,40 @@ def cases(draw: st.DrawFn) -> Case:
         admission=draw(st.sampled_from(ADMISSIONS)),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(buckets(jobs)),
+    )
+
+
+def run_oracle(case: Case) -> oracle.OracleOutcome:
+    """Return what the oracle makes of a case."""
+    return oracle.run(
+        [
+            oracle.OracleJob(
+                job.arrival_ns,
+                job.gpus,
+                job.iterations,
+                job.forward_ns,
+                job.backward_ns,
+                job.gradient_bytes,
+                job.memory_bytes,
+            )
+            for job in case.workload
+        ],
+        server_gpus=case.cluster.server_gpus,
+        memory_bytes=[gpu.memory_bytes for gpu in case.cluster.gpu_types],
+        server_type=case.cluster.server_type,
+        times_ns=[
+            [(forward, backward) for forward, backward in types]
+            for types in compute_times_ns(case.workload, case.cluster).tolist()
+        ],
+        server_rack=case.cluster.server_rack,
+        uplinks=case.cluster.uplinks,
+        a_ns=case.network.a_ns,
+        b=case.network.b_ns_per_byte,
+        eta=case.network.eta_ns_per_byte,
+        contends=case.network.contends,
+        placement=case.placement,
+        priority=case.priority,
+        admission=case.admission,
+        seed=case.seed,
+        bucket_bytes=case.bucket_bytes,
     )

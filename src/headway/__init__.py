@@ -11,9 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.domain.cluster import Cluster
+    from headway.domain.cluster import Cluster, ServerGroup
     from headway.domain.errors import HeadwayError, InputError, PolicyError
+    from headway.domain.gpus import GpuType
     from headway.domain.job import Job
+    from headway.domain.profiles import Profile
     from headway.domain.workload import Workload
     from headway.engine.run import Progress, simulate
     from headway.engine.timeline import Timeline
@@ -29,14 +31,17 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cluster": "domain.cluster",
     "Comparison": "experiments.compare",
+    "GpuType": "domain.gpus",
     "HeadwayError": "domain.errors",
     "InputError": "domain.errors",
     "Job": "domain.job",
     "NetworkModel": "network.contention",
     "PolicyError": "domain.errors",
+    "Profile": "domain.profiles",
     "Progress": "engine.run",
     "Recipe": "workload.generate",
     "Result": "results.schema",
+    "ServerGroup": "domain.cluster",
     "Summary": "results.schema",
     "Timeline": "engine.timeline",
     "Workload": "domain.workload",
@@ -53,14 +58,17 @@ _HOMES = {
 __all__ = [
     "Cluster",
     "Comparison",
+    "GpuType",
     "HeadwayError",
     "InputError",
     "Job",
     "NetworkModel",
     "PolicyError",
+    "Profile",
     "Progress",
     "Recipe",
     "Result",
+    "ServerGroup",
     "Summary",
     "Timeline",
     "Workload",

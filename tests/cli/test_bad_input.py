@@ -65,8 +65,8 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "no header": (
         "a,0,1,1,vgg16\n",
-        "w.csv, line 1, column 1: unknown column 'a'. Known: arrival_s, backward_ms, forward_ms, "
-        "gpus, gradient_mb, iterations, job_id, memory_mb, model.",
+        "w.csv, line 1, column 1: unknown column 'a'. Known: arrival_s, backward_ms, batch_size, "
+        "forward_ms, gpus, gradient_mb, iterations, job_id, memory_mb, model.",
     ),
     "too few fields": (
         GOOD + "b,0,1,1\n",
@@ -200,6 +200,14 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
         "w.csv, line 2, column 8 (memory_mb): needs 16,385 MB on each GPU, but a GPU has "
         "16,384 MB.",
     ),
+    "a batch of nothing": (
+        "job_id,arrival_s,gpus,iterations,model,batch_size\na,0,1,1,vgg16,0\n",
+        "w.csv, line 2, column 6 (batch_size): must be at least 1, not 0.",
+    ),
+    "half a sample": (
+        "job_id,arrival_s,gpus,iterations,model,batch_size\na,0,1,1,vgg16,1.5\n",
+        "w.csv, line 2, column 6 (batch_size): must be a whole number, not '1.5'.",
+    ),
     "an empty figure": (
         FIGURES + "a,0,1,1,1,,1,1\n",
         "w.csv, line 2, column 6 (backward_ms): must not be empty; without a model a row needs "
@@ -243,6 +251,10 @@ def test_a_bad_workload(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     expect(capsys, message, "w.csv")
 
+
+GROUP = '[[cluster.group]]\nservers = 2\ngpus_per_server = 4\ngpu = "a100"\n'
+TYPE = "[gpu.tpu]\nmemory_gb = 8\ntflops = 9\nidle_w = 1\nbusy_w = 2\n"
+MEASURED = '[[profile]]\nmodel = "vgg16"\ngpu = "a100"\nforward_ms = 2.5\nbackward_ms = 5\n'
 
 CLUSTERS = {
     "not TOML": (
@@ -301,6 +313,149 @@ CLUSTERS = {
     "less busy than idle": (
         "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu_busy_w = 20\n",
         "c.toml, line 4, column 1 (gpu_busy_w): must be at least gpu_idle_w, 40, not 20.",
+    ),
+    "groups and a shape": (
+        f"[cluster]\nservers = 4\n{GROUP}",
+        "c.toml, line 2, column 1 (servers): goes into the groups, [[cluster.group]].",
+    ),
+    "a group that is a number": (
+        "[cluster]\ngroup = 3\n",
+        "c.toml, line 2, column 1 (group): must be tables [[cluster.group]], not 3.",
+    ),
+    "no groups": (
+        "[cluster]\ngroup = []\n",
+        "c.toml, line 2, column 1 (group): must be tables [[cluster.group]], not [].",
+    ),
+    "an incomplete second group": (
+        f"{GROUP}[[cluster.group]]\nservers = 3\n",
+        "c.toml, line 5, column 3: 'gpus_per_server' is missing.",
+    ),
+    "a second group without servers": (
+        f"{GROUP}[[cluster.group]]\nservers = 0\ngpus_per_server = 1\n",
+        "c.toml, line 6, column 1 (servers): must be at least 1, not 0.",
+    ),
+    "an unknown key in a group": (
+        f"{GROUP}memory_gb = 3\n",
+        "c.toml, line 5, column 1 (memory_gb): unknown key. Did you mean 'gpu_memory_gb'?",
+    ),
+    "an unknown GPU in a group": (
+        GROUP.replace("a100", "b100"),
+        "c.toml, line 4, column 1 (gpu): unknown GPU 'b100'. Did you mean 'v100'?",
+    ),
+    "too many GPUs in groups": (
+        GROUP.replace("servers = 2", "servers = 9999999"),
+        "c.toml, GPUs of all groups: must be at most 16,777,216, not 39999996.",
+    ),
+    "a rack by number": (
+        f"{GROUP}rack = 1\n",
+        "c.toml, line 5, column 1 (rack): must be a name in quotes, not 1.",
+    ),
+    "a group in no rack": (
+        f'{GROUP}rack = "a"\n{GROUP}',
+        "c.toml, line 6, column 3: every group must name its rack, or none.",
+    ),
+    "racks twice": (
+        f'{GROUP}rack = "a"\n[cluster.racks]\nservers_per_rack = 2\n',
+        "c.toml, line 7, column 1 (servers_per_rack): the groups name their racks; "
+        "give one of both.",
+    ),
+    "oversubscription without racks": (
+        f"{GROUP}[cluster.racks]\noversubscription = 2\n",
+        "c.toml, line 6, column 1 (oversubscription): needs racks: 'servers_per_rack', or 'rack' "
+        "in every group.",
+    ),
+    "oversubscription without racks in a shape": (
+        "[cluster]\nservers = 4\ngpus_per_server = 2\n[cluster.racks]\noversubscription = 2\n",
+        "c.toml, line 5, column 1 (oversubscription): needs 'servers_per_rack' too.",
+    ),
+    "oversubscription the wrong way round": (
+        "[cluster]\nservers = 4\ngpus_per_server = 2\n"
+        "[cluster.racks]\nservers_per_rack = 2\noversubscription = 0.25\n",
+        "c.toml, line 6, column 1 (oversubscription): must be from 1 (the uplink carries what all "
+        "servers of a rack can send) to 1,000,000, not 0.25.",
+    ),
+    "an empty rack": (
+        f"{GROUP}[cluster.racks]\nservers_per_rack = 0\n",
+        "c.toml, line 6, column 1 (servers_per_rack): must be at least 1, not 0.",
+    ),
+    "racks as a number": (
+        "[cluster]\nservers = 4\ngpus_per_server = 2\nracks = 2\n",
+        "c.toml, line 4, column 1 (racks): must be a table [cluster.racks], not 2.",
+    ),
+    "an unknown key of racks": (
+        f"{GROUP}[cluster.racks]\nservers = 2\n",
+        "c.toml, line 6, column 1 (servers): unknown key. Did you mean 'servers_per_rack'?",
+    ),
+    "a type of GPU for a shape": (
+        f"[cluster]\nservers = 4\ngpus_per_server = 2\n{TYPE}",
+        "c.toml, line 4, column 2 (gpu): needs groups of servers, [[cluster.group]].",
+    ),
+    "a known type of GPU": (
+        GROUP + TYPE.replace("tpu", "v100"),
+        "c.toml, line 5, column 2: 'v100' is a known GPU; choose another name.",
+    ),
+    "an incomplete type of GPU": (
+        GROUP + TYPE.replace("idle_w = 1\n", ""),
+        "c.toml, line 5, column 2: 'idle_w' is missing.",
+    ),
+    "a GPU without speed": (
+        GROUP + TYPE.replace("tflops = 9", "tflops = 0"),
+        "c.toml, line 7, column 1 (tflops): must be from 1e-9 to 1e9 TFLOPS, not 0.",
+    ),
+    "a GPU of 400 digits": (
+        GROUP + TYPE.replace("tflops = 9", "tflops = 1" + "0" * 400),
+        "c.toml, line 7, column 1 (tflops): must be from 1e-9 to 1e9 TFLOPS, "
+        "not 100000000000000000000000000000000000000….",
+    ),
+    "an infinite GPU": (
+        GROUP + TYPE.replace("tflops = 9", "tflops = inf"),
+        "c.toml, line 7, column 1 (tflops): must be from 1e-9 to 1e9 TFLOPS, not inf.",
+    ),
+    "an oversubscription of 400 digits": (
+        f"{GROUP}[cluster.racks]\nservers_per_rack = 1\noversubscription = 1{'0' * 400}\n",
+        "c.toml, line 7, column 1 (oversubscription): must be from 1 (the uplink carries what all "
+        "servers of a rack can send) to 1,000,000, not 100000000000000000000000000000000000000….",
+    ),
+    "a GPU that is less busy than idle": (
+        GROUP + TYPE.replace("busy_w = 2", "busy_w = 0.5"),
+        "c.toml, line 9, column 1 (busy_w): must be at least idle_w, 1, not 0.5.",
+    ),
+    "types that are a number": (
+        f"gpu = 3\n{GROUP}",
+        "c.toml, line 1, column 1 (gpu): must be tables [gpu.NAME], not 3.",
+    ),
+    "a type that is a number": (
+        f"{GROUP}[gpu]\nx = 3\n",
+        "c.toml, line 6, column 1 (x): must be a table [gpu.x], not a value.",
+    ),
+    "a profile for a shape": (
+        f"[cluster]\nservers = 4\ngpus_per_server = 2\n{MEASURED}",
+        "c.toml, line 4, column 3 (profile): needs groups of servers, [[cluster.group]].",
+    ),
+    "a profile of an unknown GPU": (
+        GROUP + MEASURED.replace("a100", "a10000"),
+        "c.toml, line 7, column 1 (gpu): unknown GPU 'a10000'. Did you mean 'a100'?",
+    ),
+    "a profile of no time": (
+        GROUP + MEASURED.replace("forward_ms = 2.5", "forward_ms = 0"),
+        "c.toml, line 8, column 1 (forward_ms): must be at least 0.000001 milliseconds, not 0.",
+    ),
+    "a profile without a model": (
+        GROUP + MEASURED.replace('model = "vgg16"', "model = 16"),
+        "c.toml, line 6, column 1 (model): must be a name, not 16.",
+    ),
+    "a profile twice": (
+        f"{GROUP}{MEASURED}{MEASURED}batch_size = 16\n",
+        "c.toml, line 11, column 1 (model): 'vgg16' on 'a100-sxm4' stands there twice for one "
+        "batch size.",
+    ),
+    "a profile of half a sample": (
+        f"{GROUP}{MEASURED}batch_size = 0.5\n",
+        "c.toml, line 10, column 1 (batch_size): must be a whole number, not 0.5.",
+    ),
+    "a profile that is a number": (
+        f"profile = 1\n{GROUP}",
+        "c.toml, line 1, column 1 (profile): must be tables [[profile]], not 1.",
     ),
     "a value for a table": ("cluster = 4\n", "c.toml: there is no table [cluster]."),
     "a number of 400 digits": (

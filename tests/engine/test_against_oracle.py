@@ -10,44 +10,16 @@ from hypothesis import strategies as st
 
 import oracle
 from builders import DATA
+from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.results.schema import Result
 from invariants import check_invariants
-from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases
+from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases, run_oracle
 
 KINDS = ("forward", "backward", "message")
-
-
-def run_oracle(case: Case) -> oracle.OracleOutcome:
-    return oracle.run(
-        [
-            oracle.OracleJob(
-                job.arrival_ns,
-                job.gpus,
-                job.iterations,
-                job.forward_ns,
-                job.backward_ns,
-                job.gradient_bytes,
-                job.memory_bytes,
-            )
-            for job in case.workload
-        ],
-        servers=case.cluster.servers,
-        gpus_per_server=case.cluster.gpus_per_server,
-        gpu_memory_bytes=case.cluster.gpu_memory_bytes,
-        a_ns=case.network.a_ns,
-        b=case.network.b_ns_per_byte,
-        eta=case.network.eta_ns_per_byte,
-        contends=case.network.contends,
-        placement=case.placement,
-        priority=case.priority,
-        admission=case.admission,
-        seed=case.seed,
-        bucket_bytes=case.bucket_bytes,
-    )
 
 
 def run_engine(case: Case, timeline: Timeline) -> Result:
@@ -140,7 +112,7 @@ def test_the_engine_agrees_with_the_oracle_on_more_servers_than_a_mask_has_bits(
 ) -> None:
     case = data.draw(cases())
     jobs = [replace(job, gpus=data.draw(st.integers(20, 69))) for job in case.workload.jobs[:4]]
-    cluster = replace(case.cluster, servers=70, gpus_per_server=1)
+    cluster = Cluster(70, 1, case.cluster.gpu_memory_bytes)
     check(replace(case, workload=Workload(jobs), cluster=cluster, placement="rand"))
 
 
@@ -150,11 +122,7 @@ def overlapping(case: Case) -> int:
     messages = [task for task in outcome.tasks if task.kind == "message"]
     most = 0
     for server in range(case.cluster.servers):
-        here = [
-            m
-            for m in messages
-            if any(g // case.cluster.gpus_per_server == server for g in outcome.gpus[m.job])
-        ]
+        here = [m for m in messages if server in case.cluster.servers_of(outcome.gpus[m.job])]
         most = max([most, *(sum(o.start_ns <= m.start_ns < o.end_ns for o in here) for m in here)])
     return most
 
@@ -198,7 +166,7 @@ def passes(case: Case) -> bool:
     """Whether a job sends between two buckets of another's all-reduce, on a server of both."""
     outcome = run_oracle(case)
     messages = [task for task in outcome.tasks if task.kind == "message"]
-    servers = [{g // case.cluster.gpus_per_server for g in gpus} for gpus in outcome.gpus]
+    servers = [set(case.cluster.servers_of(gpus)) for gpus in outcome.gpus]
     return case.network.contends and any(
         first.job == last.job != between.job
         and first.iteration == last.iteration

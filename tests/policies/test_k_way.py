@@ -377,9 +377,8 @@ def test_the_engine_agrees_with_the_oracle_where_many_messages_share() -> None:
         )
         expected = oracle.run(
             specs,
-            servers=servers,
-            gpus_per_server=9,
-            gpu_memory_bytes=9,
+            server_gpus=[9] * servers,
+            memory_bytes=[9],
             a_ns=network.a_ns,
             b=network.b_ns_per_byte,
             eta=network.eta_ns_per_byte,

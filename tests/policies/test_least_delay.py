@@ -17,7 +17,7 @@ def run(*jobs: Job, cluster: str = "4x2") -> Result:
 
 
 def servers(result: Result, job: int) -> set[int]:
-    return {gpu // result.settings.cluster.gpus_per_server for gpu in result.gpus[job]}
+    return set(result.settings.cluster.servers_of(result.gpus[job]))
 
 
 def test_a_job_that_fits_a_server_gets_one() -> None:

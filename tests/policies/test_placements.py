@@ -31,7 +31,7 @@ def alone(gpus: int, **changes: Any) -> Job:
 
 
 def servers(result: Result, job: int) -> set[int]:
-    return {gpu // result.settings.cluster.gpus_per_server for gpu in result.gpus[job]}
+    return set(result.settings.cluster.servers_of(result.gpus[job]))
 
 
 def test_consolidate_takes_the_server_that_fits_best() -> None:

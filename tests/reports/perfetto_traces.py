@@ -91,7 +91,7 @@ def parse(path: Path | str) -> Parsed:
 
 
 def servers_of(result: Result, job: int) -> set[int]:
-    return {gpu // result.settings.cluster.gpus_per_server for gpu in result.gpus[job]}
+    return set(result.settings.cluster.servers_of(result.gpus[job]))
 
 
 def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[Slice]:
@@ -106,7 +106,7 @@ def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[S
             for server in servers_of(result, task.job):
                 slices[f"cluster/server {server}/network", *span] += 1
         else:
-            server = task.gpu // result.settings.cluster.gpus_per_server
+            server = int(result.settings.cluster.server_of_gpu[task.gpu])
             slices[f"cluster/server {server}/GPU {task.gpu}", *span] += 1
     return slices + expected_lives(result, window)
 

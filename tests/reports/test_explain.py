@@ -58,8 +58,7 @@ def recompute(
     result: Result, tasks: Records, job: int
 ) -> tuple[dict[str, int], dict[str, Counter[str]]]:
     """Tell where a job's time went, task by task and instant by instant."""
-    per_server = result.settings.cluster.gpus_per_server
-    servers = [{gpu // per_server for gpu in gpus} for gpus in result.gpus]
+    servers = [set(result.settings.cluster.servers_of(gpus)) for gpus in result.gpus]
     names = [one.job_id for one in result.workload]
     parts = dict.fromkeys(PARTS, 0)
     others: dict[str, Counter[str]] = defaultdict(Counter)

@@ -46,6 +46,15 @@ def figures_table(*headers: str, title: str | None = None) -> Table:
     return table
 
 
+def estimates_line(pairs: list[tuple[str, str]]) -> str:
+    """Return a line that names the models whose times are estimated on each type, or nothing."""
+    by_type: dict[str, list[str]] = {}
+    for model, gpu in pairs:
+        by_type.setdefault(gpu, []).append(model or "jobs without a model")
+    text = "; ".join(f"{', '.join(models)} on {gpu}" for gpu, models in sorted(by_type.items()))
+    return f"times estimated, not measured: {text}\n" if text else ""
+
+
 class _Bar:
     """A bar that is shown at some time inside a `with`, and gone after it."""
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
-from headway.cli.console import ProgressBar, figures_table, messages, results
+from headway.cli.console import ProgressBar, estimates_line, figures_table, messages, results
 from headway.cli.options import ClusterOption, GpuMemoryOption, GpuOption, NetworkOption
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
@@ -16,6 +17,8 @@ from headway.files import STANDARD, check_different, check_output
 from headway.reports.window import Window
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from headway.results.schema import Result
 
 _POLICY = "or FILE.py:FUNCTION for your own"
@@ -156,7 +159,7 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
         f"{len(result.workload):,} jobs from {result.workload.source} on {settings.cluster}\n"
         f"placement {settings.placement}, priority {settings.priority}, "
         f"admission {settings.admission}{buckets}\n"
-        f"network {settings.network}\n",
+        f"network {settings.network}\n{estimates_line(result.estimated)}",
         markup=False,
     )
     table = figures_table("", "")
@@ -174,3 +177,15 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
     ):
         table.add_row(name, value)
     console.print(table)
+    if len(result.use_by_type) > 1:
+        console.print()
+        console.print(_types_table(result))
+
+
+def _types_table(result: Result) -> Table:
+    """Show what the GPUs of each type did."""
+    table = figures_table("type", "GPUs", "utilization", "energy")
+    for use in result.use_by_type:
+        energy = f"{use.energy_j / 3.6e6:,.2f} kWh"
+        table.add_row(escape(str(use.gpu)), f"{use.gpus:,}", f"{use.utilization:.2%}", energy)
+    return table

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from headway.cli.console import figures_table, messages, results
+from headway.cli.console import estimates_line, figures_table, messages, results
 from headway.configuration import cluster_from
 from headway.domain.errors import InputError, shown
+from headway.domain.gpus import V100
 from headway.files import STANDARD
 
 if TYPE_CHECKING:
@@ -98,10 +99,12 @@ def describe(
     ] = "16x4",
 ) -> None:
     """Show what a workload holds: counts, GPU hours, load, how long jobs compute."""
+    from headway.domain.pace import estimates
     from headway.workload.files import read_workload
 
     workload = read_workload(file)
-    gpus = cluster_from(cluster).gpus
+    chosen = cluster_from(cluster)
+    gpus = chosen.gpus
     console = results()
     arrivals = [job.arrival_ns for job in workload]
     span_s = (max(arrivals) - min(arrivals)) / 1e9
@@ -116,6 +119,10 @@ def describe(
         console.print(
             f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (1 is every GPU computing)."
         )
+    if any(not gpu.is_reference for gpu in chosen.gpu_types):
+        console.print(f"GPU hours and load are those of a {V100.name}, not of the cluster's types.")
+    if line := estimates_line(estimates(workload, chosen)):
+        console.print(line, markup=False, end="")
     console.print()
     console.print(_counts(workload, "GPUs", lambda job: job.gpus))
     console.print()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -40,6 +39,8 @@ class ServerGroup:
     def __post_init__(self) -> None:
         whole(self.servers, "servers", 1, MOST_GPUS)
         whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
+        if not isinstance(self.gpu, GpuType):
+            raise InputError(f"must be a GpuType, not {shown(self.gpu)}.", field="gpu")
         if not isinstance(self.rack, str):
             raise InputError(f"must be a name, not {shown(self.rack)}.", field="rack")
 
@@ -114,6 +115,8 @@ class Cluster:
             measured.add(profile.key)
 
     def _check_racks(self) -> None:
+        if len({bool(group.rack) for group in self.groups}) > 1:
+            raise InputError("every group must name its rack, or none.", field="rack")
         if self.servers_per_rack is not None:
             whole(self.servers_per_rack, "servers_per_rack", 1, MOST_GPUS)
             if any(group.rack for group in self.groups):
@@ -123,7 +126,7 @@ class Cluster:
         value = self.oversubscription
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"must be a number, not {shown(value)}.", field="oversubscription")
-        if not (math.isfinite(value) and 1 <= value <= MOST_OVERSUBSCRIPTION):
+        if not 1 <= value <= MOST_OVERSUBSCRIPTION:
             raise InputError(
                 f"must be from 1 (the uplink carries what all servers of a rack can send) to "
                 f"{MOST_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",

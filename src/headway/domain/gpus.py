@@ -10,7 +10,6 @@ idle board that holds a process's memory draws some tens of watts more than an e
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
@@ -64,9 +63,9 @@ def tflops(value: float, field: str) -> float:
     """Return a performance if it is a number of TFLOPS."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"must be a number, not {shown(value)}.", field=field)
-    if not (0 < value <= MOST_TFLOPS and math.isfinite(value)) or value < 1 / MOST_TFLOPS:
+    if not 1 / MOST_TFLOPS <= value <= MOST_TFLOPS:
         raise InputError(
-            f"must be more than 0 and at most {MOST_TFLOPS:,.0f} TFLOPS, not {shown(value)}.",
+            f"must be from 1e-9 to 1e9 TFLOPS, not {shown(value)}.",
             field=field,
         )
     return float(value)

@@ -112,7 +112,6 @@ class PerfettoSink:
         self._counters = len(COUNTERS) + cluster.servers
         tally = zeros(1, TALLY)
         tally[0].from_ns, tally[0].to_ns = window.from_ns, window.to_ns
-        tally[0].gpus_per_server = cluster.gpus_per_server
         tally[0].first_gpu = self._first_gpu
         tally[0].next_track = self._first_counter + self._counters
         lanes = (cluster.servers, _FIRST_LANES)
@@ -120,6 +119,7 @@ class PerfettoSink:
             tally=tally,
             texts=np.frombuffer(b"".join(texts), np.uint8).copy(),
             first_text=_starts([len(text) for text in texts]),
+            server_of_gpu=cluster.server_of_gpu.copy(),
             servers=np.zeros(sum(min(count, cluster.servers) for count in gpus), np.int64),
             first_server=_starts([min(count, cluster.servers) for count in gpus]),
             server_count=np.zeros(len(workload), np.int64),
@@ -224,16 +224,16 @@ class PerfettoSink:
         write(HEADER)
         for rank, name in enumerate(COUNTERS):
             write(_track(self._first_counter + rank, name, _ROOT, rank, _A_COUNTER))
-        per_server = self._cluster.gpus_per_server
-        for server in range(self._cluster.servers):
+        gpu = 0
+        for server, count in enumerate(self._cluster.server_gpus):
             uuid = self._first_server + server
             counter = self._first_counter + len(COUNTERS) + server
             rank = len(COUNTERS) + server
             write(_track(uuid, f"server {server}", _ROOT, rank, _ORDERED))
             write(_track(counter, MESSAGES, uuid, 0, _A_COUNTER))
-            for place in range(per_server):
-                gpu = server * per_server + place
+            for place in range(count):
                 write(_track(self._first_gpu + gpu, f"GPU {gpu}", uuid, 2 + place))
+                gpu += 1
 
     def _write_lives(self, result: Result) -> None:
         """Describe the tracks of jobs, and write when each was queued and running."""

@@ -15,7 +15,7 @@ from headway.results.schema import Result
 @cache
 def code_version() -> str:
     """Return a hash of all the sources that a result depends on."""
-    return jit.source_hash("workload", "results", "configuration.py")
+    return jit.source_hash("workload", "results", "configuration")
 
 
 def write_json(result: Result, path: str | os.PathLike[str]) -> None:
@@ -46,6 +46,7 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
         "headway.summary": json.dumps(asdict(result.summary)),
         "headway.settings": json.dumps(result.settings.to_dict()),
         "headway.gpu_busy_ns": json.dumps(result.gpu_busy_ns.tolist()),
+        "headway.estimated": json.dumps(result.estimated),
         "headway.code": code_version(),
     }
     with open_output(path) as stream:

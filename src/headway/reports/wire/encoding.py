@@ -46,7 +46,6 @@ TALLY = np.dtype(
     [
         ("from_ns", np.int64),
         ("to_ns", np.int64),
-        ("gpus_per_server", np.int64),
         ("first_gpu", np.int64),
         ("next_track", np.int64),
         ("sent", np.int64),
@@ -66,6 +65,7 @@ class Encoder(NamedTuple):
     """Every job's `ID #` and then ` forward`, ` backward`, ` all-reduce`."""
     first_text: NDArray[np.int64]
     """Where each of those begins in `texts`; one more than there are."""
+    server_of_gpu: NDArray[np.int64]
     servers: NDArray[np.int64]
     first_server: NDArray[np.int64]
     server_count: NDArray[np.int64]
@@ -218,7 +218,7 @@ def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
         job = task.job
         inside = task.start_ns < to_ns and task.end_ns > from_ns
         if task.kind != MESSAGE:
-            server = task.gpu // tally[0].gpus_per_server
+            server = e.server_of_gpu[task.gpu]
             if task.kind == FORWARD and task.iteration == 0:
                 _note_server(e, job, server)
             copies = 1

@@ -1,0 +1,6 @@
+"""Clusters and networks from TOML files, with errors that name the line."""
+
+from headway.configuration.cluster import cluster_from
+from headway.configuration.network import network_from
+
+__all__ = ["cluster_from", "network_from"]
