@@ -235,10 +235,7 @@ def _take_first_candidates(s: State, job: int) -> bool:
             links[first_link + used].port = server
             used += 1
     jobs[job].servers = jobs[job].links = used
-    servers = s.cluster.servers
-    last_rack = servers[links[first_link + used - 1].port].rack
-    if servers[links[first_link].port].rack != last_rack:
-        _add_uplinks(s, job)
+    _add_uplinks(s, job)
     return True
 
 
@@ -246,13 +243,23 @@ def _take_first_candidates(s: State, job: int) -> bool:
 def _add_uplinks(s: State, job: int) -> None:
     """Give a job that crosses racks the ports of their uplinks, in ascending order."""
     jobs, servers, links = s.cluster.jobs, s.cluster.servers, s.cluster.links
-    first, used = jobs[job].first_link, jobs[job].servers
-    for link in range(first, first + jobs[job].servers):
+    first, count = jobs[job].first_link, jobs[job].servers
+    used = count
+    if len(s.cluster.ports) == len(servers):
+        return
+    for link in range(first, first + count):
         uplink = len(servers) + servers[links[link].port].rack
-        if used == jobs[job].servers or links[first + used - 1].port != uplink:
-            links[first + used].port = uplink
-            used += 1
-    jobs[job].links = used
+        place = used
+        while place > count and links[first + place - 1].port > uplink:
+            place -= 1
+        if place > count and links[first + place - 1].port == uplink:
+            continue
+        for spot in range(used, place, -1):
+            links[first + spot].port = links[first + spot - 1].port
+        links[first + place].port = uplink
+        used += 1
+    if used > count + 1:
+        jobs[job].links = used
 
 
 @inlined
