@@ -77,7 +77,10 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
         s.cluster.ports[port].touched = 0
         link = s.cluster.ports[port].first_message
         while link != NOBODY:
-            _rate(s, s.cluster.links[link].job, now_ns)
+            job = s.cluster.links[link].job
+            if s.gangs[job].rated != tally[0].instants:
+                s.gangs[job].rated = tally[0].instants
+                _rate(s, job, now_ns)
             link = s.cluster.links[link].next
     tally[0].touched = 0
 

@@ -24,6 +24,7 @@ GANG = np.dtype(
         ("sent", np.int64),  # messages since the start
         ("solo_ns", np.int64),  # when its latest known iteration began, if it is solo; or NOBODY
         ("period_ns", np.int64),  # from one iteration to the next while it is solo
+        ("rated", np.int64),  # the number of the instant at which its message was last looked at
         ("mark", np.int64),  # the search that met it last; see `repeating`
         ("seen_left", np.int64),  # the iterations left when a search met it last
         ("waiting", np.int32),  # whether its message is ready and not admitted
