@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
@@ -129,7 +129,7 @@ def _integer(name: str, value: Value) -> int:
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
 
 
-def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[str | int | float]]]:
+def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], Iterator[list[str | int | float]]]:
     """Return the header and the rows; profile columns only where some job needs them."""
     plain = all(
         job.model in MODELS
@@ -140,20 +140,21 @@ def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[str | in
     )
     named = any(job.model for job in jobs)
     header = [*REQUIRED, *(["model"] if named else []), *([] if plain else PROFILE)]
-    rows: list[list[str | int | float]] = []
-    for job in jobs:
-        row: list[str | int | float] = [
-            job.job_id,
-            _in_unit(job.arrival_ns, 10**9),
-            job.gpus,
-            job.iterations,
-        ]
-        if named:
-            row.append(job.model)
-        if not plain:
-            row += [_in_unit(getattr(job, u.field), int(u.factor)) for u in _profile_units()]
-        rows.append(row)
-    return header, rows
+    return header, (_row(job, named, plain) for job in jobs)
+
+
+def _row(job: Job, named: bool, plain: bool) -> list[str | int | float]:
+    row: list[str | int | float] = [
+        job.job_id,
+        _in_unit(job.arrival_ns, 10**9),
+        job.gpus,
+        job.iterations,
+    ]
+    if named:
+        row.append(job.model)
+    if not plain:
+        row += [_in_unit(getattr(job, u.field), int(u.factor)) for u in _profile_units()]
+    return row
 
 
 def _profile_units() -> list[_Unit]:
