@@ -25,8 +25,8 @@ def simulate_command(
     workload: Annotated[
         str,
         typer.Argument(
-            help="The jobs: a .csv or .parquet file, muri-1 for a packaged workload, or - for CSV on "
-            "stdin."
+            help="The jobs: a .csv or .parquet file, muri-1 for a packaged workload, or - for CSV "
+            "on stdin."
         ),
     ],
     cluster: ClusterOption = "16x4",

@@ -85,16 +85,16 @@ def import_command(
 def _tell(found: TraceImport, output: str) -> None:
     console = messages()
     where = "standard output" if output == STANDARD else output
-    console.print(f"{len(found.workload):,} jobs written to {where}", markup=False, soft_wrap=True)
+    console.print(f"{_jobs(len(found.workload))} written to {where}", markup=False, soft_wrap=True)
     for what, counts in (
-        ("dropped, since no simulation could run them", found.unusable),
+        ("dropped, which cannot be simulated", found.unusable),
         ("left out, as asked", found.not_chosen),
     ):
         if counts:
             _tell_counts(what, counts)
     if found.out_of_order:
         console.print(
-            f"{found.out_of_order:,} jobs stood after one that arrives later; all are sorted by "
+            f"{_jobs(found.out_of_order)} stood after one that arrives later; all are sorted by "
             "arrival now.",
             soft_wrap=True,
         )
@@ -102,9 +102,13 @@ def _tell(found: TraceImport, output: str) -> None:
 
 def _tell_counts(what: str, counts: Counter[str]) -> None:
     console = messages()
-    console.print(f"{counts.total():,} jobs {what}:")
+    console.print(f"{_jobs(counts.total())} {what}:")
     table = figures_table("  reason", "jobs")
     table.show_header = False
     for reason, count in counts.most_common():
         table.add_row(f"  {reason}", f"{count:,}")
     console.print(table)
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"

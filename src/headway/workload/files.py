@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
@@ -53,7 +53,7 @@ def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
             text.detach()
 
 
-def _read_csv(stream: BinaryIO, source: str) -> Workload:
+def _read_csv(stream: IO[bytes], source: str) -> Workload:
     reader = csv.reader(text_lines(stream, source, _NOT_TEXT, _TOO_LONG), strict=True)
     jobs: list[Job] = []
     lines: list[int] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import IO
 
 from headway.domain.errors import InputError
 
@@ -13,7 +13,7 @@ LONGEST_LINE = 2**16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def text_lines(stream: BinaryIO, source: str, not_text: str, too_long: str) -> Iterator[str]:
+def text_lines(stream: IO[bytes], source: str, not_text: str, too_long: str) -> Iterator[str]:
     """Yield decoded lines of bounded length; the last two arguments end the messages."""
     number = 0
     while data := stream.readline(LONGEST_LINE + 1):
