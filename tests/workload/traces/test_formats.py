@@ -32,8 +32,7 @@ def test_philly_adds_up_the_attempts_that_started_and_ended() -> None:
 def test_pollux_rows_are_numbered_below_the_header() -> None:
     jobs = told("philly-pollux")
     assert len(jobs) == 30
-    assert jobs["0"] == (66, 1)
-    assert jobs["2"] == (860_662, 1)
+    assert [jobs[name] for name in ("0", "2")] == [(66, 1), (860_662, 1)]
 
 
 def test_muri_keeps_its_iterations_its_iteration_times_and_its_models() -> None:
@@ -123,7 +122,7 @@ def test_openb_pods_take_their_share_of_a_gpu_s_memory() -> None:
     assert pods["openb-pod-0001"].memory_bytes == 16 * GB * 460 // 1000
     larger = import_trace("openb", files, Choice(gpu_memory_gb=32)).workload
     assert larger.find("openb-pod-0001").memory_bytes == 32 * GB * 460 // 1000
-    assert read_sample("openb")[1].dropped == {"no GPU": 4, "never started": 1}
+    assert read_sample("openb")[1].dropped == {"no GPU": 2, "never started": 1}
 
 
 def test_gavel_s_steps_become_times_by_its_throughputs() -> None:
