@@ -8,9 +8,12 @@ import os
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cli.commands import headway
+from headway.cli.console import ReadingBar
 from headway.workload.files import read_workload
+from headway.workload.traces.importing import import_trace
 from headway.workload.traces.registry import FORMATS
 from workload.traces.samples import sample
 
@@ -61,6 +64,15 @@ def test_a_workload_goes_to_standard_output_and_a_trace_comes_from_standard_inpu
     assert done.err == "1 job written to standard output\n"
 
 
+def test_a_long_read_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.cli.console.PATIENCE_S", 0.0)
+    screen = io.StringIO()
+    with ReadingBar(Console(file=screen, force_terminal=True, width=80)) as bar:
+        import_trace("muri", sample("muri"), progress=bar)
+    assert "100%" in screen.getvalue()
+    assert "read 0 MB" in screen.getvalue()
+
+
 def test_an_imported_trace_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--max-gpus", "8", "--first", "3", "--memory-gb", "16", "--seed", "7")
     assert (
@@ -102,7 +114,7 @@ FAILURES = {
     ),
     "no memory": (
         "philly-pollux t.csv --memory-gb nan -o w.csv",
-        "memory-gb: must be a finite number of GB, not nan.",
+        "memory_gb: must be a finite number of GB, not nan.",
     ),
     "a window that is none": (
         "philly-pollux t.csv --from 9 -o w.csv",
@@ -110,7 +122,11 @@ FAILURES = {
     ),
     "no GPUs allowed": (
         "philly-pollux t.csv --max-gpus 0 -o w.csv",
-        "max-gpus: must be at least 1, not 0.",
+        "max_gpus: must be at least 1, not 0.",
+    ),
+    "tables from standard input": (
+        "pai - -o w.csv",
+        "standard input: PAI's files are read more than once; give them by name.",
     ),
     "a strict import": (
         "philly-pollux bad.csv --strict -o w.csv",

@@ -37,11 +37,11 @@ class Choice:
 
     def __post_init__(self) -> None:
         whole(self.seed, "seed", 0, 2**63 - 1)
-        for name, value in (("memory-gb", self.memory_gb), ("gpu-memory-gb", self.gpu_memory_gb)):
+        for name, value in (("memory_gb", self.memory_gb), ("gpu_memory_gb", self.gpu_memory_gb)):
             if value is not None:
                 scaled(value, GIBIBYTE, name, 0, MOST_BYTES, "GB")
         if self.max_gpus is not None:
-            whole(self.max_gpus, "max-gpus", 1, MOST_GPUS)
+            whole(self.max_gpus, "max_gpus", 1, MOST_GPUS)
         if self.first is not None:
             whole(self.first, "first", 1, 2**63 - 1)
         for name, value in (("from", self.from_s), ("to", self.to_s)):

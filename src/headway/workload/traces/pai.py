@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from headway.domain.errors import InputError
 from headway.domain.limits import MOST_GPUS
+from headway.files import STANDARD
 from headway.workload.traces.reading import source_name
 from headway.workload.traces.records import (
     Reason,
@@ -87,6 +88,10 @@ def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
 
 def _kind(path: str, log: RowLog) -> tuple[str, ...]:
     """Return the columns of a file, by its first row."""
+    if path == STANDARD:
+        raise InputError(
+            "PAI's files are read more than once; give them by name.", source=source_name(path)
+        )
     quiet = RowLog(log.strict)
     row = next(raw_rows(path, quiet), None)
     if row is None:
