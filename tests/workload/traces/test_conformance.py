@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import random
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,34 @@ def test_every_format_has_a_page(form: str) -> None:
     assert (ROOT / "docs" / "formats" / f"{form}.md").is_file()
     assert f"formats/{form}.md" in (ROOT / "mkdocs.yml").read_text()
     assert f"({form}.md)" in (ROOT / "docs" / "formats" / "index.md").read_text()
+
+
+@every_format
+def test_a_damaged_trace_is_read_or_refused_but_never_breaks_the_reader(
+    form: str, tmp_path: Path
+) -> None:
+    draw = random.Random(form)
+    copies = []
+    for path in map(Path, sample(form)):
+        data = path.read_bytes()
+        plain = gzip.decompress(data)[:3000] if path.suffix == ".gz" else data
+        copies.append((tmp_path / path.name.removesuffix(".gz"), plain))
+    files = [str(path) for path, _ in copies]
+    for _ in range(200):
+        for path, plain in copies:
+            path.write_bytes(damaged(plain, draw))
+        for strict in (False, True):
+            with contextlib.suppress(InputError):
+                import_trace(form, files, strict=strict)
+
+
+def damaged(data: bytes, draw: random.Random) -> bytes:
+    """Return the bytes with a few cuts, doublings and other bytes."""
+    changed = bytearray(data)
+    for _ in range(draw.randint(0, 4)):
+        start = draw.randrange(len(changed) + 1)
+        end = start + draw.choice([0, 1, 1, 5, 200])
+        changed[start:end] = draw.choice(
+            [b"", b"9", b"-", b",", b'"', b"\n", b"\xff", b"\x00", b"null", bytes(changed[:50])]
+        )
+    return bytes(changed)
