@@ -45,12 +45,12 @@ def import_command(
     from_s: Annotated[
         float | None,
         typer.Option(
-            "--from", metavar="SECONDS", help="Leave out what arrives sooner after the first job."
+            "--from", metavar="SECONDS", help="Leave out jobs that arrive sooner after the first."
         ),
     ] = None,
     to_s: Annotated[
         float | None,
-        typer.Option("--to", metavar="SECONDS", help="Leave out what arrives at this or later."),
+        typer.Option("--to", metavar="SECONDS", help="Leave out jobs that arrive later, or then."),
     ] = None,
     first: Annotated[int | None, typer.Option(help="Keep the first so many, by arrival.")] = None,
     strict: Annotated[

@@ -72,7 +72,7 @@ def import_trace(
 ) -> TraceImport:
     """Read a trace; with `strict`, the first job that cannot be used is an error.
 
-    The memory this takes grows with the jobs that are kept, not with the files.
+    The memory this takes grows with the jobs that can be used, not with the files.
     """
     choice = choice or Choice()
     read = reader_of(form)
