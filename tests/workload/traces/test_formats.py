@@ -87,6 +87,17 @@ def test_pai_without_a_table_of_jobs_takes_the_start_for_the_arrival(tmp_path: P
         assert (job.job_id, job.gpus, job.memory_bytes) == ("j", 2, 16 * GB)
 
 
+def test_a_pai_job_with_a_task_that_cannot_be_read_is_left_out_once(tmp_path: Path) -> None:
+    tasks = (
+        "a,worker,1.0,Terminated,100.0,160.0,600.0,29.3,100.0,V100\n"
+        "a,chief,1.0,Terminated,soon,160.0,600.0,29.3,many,V100\n"
+        "b,worker,1.0,Terminated,100.0,160.0,600.0,29.3,100.0,V100\n"
+    )
+    found = import_text(tmp_path, "pai", tasks)
+    assert [job.job_id for job in found.workload] == ["b"]
+    assert found.unusable == {"a value that cannot be read": 1}
+
+
 def test_pai_reads_its_simulator_s_flat_file(tmp_path: Path) -> None:
     found = import_text(
         tmp_path,

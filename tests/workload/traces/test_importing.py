@@ -52,6 +52,18 @@ def test_models_are_drawn_alike_and_by_id_and_seed_alone() -> None:
     assert any(drawn_model("a", seed) != drawn_model("a", 0) for seed in range(20))
 
 
+@pytest.mark.parametrize(
+    ("job_id", "seed", "model"),
+    [
+        ("0", 0, "inception-v3"),
+        ("0", 1, "lstm-ptb"),
+        ("application_1506638472019_14199", 1, "resnet50"),
+    ],
+)
+def test_a_seed_draws_the_same_models_in_every_version(job_id: str, seed: int, model: str) -> None:
+    assert drawn_model(job_id, seed).name == model
+
+
 def test_models_do_not_depend_on_order_or_on_dropped_rows(tmp_path: Path) -> None:
     rows = [f"job{n},{n % 3},{DAY}{n:02},{DAY}{n:02},{DAY}59" for n in range(50)]
     models = {

@@ -50,6 +50,8 @@ class _Job:
     end_ns: int | None = None
     first_ns: int | None = None
     last_ns: int | None = None
+    fault: UnusableError | None = None
+    """Why a row of it could not be read."""
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
@@ -70,7 +72,7 @@ def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
                 try:
                     add(jobs, row)
                 except UnusableError as error:
-                    log.drop(row, error)
+                    _spoil(jobs, row, error, log)
     lists = [path for path in files if kinds[path] == _JOB]
     if lists:
         for path in lists:
@@ -136,6 +138,15 @@ def _shared(gpus: float, column: str) -> tuple[int, int]:
     return -(-milli // WHOLE_GPU), min(milli, WHOLE_GPU)
 
 
+def _spoil(jobs: dict[str, _Job], row: Row, error: UnusableError, log: RowLog) -> None:
+    """Leave out the job of a row that cannot be read; it counts once, whatever else it has."""
+    job = jobs.get(row.text("job_name"))
+    if job is None or log.strict:
+        log.drop(row, error)
+    else:
+        job.fault = error
+
+
 def _add_task(jobs: dict[str, _Job], row: Row) -> None:
     name = row.label("job_name")
     job = jobs.setdefault(name, _Job(Spot(row.source, row.line)))
@@ -172,6 +183,8 @@ def _listed_job(jobs: dict[str, _Job], row: Row) -> TraceJob:
 
 def _finished(name: str, job: _Job, submitted_ns: int | None) -> TraceJob:
     """Return the job: it runs from the first start to the last end of its GPU instances."""
+    if job.fault is not None:
+        raise job.fault
     gpus = some_gpus(job.gpus, "plan_gpu")
     start_ns = job.start_ns if job.first_ns is None else job.first_ns
     end_ns = job.end_ns if job.last_ns is None else job.last_ns
