@@ -16,6 +16,8 @@ import pytest
 
 import headway
 from headway.domain import records
+from headway.workload.traces.importing import import_trace
+from headway.workload.traces.parameters import PARAMETERS, published_size
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -165,6 +167,29 @@ def test_the_figures_of_the_first_tutorial_are_right() -> None:
         summary = headway.simulate(workload, scheduler=scheduler).summary
         assert f"average JCT                           {summary.average_jct_s:,.2f} s" in page
         assert f"makespan                             {summary.makespan_s:,.2f} s" in page
+
+
+def test_the_figures_of_the_tutorial_on_traces_are_right() -> None:
+    page = (DOCS / "tutorial" / "your-trace.md").read_text()
+    trace = "examples/traces/philly-two-days.csv"
+    assert page.count(f"headway workload import philly-pollux {trace}") == 3
+    found = import_trace("philly-pollux", [str(ROOT / trace)])
+    assert f"{len(found.workload)} jobs written to cluster.csv" in page
+    assert f"{found.out_of_order} jobs stood after one that arrives later" in page
+    summary = headway.simulate(found.workload, "4x4").summary
+    assert f"average JCT                          {summary.average_jct_s:,.2f} s" in page
+    assert f"paper                           {summary.average_jct_s:,.1f} " in page
+    assert f"| as it is | {summary.average_jct_s:,.0f} s |" in page
+
+
+def test_the_table_of_model_sizes_is_that_of_the_importer() -> None:
+    page = (DOCS / "formats" / "muri.md").read_text()
+    for model in ("vgg16", "vgg19", "resnet18", "shufflenet_v2_x1_0", "bert", "gpt2", "dqn", "a2c"):
+        size = published_size(model)
+        assert size is not None
+        gradient_mb, memory_mb = size.gradient_bytes / 2**20, size.memory_bytes / 2**20
+        row = f"| `{model}` | {PARAMETERS[model]:,} | {gradient_mb:.1f} | {memory_mb:,.0f} |"
+        assert row in page
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

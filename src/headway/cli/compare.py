@@ -42,7 +42,8 @@ def compare_command(
         list[str],
         typer.Argument(
             metavar="WORKLOAD",
-            help="Workload files (.csv or .parquet), or `paper` for the paper's recipe.",
+            help="Workload files (.csv or .parquet), packaged ones (muri-1), or `paper` for the "
+            "paper's recipe.",
         ),
     ],
     policies: Annotated[

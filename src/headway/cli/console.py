@@ -96,6 +96,24 @@ class ProgressBar(_Bar):
         )
 
 
+class ReadingBar(_Bar):
+    """How much of a file has been read, shown once that has lasted a second."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._started = time.monotonic()
+
+    def __call__(self, fraction: float, done_bytes: int) -> None:
+        """Show where the reading is."""
+        elapsed_s = time.monotonic() - self._started
+        if elapsed_s < PATIENCE_S or not self._console.is_terminal:
+            return
+        description = f"read {done_bytes / 2**20:,.0f} MB"
+        if self._bar is None:
+            self._bar = _bar(self._console, description, 1.0)
+        self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
+
+
 class RunsBar(_Bar):
     """How many of many runs are done, and the time left; when interrupted, what is kept."""
 

@@ -26,7 +26,11 @@ _POLICY = "or FILE.py:FUNCTION for your own"
 
 def simulate_command(
     workload: Annotated[
-        str, typer.Argument(help="The jobs: a .csv or .parquet file, or - for CSV on stdin.")
+        str,
+        typer.Argument(
+            help="The jobs: a .csv or .parquet file, muri-1 for a packaged workload, or - for CSV "
+            "on stdin."
+        ),
     ],
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,

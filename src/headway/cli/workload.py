@@ -1,4 +1,4 @@
-"""`headway workload`: generate, describe, graph."""
+"""`headway workload`: generate, import, describe, graph."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from headway.cli.console import estimates_line, figures_table, messages, results
+from headway.cli.traces import import_command
 from headway.configuration import cluster_from
 from headway.domain.errors import InputError, shown
 from headway.domain.gpus import V100
@@ -26,7 +27,10 @@ app = typer.Typer(
     help="Make, describe and look at workloads.", no_args_is_help=True, rich_markup_mode=None
 )
 
+app.command("import")(import_command)
+
 _BAR = 30
+_WORKLOAD = "A .csv or .parquet file, muri-1 for a packaged workload, or - for CSV on stdin."
 
 
 class GraphFormat(StrEnum):
@@ -93,7 +97,7 @@ def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, f
 
 @app.command()
 def describe(
-    file: Annotated[str, typer.Argument(help="A .csv or .parquet file, or - for CSV on stdin.")],
+    file: Annotated[str, typer.Argument(help=_WORKLOAD)],
     cluster: Annotated[
         str, typer.Option(help="The cluster whose load to tell: SERVERSxGPUS or a .toml file.")
     ] = "16x4",
@@ -175,7 +179,7 @@ def _histogram(workload: Workload) -> Table:
 
 @app.command()
 def graph(
-    file: Annotated[str, typer.Argument(help="A .csv or .parquet file, or - for CSV on stdin.")],
+    file: Annotated[str, typer.Argument(help=_WORKLOAD)],
     job_id: Annotated[str, typer.Argument(help="Which job.")],
     iterations: Annotated[
         int, typer.Option(min=1, max=1000, help="How many iterations to show.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
@@ -160,7 +160,7 @@ def _integer(name: str, value: Value) -> int:
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
 
 
-def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[Value]]]:
+def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], Iterator[list[Value]]]:
     """Return the header and the rows; optional columns only where some job needs them."""
     named = any(job.model for job in jobs)
     batched = any(job.batch_size is not None for job in jobs)
@@ -171,22 +171,18 @@ def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], list[list[Value]]]
         *(["batch_size"] if batched else []),
         *([] if plain else PROFILE),
     ]
-    rows: list[list[Value]] = []
-    for job in jobs:
-        row: list[Value] = [
-            job.job_id,
-            _in_unit(job.arrival_ns, 10**9),
-            job.gpus,
-            job.iterations,
-        ]
-        if named:
-            row.append(job.model)
-        if batched:
-            row.append(job.batch_size)
-        if not plain:
-            row += _profile_cells(job)
-        rows.append(row)
-    return header, rows
+    return header, (_row(job, named, batched, plain) for job in jobs)
+
+
+def _row(job: Job, named: bool, batched: bool, plain: bool) -> list[Value]:
+    row: list[Value] = [job.job_id, _in_unit(job.arrival_ns, 10**9), job.gpus, job.iterations]
+    if named:
+        row.append(job.model)
+    if batched:
+        row.append(job.batch_size)
+    if not plain:
+        row += _profile_cells(job)
+    return row
 
 
 def _follows_from_model(job: Job) -> bool:

@@ -5,23 +5,31 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
+from headway.workload.packaged import packaged_workload
+from headway.workload.text import text_lines
 
-LONGEST_LINE = 2**16
-"""Bytes; a workload's line has about 80."""
+_NOT_TEXT = "not a text file; a workload is CSV, or Parquet named .parquet."
+_TOO_LONG = "a workload's lines are short."
 
 
 def read_workload(path: str | os.PathLike[str]) -> Workload:
-    """Read a workload from a `.csv` or `.parquet` file, or CSV from standard input for `-`."""
+    """Read a workload from a `.csv` or `.parquet` file, or CSV from standard input for `-`.
+
+    A name without a suffix, such as `muri-1`, is that of a workload that comes with Headway.
+    """
     source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
+    packaged = packaged_workload(os.fspath(path))
+    if packaged is not None:
+        with packaged.open("rb") as stream:
+            return _read_csv(stream, source)
     with open_input(path) as stream:
         if Path(path).suffix == ".parquet":
             return _read_parquet(stream, source)
@@ -45,8 +53,8 @@ def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
             text.detach()
 
 
-def _read_csv(stream: BinaryIO, source: str) -> Workload:
-    reader = csv.reader(_lines(stream, source), strict=True)
+def _read_csv(stream: IO[bytes], source: str) -> Workload:
+    reader = csv.reader(text_lines(stream, source, _NOT_TEXT, _TOO_LONG), strict=True)
     jobs: list[Job] = []
     lines: list[int] = []
     header: list[str] | None = None
@@ -70,36 +78,6 @@ def _read_csv(stream: BinaryIO, source: str) -> Workload:
             source=source,
         )
     return Workload(jobs, source, lines, header)
-
-
-def _lines(stream: BinaryIO, source: str) -> Iterator[str]:
-    """Yield decoded lines of bounded length."""
-    number = 0
-    while data := stream.readline(LONGEST_LINE + 1):
-        number += 1
-        if number == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
-        if b"\x00" in data or data.startswith((b"PAR1", b"\x1f\x8b")):
-            raise InputError(
-                "not a text file; a workload is CSV, or Parquet named .parquet.",
-                source=source,
-                line=number,
-            )
-        if len(data) > LONGEST_LINE:
-            raise InputError(
-                f"longer than {LONGEST_LINE:,} bytes; a workload's lines are short.",
-                source=source,
-                line=number,
-            )
-        try:
-            yield data.decode()
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"not UTF-8 text: byte 0x{data[error.start]:02x}.",
-                source=source,
-                line=number,
-                column=error.start + 1,
-            ) from None
 
 
 def _checked_header(names: list[str], source: str, line: int) -> list[str]:

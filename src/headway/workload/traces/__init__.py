@@ -1,0 +1,1 @@
+"""Traces of real clusters, read as workloads: one module per format."""

@@ -1,0 +1,151 @@
+"""From the files of a trace to a workload."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headway.domain.errors import InputError, shown
+from headway.domain.job import Job
+from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
+from headway.domain.workload import Workload
+from headway.workload.traces.assignment import assigned
+from headway.workload.traces.reading import source_name
+from headway.workload.traces.records import SECOND_NS, RowLog, TraceJob
+from headway.workload.traces.registry import Reader, reader_of
+
+GIBIBYTE = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which jobs to take, and how to fill in what the trace lacks.
+
+    Memory is in GB; `memory_gb` is that of every job, `gpu_memory_gb` that of the GPU of which some
+    traces give shares. Seconds count from the first job of the trace; the end does not belong.
+    """
+
+    seed: int = 0
+    memory_gb: float | None = None
+    gpu_memory_gb: float = 16.0
+    max_gpus: int | None = None
+    from_s: float | None = None
+    to_s: float | None = None
+    first: int | None = None
+
+    def __post_init__(self) -> None:
+        whole(self.seed, "seed", 0, 2**63 - 1)
+        for name, value in (("memory_gb", self.memory_gb), ("gpu_memory_gb", self.gpu_memory_gb)):
+            if value is not None:
+                scaled(value, GIBIBYTE, name, 0, MOST_BYTES, "GB")
+        if self.max_gpus is not None:
+            whole(self.max_gpus, "max_gpus", 1, MOST_GPUS)
+        if self.first is not None:
+            whole(self.first, "first", 1, 2**63 - 1)
+        for name, value in (("from", self.from_s), ("to", self.to_s)):
+            if value is not None:
+                scaled(value, SECOND_NS, name, 0, 2**62, "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceImport:
+    """A workload, and what became of the rows that are not in it."""
+
+    workload: Workload
+    unusable: Counter[str]
+    """Jobs that no simulation could run, by reason."""
+    not_chosen: Counter[str]
+    """Jobs that the options leave out, by reason."""
+    out_of_order: int
+    """Jobs that stood after one that arrives later."""
+
+
+def import_trace(
+    form: str,
+    files: Sequence[str],
+    choice: Choice | None = None,
+    *,
+    strict: bool = False,
+    progress: Callable[[float, int], None] | None = None,
+) -> TraceImport:
+    """Read a trace; with `strict`, the first job that cannot be used is an error.
+
+    The memory this takes grows with the jobs that can be used, not with the files.
+    """
+    choice = choice or Choice()
+    read = reader_of(form)
+    if not files:
+        raise InputError("give at least one file.")
+    log = RowLog(strict, progress)
+    jobs, out_of_order, not_chosen = _kept(read, files, log, choice)
+    jobs.sort(key=lambda job: job.arrival_ns)
+    jobs = _window(jobs, choice, not_chosen)
+    source = " + ".join(map(source_name, files))
+    if not jobs:
+        raise InputError(f"no jobs are left{_told(log.dropped | not_chosen)}.", source=source)
+    workload = Workload(list(_assigned(jobs, choice, source)), source)
+    return TraceImport(workload, log.dropped, not_chosen, out_of_order)
+
+
+def _kept(
+    read: Reader, files: Sequence[str], log: RowLog, choice: Choice
+) -> tuple[list[TraceJob], int, Counter[str]]:
+    """Return the jobs in the order of the files, and how many of them arrive before an earlier."""
+    jobs: list[TraceJob] = []
+    not_chosen: Counter[str] = Counter()
+    out_of_order, latest_ns = 0, None
+    for job in read(files, log):
+        if choice.max_gpus is not None and job.gpus > choice.max_gpus:
+            not_chosen[f"more than {choice.max_gpus:,} GPUs"] += 1
+            continue
+        jobs.append(job)
+        if latest_ns is not None and job.arrival_ns < latest_ns:
+            out_of_order += 1
+        else:
+            latest_ns = job.arrival_ns
+    return jobs, out_of_order, not_chosen
+
+
+def _window(jobs: list[TraceJob], choice: Choice, not_chosen: Counter[str]) -> list[TraceJob]:
+    """Return those that arrive inside the window, and of them the first; `jobs` are sorted."""
+    begin, end = 0, len(jobs)
+    if choice.from_s is not None:
+        begin = _place(jobs, choice.from_s)
+    if choice.to_s is not None:
+        end = max(begin, _place(jobs, choice.to_s))
+    if end - begin < len(jobs):
+        not_chosen["outside the window of time"] = len(jobs) - (end - begin)
+    if choice.first is not None and end - begin > choice.first:
+        not_chosen[f"after the first {choice.first:,}"] = end - begin - choice.first
+        end = begin + choice.first
+    return jobs[begin:end]
+
+
+def _place(jobs: list[TraceJob], after_s: float) -> int:
+    """Return how many arrive less than so many seconds after the first."""
+    if not jobs:
+        return 0
+    limit_ns = jobs[0].arrival_ns + round(after_s * SECOND_NS)
+    return bisect_left(jobs, limit_ns, key=lambda job: job.arrival_ns)
+
+
+def _assigned(jobs: list[TraceJob], choice: Choice, source: str) -> Iterator[Job]:
+    """Yield the jobs of the workload; the first arrives at 0."""
+    start_ns = jobs[0].arrival_ns
+    memory_bytes = None if choice.memory_gb is None else round(choice.memory_gb * GIBIBYTE)
+    gpu_memory_bytes = round(choice.gpu_memory_gb * GIBIBYTE)
+    for job in jobs:
+        arrival_ns = job.arrival_ns - start_ns
+        try:
+            yield assigned(job, arrival_ns, choice.seed, memory_bytes, gpu_memory_bytes)
+        except InputError as error:
+            raise InputError(
+                f"job {shown(job.job_id)}: {error.problem}", field=error.field, source=source
+            ) from None
+
+
+def _told(dropped: dict[str, int]) -> str:
+    reasons = "; ".join(f"{reason}: {count:,}" for reason, count in dropped.items())
+    return f" ({reasons})" if reasons else ""

@@ -1,0 +1,130 @@
+"""A JSON array of objects, read one object at a time in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from headway.domain.errors import InputError
+from headway.workload.traces.reading import CHUNK, NOT_TEXT
+
+LONGEST_ENTRY = 2**23
+"""Characters; a job of cluster_job_log has about a thousand, one with many attempts far more."""
+
+_NEAR_END = 32
+_SPACE = " \t\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object of the array, and the line on which it begins."""
+
+    source: str
+    line: int
+    value: dict[str, Any]
+
+    def column(self, field: str) -> int | None:
+        """Return nothing: JSON has no columns."""
+        return None
+
+
+def json_entries(stream: BinaryIO, source: str) -> Iterator[Entry]:
+    """Yield the objects of a JSON array."""
+    text = _Window(stream, source)
+    if text.next() != "[":
+        raise text.error("must be a JSON array of jobs, [{…}, {…}].")
+    text.skip()
+    if text.next() == "]":
+        return
+    while True:
+        if text.next() != "{":
+            raise text.error("a job must be a JSON object, {…}.")
+        line = text.line
+        yield Entry(source, line, text.value())
+        mark = text.next()
+        if mark not in (",", "]"):
+            raise text.error("after a job there must be a comma or the end of the array.")
+        text.skip()
+        if mark == "]":
+            return
+
+
+class _Window:
+    """The part of the text around the place that is being read."""
+
+    def __init__(self, stream: BinaryIO, source: str) -> None:
+        self._stream = stream
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._parser = json.JSONDecoder()
+        self._text = ""
+        self._place = 0
+        self._ended = False
+        self.line = 1
+
+    def next(self) -> str:
+        """Go to the next character that is no space and return it; the end is an error."""
+        while True:
+            while self._place < len(self._text):
+                mark = self._text[self._place]
+                if mark not in _SPACE:
+                    return mark
+                self.line += mark == "\n"
+                self._place += 1
+            if not self._more():
+                raise self.error("the file is cut short: the JSON array does not end.")
+
+    def skip(self) -> None:
+        """Go one character on."""
+        self._place += 1
+
+    def value(self) -> dict[str, Any]:
+        """Return the object that begins here and go to its end."""
+        while True:
+            try:
+                value, end = self._parser.raw_decode(self._text, self._place)
+                break
+            except json.JSONDecodeError as error:
+                self._after(error)
+            except RecursionError:
+                raise self.error("not JSON that can be read: nested too deeply.") from None
+            except ValueError:
+                raise self.error("not JSON that can be read: a number is too long.") from None
+        self.line += self._text.count("\n", self._place, end)
+        self._place = end
+        assert isinstance(value, dict)
+        return value
+
+    def _after(self, error: json.JSONDecodeError) -> None:
+        """Read on if the text so far may be the beginning of an object."""
+        open_string = error.msg.startswith("Unterminated string")
+        if error.pos < len(self._text) - _NEAR_END and not open_string:
+            line = self.line + self._text.count("\n", self._place, error.pos)
+            raise InputError(f"not JSON: {error.msg}.", source=self._source, line=line)
+        if len(self._text) - self._place > LONGEST_ENTRY:
+            raise self.error(f"a job longer than {LONGEST_ENTRY:,} characters.")
+        if not self._more():
+            raise self.error("the file is cut short: this job does not end.")
+
+    def _more(self) -> bool:
+        """Drop what has been read, and read on; return whether there was anything."""
+        if self._ended:
+            return False
+        data = self._stream.read(CHUNK)
+        if b"\x00" in data:
+            raise self.error(NOT_TEXT)
+        self._ended = not data
+        try:
+            new = self._decoder.decode(data, final=self._ended)
+        except UnicodeDecodeError as error:
+            raise self.error(f"not UTF-8 text: byte 0x{error.object[error.start]:02x}.") from None
+        self._text = self._text[self._place :] + new
+        self._place = 0
+        return bool(data)
+
+    def error(self, problem: str) -> InputError:
+        """Return an error that names the line."""
+        return InputError(problem, source=self._source, line=self.line)
