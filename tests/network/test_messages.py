@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headway.domain.records import GPU, JOB, LINK, SEAT, SERVER, SYSTEM, ClusterView, zeros
-from headway.network.messages import bytes_left, most_messages
+from headway.domain.records import GPU, JOB, LINK, PORT, SEAT, SERVER, SYSTEM, ClusterView, zeros
+from headway.network.messages import bytes_left, message_cost_ns_per_byte, most_messages
 
 
 @pytest.fixture
@@ -18,12 +18,15 @@ def cluster() -> ClusterView:
         servers=zeros(3, SERVER),
         seats=zeros(3, SEAT),
         links=zeros(3, LINK),
+        ports=zeros(3, PORT),
     )
     view.system.b_ns_per_byte[:] = 1.0
     view.system.eta_ns_per_byte[:] = 0.5
-    view.jobs.servers[:] = 3
-    view.links.server[:] = [0, 1, 2]
+    view.jobs.servers[:] = view.jobs.links[:] = 3
+    view.links.port[:] = [0, 1, 2]
+    view.ports.factor[:] = 1.0
     view.jobs.message_k[:] = 2
+    view.jobs.message_cost_ns_per_byte[:] = 2.5
     view.jobs.message_since_ns[:] = 1000
     view.jobs.message_bytes_left[:] = 500.0
     return view
@@ -46,9 +49,22 @@ def test_a_message_admitted_at_this_instant_has_everything_left(cluster: Cluster
     assert bytes_left(cluster, 0) == 500.0
 
 
-def test_most_messages_is_the_fullest_of_the_jobs_servers(cluster: ClusterView) -> None:
+def test_most_messages_is_the_fullest_of_the_jobs_links(cluster: ClusterView) -> None:
     assert most_messages(cluster, 0) == 0
-    cluster.servers.messages[:] = [1, 4, 2]
+    cluster.ports.messages[:] = [1, 4, 2]
     assert most_messages(cluster, 0) == 4
-    cluster.jobs.servers[:] = 1
+    cluster.jobs.links[:] = 1
     assert most_messages(cluster, 0) == 1
+
+
+def test_a_byte_costs_what_it_does_on_the_slowest_link(cluster: ClusterView) -> None:
+    cluster.system.contends[:] = 1
+    cluster.ports.messages[:] = [1, 2, 3]
+    assert message_cost_ns_per_byte(cluster, 0) == 3 * 1.0 + 2 * 0.5
+    cluster.jobs.servers[:] = 2
+    cluster.ports.factor[2] = 0.25
+    assert message_cost_ns_per_byte(cluster, 0) == 2 * 1.0 + 1 * 0.5
+    cluster.ports.factor[2] = 0.75
+    assert message_cost_ns_per_byte(cluster, 0) == 0.75 * (3 * 1.0 + 2 * 0.5)
+    cluster.system.contends[:] = 0
+    assert message_cost_ns_per_byte(cluster, 0) == 1.0

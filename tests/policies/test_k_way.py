@@ -23,6 +23,7 @@ from headway.domain.records import (
     JOB,
     LINK,
     NOBODY,
+    PORT,
     SEAT,
     SERVER,
     SYSTEM,
@@ -57,24 +58,25 @@ def admitted(
         zeros(servers, SERVER),
         zeros(1, SEAT),
         zeros(servers * (len(running) + 1), LINK),
+        zeros(servers, PORT),
     )
     view.system.a_ns[:] = network.a_ns
     view.system.b_ns_per_byte[:] = network.b_ns_per_byte
     view.system.eta_ns_per_byte[:] = network.eta_ns_per_byte
-    view.servers.first_link[:] = NOBODY
+    view.ports.first_message[:] = NOBODY
     messages = [*running, (float(new_bytes), range(servers))]
     for job, (left, places) in enumerate(messages):
-        view.jobs[job].first_seat = job * servers
-        view.jobs[job].servers = len(places)
+        view.jobs[job].first_link = job * servers
+        view.jobs[job].servers = view.jobs[job].links = len(places)
         view.jobs[job].message_bytes = round(left)
         view.jobs[job].message_bytes_left = left
         for link, server in enumerate(places, start=job * servers):
             view.links[link].job = job
-            view.links[link].server = server
+            view.links[link].port = server
             if job < len(running):
-                view.links[link].next = view.servers[server].first_link
-                view.servers[server].first_link = link
-                view.servers[server].messages += 1
+                view.links[link].next = view.ports[server].first_message
+                view.ports[server].first_message = link
+                view.ports[server].messages += 1
     choice = choose("admission", admission)
     return bool(choice.compiled()(view, len(running), choice.parameter))
 

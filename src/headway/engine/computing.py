@@ -4,8 +4,8 @@ Two facts make this quick. Compute tasks of one job, stage and type of GPU that 
 together: they are one *group* and one event. The backward tasks follow the forward tasks at once,
 in the same event, unless a job that comes before wants a GPU of theirs by then; if one does, the
 group is parted again. And a job's place in the priority order moves only when it is placed or an
-iteration of its ends, when none of its tasks is ready; so a GPU's list of ready seats, kept in order
-as seats join it, stays in order, and dispatch takes the first.
+iteration of its ends, when none of its tasks is ready; so a GPU's list of ready seats, kept in
+order as seats join it, stays in order, and dispatch takes the first.
 """
 
 from __future__ import annotations

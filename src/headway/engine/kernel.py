@@ -12,7 +12,7 @@ from headway.engine.admitting import admit, complete_message
 from headway.engine.computing import ask_about, complete_group, dispatch
 from headway.engine.events import remove_first
 from headway.engine.placing import arrive, place
-from headway.engine.repeating import bring_back, bring_all_back, look_at_sets, may_finish
+from headway.engine.repeating import bring_all_back, bring_back, look_at_sets, may_finish
 from headway.engine.state import Rule, State
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)

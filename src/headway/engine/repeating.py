@@ -1,26 +1,27 @@
 """Repeating: a set of jobs that does the same again and again is skipped forward.
 
 Jobs that hold a GPU together, or have a port together, may disturb each other; a *set* is all that
-are connected in this way, by others if need be. Left out are jobs that do nothing for now: those that
-are solo, and those that are *inert*, waiting for a GPU that others do not leave to them. As long as
-they stay so they pass nothing on, and when they cease to be so, their neighbours' sets are forgotten.
+are connected in this way, by others if need be. Left out are jobs that do nothing for now: those
+that are solo, and those that are *inert*, waiting for a GPU that others do not leave to them. As
+long as they stay so they pass nothing on, and when one ceases to be so, its neighbours' sets are
+forgotten.
 
 Nothing outside a set can then change what happens in it until a job is placed on its GPUs or ports.
-What happens next in it depends on its state *relative to the present*: the stages of its seats, the
-ages of its running tasks, what its messages have left and since when, who waits; and on the priority
-order of those that share a GPU or a port. Times are integers, and what is not an integer is computed
-from differences of times; so if the relative state at two instants is the same, bit by bit, and the
-order was and remains the same, the time between them is a *period* and will be repeated until a job
-of the set finishes, a solo job beside it does, or the order changes.
+What happens next in it depends on its state *relative to the present* (the stages of its seats, the
+ages of its running tasks, what its messages have left and since when, who waits) and on the order
+of those that share a GPU or a port. Times are integers, and what is not is computed from differences
+of times. So if the relative state at two instants is the same, bit by bit, and the order was and
+remains the same, the time between them is a *period*: it will be repeated until a job of the set
+finishes, a solo job beside it does, or the order changes.
 
-The state is looked at when an iteration of one job of the set, its *anchor*, has ended, at the end of
-the instant. It is compared with a copy that is renewed at the 1st, 2nd, 4th, 8th … such end, so that
-a repetition is found soon after it begins (Brent's cycle detection), and looking costs a sliver where
-there is none. A set that repeats is moved forward by as many whole periods as nothing can interfere
-with: its events leave the queue, and one event brings them back. If something may happen before
-that, because the queue is tried or an inert job beside it stirs, the set is brought back by the whole
-periods that have passed, and catches up event by event. The clock goes back for it; that is no harm,
-because nothing that happened meanwhile concerns it before the present.
+The state is looked at when an iteration of one job of the set, its *anchor*, has ended, at the end
+of the instant. It is compared with a copy that is renewed at the 1st, 2nd, 4th, 8th … such end, so
+that a repetition is found soon after it begins (Brent's cycle detection) and looking costs little
+where there is none. A set that repeats is moved forward by as many whole periods as nothing can
+interfere with: its events leave the queue, and one event brings them back. If something may happen
+before that, because the queue is tried or an inert job beside it stirs, the set is brought back by
+the whole periods that have passed, and catches up event by event. The clock goes back for it, which
+does no harm: nothing that happened meanwhile concerns it before the present.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def note_iteration(s: State, job: int) -> None:
     if s.rules[0].skips_sets == 0:
         return
     anchor = s.gangs[job].shot
-    if anchor == job or anchor == NOBODY:
+    if anchor in (job, NOBODY):
         s.ended[s.tally[0].ended] = job
         s.tally[0].ended += 1
         return
@@ -207,7 +208,7 @@ def _gather(s: State, anchor: int) -> None:
 
 @inlined
 def _meet(s: State, job: int, mark: int, found: int) -> int:
-    """Add a job to those found, unless it is among them, solo or inert; return how many there are."""
+    """Add a job to those found, unless it is among them, solo or inert; return their number."""
     gangs = s.gangs
     if gangs[job].mark == mark or gangs[job].solo_ns != NOBODY:
         return found
@@ -330,7 +331,7 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> i
             if group != NOBODY and s.groups[group].stage == SOLO:
                 periods = min(periods, (s.groups[group].end_ns - now_ns - 1) // period_ns)
         job = s.gangs[job].next_member
-    return periods
+    return int(periods)
 
 
 @part
@@ -488,8 +489,7 @@ def may_finish(s: State, now_ns: int) -> bool:
             if s.groups[event].stage == SOLO or s.cluster.jobs[job].iterations_left == 1:
                 return True
         elif (
-            event < gpu_count + job_count
-            and s.cluster.jobs[event - gpu_count].iterations_left == 1
+            event < gpu_count + job_count and s.cluster.jobs[event - gpu_count].iterations_left == 1
         ):
             return True
     return False

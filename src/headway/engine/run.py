@@ -77,9 +77,9 @@ def simulate(
         seed: For policies that draw lots (`rand`).
         bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
             chain of messages, each admitted on its own. With 0 an all-reduce is one message.
-        acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of jobs
-            that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event for
-            every stage of every iteration. The results are the same.
+        acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
+            jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
+            for every stage of every iteration. The results are the same.
         timeline: Takes every task's start, end and place. With it every task is simulated.
         progress: Called now and then during a long run.
 

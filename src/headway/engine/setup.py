@@ -84,7 +84,8 @@ def prepare(
     rules.placement_steady[:] = policies.placement.policy.steady
     rules.admission_steady[:] = policies.admission.policy.steady
     rules.types[:] = len(cluster.gpu_types)
-    level = ACCELERATIONS.index(acceleration) if policies.may_be_skipped and not timeline_rows else 0
+    skips = policies.may_be_skipped and timeline_rows == 0
+    level = ACCELERATIONS.index(acceleration) if skips else 0
     rules.fuses[:] = level >= 1
     rules.skips_solo[:] = level >= 2
     rules.skips_sets[:] = level >= 3
@@ -130,9 +131,9 @@ def _check_ranges(
         )
     slowest = network.cost_ns_per_byte(len(workload)) * max(1.0, *cluster.uplinks, 1.0)
     services = []
-    for index, (job, service_ns) in enumerate(
-        zip(workload, times_ns.sum(axis=2).max(axis=1).tolist(), strict=True)
-    ):
+    compute_ns = times_ns.sum(axis=2).max(axis=1).tolist()
+    for index, job in enumerate(workload):
+        service_ns = compute_ns[index]
         if job.gpus > 1:
             if network.a_ns + job.gradient_bytes * slowest > LONGEST_NS:
                 raise workload.error(

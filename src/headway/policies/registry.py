@@ -184,9 +184,7 @@ def _decorator(
         raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
 
     def decorate(function: Function) -> Function:
-        register(
-            _checked(Policy(kind, name, function, parameter, steady, allocates, timeless))
-        )
+        register(_checked(Policy(kind, name, function, parameter, steady, allocates, timeless)))
         return function
 
     return decorate

@@ -7,7 +7,9 @@ from headway.network.messages import most_messages
 from headway.policies.registry import Parameter, admission_policy
 
 
-@admission_policy("srsf", parameter=Parameter("n", least=1, integer=True), steady=True, timeless=True)
+@admission_policy(
+    "srsf", parameter=Parameter("n", least=1, integer=True), steady=True, timeless=True
+)
 def at_most(cluster: ClusterView, job: int, most_allowed: float) -> bool:
     """SRSF(N): start while every server of the job has fewer than N messages."""
     return bool(most_messages(cluster, job) < most_allowed)

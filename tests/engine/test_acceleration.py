@@ -1,0 +1,229 @@
+"""Acceleration changes no result: what repeats, what is solo, and what breaks off either."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numba
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from builders import DATA
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
+from headway.domain.job import Job
+from headway.domain.pace import compute_times_ns
+from headway.domain.workload import Workload
+from headway.engine import kernel
+from headway.engine.run import _kernel, simulate
+from headway.engine.setup import ACCELERATIONS, prepare
+from headway.engine.state import State
+from headway.network.contention import NetworkModel
+from headway.policies.presets import choose_policies
+from strategies import Case, mixed_clusters, run_oracle, uniform_clusters
+
+STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
+ORDERS = ("srsf", "srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.00001", "gpu-intensity")
+NETWORKS = (
+    NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.0),
+    NetworkModel(a_ns=13),
+    NetworkModel(a_ns=1, b_ns_per_byte=0.5, eta_ns_per_byte=1.0),
+    NetworkModel(a_ns=3, contends=False),
+)
+
+
+@st.composite
+def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
+    """Draw a case in which few kinds of job do the same for long, and some break in on them.
+
+    Times are small whole multiples of a unit, so that jobs fall into step, and arrivals spread
+    over the lives of others.
+    """
+    crowded = draw(st.booleans())
+    cluster = draw(mixed_clusters(crowded) if draw(st.booleans()) else uniform_clusters(crowded))
+    memories = [cluster.gpu_types[kind].memory_bytes for kind in cluster.type_of_gpu]
+    unit = draw(st.sampled_from([1, 7, 1000]))
+    kinds = draw(
+        st.lists(
+            st.tuples(
+                st.integers(1, 30),
+                st.integers(1, 30),
+                st.sampled_from([0, 3, 20, 50]),
+                st.integers(0, min(10, max(memories))),
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    span = draw(st.sampled_from([0, 100, 2_000, 20_000]))
+    jobs = []
+    for index in range(draw(st.integers(1, 9))):
+        forward, backward, gradient, memory = draw(st.sampled_from(kinds))
+        room = sum(own >= memory for own in memories)
+        jobs.append(
+            Job(
+                str(index),
+                arrival_ns=draw(st.integers(0, span)) * unit,
+                gpus=min(draw(st.sampled_from([1, 1, 2, 3, 4, 8])), room),
+                iterations=draw(st.sampled_from(iterations)),
+                forward_ns=forward * unit,
+                backward_ns=backward * unit,
+                gradient_bytes=gradient * unit,
+                memory_bytes=memory,
+            )
+        )
+    return Case(
+        workload=Workload(jobs),
+        cluster=cluster,
+        network=draw(st.sampled_from(NETWORKS)),
+        placement=draw(st.sampled_from(["lwf:1", "lwf:1", "ls", "ff", "rand", "least-delay"])),
+        priority=draw(st.sampled_from(ORDERS)),
+        admission=draw(st.sampled_from(STEADY_ADMISSIONS)),
+        seed=draw(st.integers(0, 3)),
+        bucket_bytes=draw(st.sampled_from([None, None, 10 * unit, 3 * unit])),
+    )
+
+
+def run(case: Case, acceleration: str) -> tuple[object, ...]:
+    result = simulate(
+        case.workload,
+        case.cluster,
+        network=case.network,
+        placement=case.placement,
+        priority=case.priority,
+        admission=case.admission,
+        seed=case.seed,
+        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
+        acceleration=acceleration,  # type: ignore[arg-type]
+    )
+    start_ns, finish_ns = result.start_ns.tolist(), result.finish_ns.tolist()
+    return start_ns, finish_ns, list(result.gpus), replace(result.summary, wall_s=0)
+
+
+def run_state(case: Case, acceleration: str) -> State:
+    """Run a case and return the engine's own bookkeeping."""
+    policies = choose_policies(case.placement, "ada-srsf", case.priority, case.admission)
+    times_ns = compute_times_ns(case.workload, case.cluster)
+    state = prepare(
+        case.workload,
+        case.cluster,
+        case.network,
+        policies,
+        times_ns,
+        case.seed,
+        case.bucket_bytes,
+        acceleration,  # type: ignore[arg-type]
+        0,
+    )
+    advance = _kernel(numba.typeof(state))
+    chosen = (policies.placement, policies.priority, policies.admission)
+    while advance(state, *(choice.compiled() for choice in chosen), 1000) != kernel.FINISHED:
+        pass
+    return state
+
+
+@given(case=repetitive((1, 3, 12, 30)))
+def test_what_repeats_is_as_the_oracle_says(case: Case) -> None:
+    expected = run_oracle(case)
+    for acceleration in ACCELERATIONS:
+        start_ns, finish_ns, gpus, _ = run(case, acceleration)
+        assert (start_ns, finish_ns, gpus) == (
+            expected.start_ns,
+            expected.finish_ns,
+            expected.gpus,
+        )
+
+
+@settings(max_examples=400)
+@given(case=repetitive((1, 20, 200, 2_000)))
+def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> None:
+    plain = run(case, "none")
+    assert run(case, "gangs") == plain
+    assert run(case, "solo") == plain
+    assert run(case, "full") == plain
+
+
+@pytest.mark.parametrize(("less", "more"), [("none", "gangs"), ("gangs", "solo"), ("solo", "full")])
+def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
+    """Each leaves out instants that the one before it has."""
+
+    def reaches(case: Case) -> bool:
+        quicker, plain = run_state(case, more).tally[0], run_state(case, less).tally[0]
+        return bool(quicker.instants < plain.instants // 2)
+
+    found = find(
+        repetitive((20, 200)),
+        reaches,
+        settings=settings(phases=[Phase.generate], max_examples=2_000),
+    )
+    assert run(found, less) == run(found, more)
+
+
+def jobs_of(*rows: tuple[int, int, int, int, int, int]) -> Workload:
+    """Make jobs of (arrival, GPUs, iterations, forward, backward, gradient)."""
+    return Workload(
+        [
+            Job(str(index), arrival, gpus, iterations, forward, backward, gradient, 1)
+            for index, (arrival, gpus, iterations, forward, backward, gradient) in enumerate(rows)
+        ]
+    )
+
+
+def case_of(workload: Workload, cluster: Cluster, **choices: str) -> Case:
+    usual = {"placement": "lwf:1", "priority": "srsf", "admission": "srsf:1", **choices}
+    network = NetworkModel(a_ns=5, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
+    return Case(workload, cluster, network, seed=0, bucket_bytes=None, **usual)
+
+
+def test_a_job_alone_costs_the_same_however_many_iterations_it_has() -> None:
+    """It starts, and it ends."""
+    for iterations in (10, 10**6):
+        case = case_of(jobs_of((0, 4, iterations, 7, 11, 100)), Cluster(2, 2))
+        state = run_state(case, "full")
+        assert state.tally[0].instants == 2
+        assert state.cluster.jobs[0].finish_ns == iterations * (7 + 11 + 5 + 100)
+        assert state.tally[0].messages == iterations
+        assert state.tally[0].compute_tasks == 2 * 4 * iterations
+
+
+def test_two_jobs_in_step_cost_the_same_however_many_iterations_they_have() -> None:
+    """Both cross the same two servers; the one waits for the other's all-reduce."""
+    instants = []
+    for iterations in (10**3, 10**5):
+        rows = [(0, 2, iterations, 7, 11, 100), (0, 2, 2 * iterations, 7, 11, 100)]
+        case = case_of(jobs_of(*rows), Cluster(2, 2), placement="spread")
+        state = run_state(case, "full")
+        assert state.cluster.jobs.servers.tolist() == [2, 2]
+        instants.append(int(state.tally[0].instants))
+        if iterations == 10**3:
+            assert run(case, "full") == run(case, "none")
+    assert instants[1] <= instants[0] + 100
+
+
+@pytest.mark.parametrize("arrival", range(100, 160))
+def test_a_job_may_break_in_on_another_at_any_phase(arrival: int) -> None:
+    """A short job comes upon one that is alone, in each of its tasks and at each of their ends."""
+    rows = [(0, 4, 50, 7, 11, 20), (arrival, 2, 3, 5, 5, 20)]
+    case = case_of(jobs_of(*rows), Cluster(2, 2, gpu_memory_bytes=2))
+    expected = run_oracle(case)
+    for acceleration in ACCELERATIONS:
+        start_ns, finish_ns, *_ = run(case, acceleration)
+        assert (start_ns, finish_ns) == (expected.start_ns, expected.finish_ns)
+
+
+def test_with_a_policy_that_does_not_promise_to_be_timeless_nothing_is_skipped() -> None:
+    """`lattice` starts messages at multiples of a time: it looks at the clock."""
+    rows = [(0, 4, 40, 7, 11, 100), (3, 2, 30, 5, 5, 20)]
+    case = case_of(
+        jobs_of(*rows), Cluster(2, 2, gpu_memory_bytes=2), admission=f"{DATA}/lattice.py:lattice:64"
+    )
+    full, none = run_state(case, "full"), run_state(case, "none")
+    assert full.tally[0].instants == none.tally[0].instants
+    assert full.rules[0].fuses == full.rules[0].skips_solo == full.rules[0].skips_sets == 0
+    assert run(case, "full") == run(case, "none")
+
+
+def test_an_unknown_acceleration_is_refused() -> None:
+    with pytest.raises(InputError, match="acceleration: must be one of none, gangs, solo, full"):
+        run(case_of(jobs_of((0, 1, 1, 1, 1, 0)), Cluster()), "warp")
