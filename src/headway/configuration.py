@@ -104,15 +104,15 @@ def _network(table: dict[str, Any]) -> NetworkModel:
     return network if contends else network.without_contention()
 
 
-def _read(path: str, name: str, keys: set[str], make: Callable[[dict[str, Any]], Made]) -> Made:
-    """Read one table of a TOML file and make something of it."""
+def read_toml(path: str) -> tuple[dict[str, Any], str]:
+    """Return what a TOML file holds, and its text."""
     with open_input(path) as stream:
         data = stream.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
         raise InputError(f"larger than {LARGEST_FILE:,} bytes.", source=path)
     try:
         text = data.decode()
-        document = tomllib.loads(text)
+        return tomllib.loads(text), text
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError("not UTF-8 text.", source=path, line=line) from None
@@ -120,6 +120,11 @@ def _read(path: str, name: str, keys: set[str], make: Callable[[dict[str, Any]],
         raise _toml_error(error, path) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"not TOML that can be read: {error}.", source=path) from None
+
+
+def _read(path: str, name: str, keys: set[str], make: Callable[[dict[str, Any]], Made]) -> Made:
+    """Read one table of a TOML file and make something of it."""
+    document, text = read_toml(path)
     for key in document:
         if key not in ("cluster", "network"):
             raise InputError(
