@@ -4,8 +4,8 @@
     found = run_sweep({"workloads": "paper", "policies": ["paper", "headway"], "seeds": 5}, "out")
     print(found.runs.group_by("policy").mean())
 
-`specification` reads what to run, `grid` lays it out, `store` keeps what is finished, `running` runs
-it in threads or, by way of `on_ray`, on a Ray cluster; `pivot` and `report` show what came out.
+`specification` reads what to run, `grid` lays it out, `store` keeps what is finished, `running`
+runs it in threads or, by way of `on_ray`, on a Ray cluster; `pivot` and `report` show the outcome.
 """
 
 from headway.experiments.sweep.running import Swept, run_sweep

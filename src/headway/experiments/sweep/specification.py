@@ -142,9 +142,7 @@ class _Reader:
             map(len, (clusters, networks, policies))
         )
         if runs > MOST_RUNS:
-            raise InputError(
-                f"{runs:,} runs; a sweep may have {MOST_RUNS:,}.", source=self._source
-            )
+            raise InputError(f"{runs:,} runs; a sweep may have {MOST_RUNS:,}.", source=self._source)
         names = [name for name, _, _ in workloads]
         for place, name in enumerate(names):
             if name in names[:place]:
@@ -225,33 +223,38 @@ class _Reader:
             raise self._error(str(error), key, place) from error
 
     def _seeds(self, given: object) -> tuple[int, ...]:
-        if isinstance(given, list):
-            if not all(type(seed) is int for seed in given):
-                raise InputError(f"must be whole numbers, not {shown(given)}.", field="seeds")
-            given = ",".join(map(str, given)) + "," * (len(given) == 1)
+        if isinstance(given, list) and given and all(type(seed) is int for seed in given):
+            return parse_seeds(
+                ",".join(map(str, given)) if given[1:] else f"{given[0]}:{given[0]}", 1
+            )
         if isinstance(given, bool) or not isinstance(given, (int, str)):
             raise InputError(
-                f"must be how many (20), a range (\"5:24\") or a list ([3, 7]), not {shown(given)}.",
+                f"must be how many (20), a range ('5:24') or a list ([3, 7]), not {shown(given)}.",
                 field="seeds",
             )
-        text = str(given)
-        return parse_seeds(f"{text[:-1]}:{text[:-1]}" if text.endswith(",") else text, fewest=1)
+        return parse_seeds(str(given), fewest=1)
 
     def _workload(
         self, part: tuple[str | dict[str, Any], tuple[int, ...], int]
     ) -> tuple[str, tuple[int, ...], Recipe | str]:
         """Return a workload's name, seeds, and recipe or path, without reading it yet."""
         given, seeds, place = part
-        table = {"recipe" if given in PRESETS else "file": given} if isinstance(given, str) else given
+        table = (
+            {"recipe" if given in PRESETS else "file": given} if isinstance(given, str) else given
+        )
         if ("recipe" in table) == ("file" in table):
             raise InputError("needs a `recipe` or a `file`, one of them.", field="workloads")
         known = {"name", "seeds"} | ({"recipe"} | _RECIPE_KEYS if "recipe" in table else {"file"})
         for key in table:
             if key not in known:
-                raise self._error(f"unknown key.{did_you_mean(key, known)}", "workloads", place, key)
+                raise self._error(
+                    f"unknown key.{did_you_mean(key, known)}", "workloads", place, key
+                )
         for key in ("recipe", "file", "name"):
             if not isinstance(table.get(key, ""), str):
-                raise self._error(f"must be text, not {shown(table[key])}.", "workloads", place, key)
+                raise self._error(
+                    f"must be text, not {shown(table[key])}.", "workloads", place, key
+                )
         source: Recipe | str
         try:
             if "recipe" in table:
@@ -298,7 +301,7 @@ class _Reader:
         named = replace(policy_of(text), name=at["policy"])
         if at["scheduler"] is not None:
             named = replace(named, scheduler=at["scheduler"], priority=None, admission=None)
-        parts = {
+        parts: dict[str, Any] = {
             part: self._own(at[part])
             for part in ("placement", "priority", "admission")
             if at[part] is not None
@@ -398,7 +401,8 @@ def _locate(
     text: str, key: str, place: int | None, inner: str | None
 ) -> tuple[int | None, int | None]:
     """Return the line and column of a key, of one in its list, or of a key inside that."""
-    pattern = rf"^[ \t]*\[\[[ \t]*({re.escape(key)})[ \t]*\]\]|^[ \t]*[\"']?({re.escape(key)})[\"']?[ \t]*[.=]"
+    word = re.escape(key)
+    pattern = rf"^\s*\[\[\s*({word})\s*\]\]|^[ \t]*[\"']?({word})[\"']?[ \t]*[.=]"
     found = list(re.finditer(pattern, text, re.MULTILINE))
     if not found:
         return None, None
@@ -411,7 +415,9 @@ def _locate(
         else:
             at, end = _item(text, match.end(), place, at)
         if inner is not None and (
-            within := re.compile(rf"[\"']?\b({re.escape(inner)})\b[\"']?[ \t]*[.=]").search(text, end)
+            within := re.compile(rf"[\"']?\b({re.escape(inner)})\b[\"']?[ \t]*[.=]").search(
+                text, end
+            )
         ):
             at = within.start(1)
     line_start = text.rfind("\n", 0, at) + 1
@@ -426,7 +432,7 @@ def _item(text: str, start: int, place: int, otherwise: int) -> tuple[int, int]:
         part = match[0]
         if part.startswith("#"):
             continue
-        if part in "]}" :
+        if part in "]}":
             depth -= 1
             if depth <= 0 and part == "]":
                 break
