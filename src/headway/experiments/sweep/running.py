@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from headway.experiments.sweep.grid import (
     points,
 )
 from headway.experiments.sweep.specification import Coordinate, Sweep, read_sweep, sweep_of
-from headway.experiments.sweep.store import Store
+from headway.experiments.sweep.store import LOG, Store, read_kept, table_of
 
 if TYPE_CHECKING:
     import polars
@@ -124,13 +124,8 @@ def _execute(
 
 
 def kept_runs(sweep: Sweep, folder: Path) -> polars.DataFrame:
-    """Return the runs of a sweep that a folder keeps, running none."""
-    if not folder.is_dir():
-        raise InputError("there is no such folder; run the sweep first.", source=str(folder))
-    with Store(folder) as store:
-        return store.write_tables(sweep, list(_keyed(sweep)))
-
-
-def _keyed(sweep: Sweep) -> Iterator[tuple[str, Point]]:
-    for point in points(sweep):
-        yield key_of(sweep, point), point
+    """Return the runs of a sweep that a folder keeps, running none and writing nothing."""
+    if not (folder / LOG).is_file():
+        raise InputError("no sweep has been run there yet.", source=str(folder))
+    runs = ((key_of(sweep, point), point) for point in points(sweep))
+    return table_of(sweep, runs, read_kept(folder))

@@ -29,7 +29,7 @@ MOST_RUNS = 1_000_000
 Value = TypeVar("Value")
 Coordinate = str | float | int | None
 
-_NUMBERS = ("gpu_memory_gb", "bucket_mb")
+NUMBERS = ("gpu_memory_gb", "bucket_mb")
 _CLUSTER_AXES = ("cluster", "gpu_memory_gb", "gpu")
 _POLICY_AXES = ("policy", "placement", "scheduler", "priority", "admission", "bucket_mb")
 COORDINATES = ("workload", "seed", *_CLUSTER_AXES, "network", *_POLICY_AXES)
@@ -192,7 +192,7 @@ class _Reader:
         """Return every combination of a list and of what may change its parts."""
         values: list[list[Coordinate]] = [self._items(key, str)]
         for axis in axes[1:]:
-            kind: type | tuple[type, ...] = (int, float) if axis in _NUMBERS else str
+            kind: type | tuple[type, ...] = (int, float) if axis in NUMBERS else str
             values.append(self._items(axis, kind) if axis in self._document else [None])
         return [dict(zip(axes, combination, strict=True)) for combination in product(*values)]
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headway.domain.errors import InputError
 from headway.experiments.sweep.grid import FIGURES, Outcome, Point, coordinates
-from headway.experiments.sweep.specification import COORDINATES, Sweep
-from headway.files import make_folder, open_output
+from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
+from headway.files import make_folder, open_input, open_output
+from headway.results.schema import Summary
 from headway.results.store import code_version
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Store:
         except OSError as error:
             os.close(self._lock)
             raise InputError(f"{error.strerror}.", source=str(path)) from error
-        self.kept, whole = _read(self._log)
+        with os.fdopen(os.dup(self._log), "rb") as stream:
+            stream.seek(0)
+            self.kept, whole = _read(stream)
         os.ftruncate(self._log, whole)
         self._synced = time.monotonic()
         self._jobs = folder / JOBS
@@ -100,25 +103,16 @@ class Store:
         """
         import polars
 
-        kept = [(key, point) for key, point in runs if key in self.kept]
-        where = [coordinates(sweep, point) for _, point in kept]
-        columns = [
-            polars.Series(name, [place[name] for place in where], _kind(name), strict=False)
-            for name in COORDINATES
-        ]
-        columns += [
-            polars.Series(name, [self.kept[key][name] for key, _ in kept]) for name in FIGURES
-        ]
-        keys = polars.Series("run", [key for key, _ in kept], polars.String)
-        frame = polars.DataFrame([*columns, keys])
-        wall_s = polars.Series("wall_s", [self.kept[key]["wall_s"] for key, _ in kept])
+        frame = table_of(sweep, runs, self.kept)
+        wall_s = [self.kept[key]["wall_s"] for key in frame["run"]]
+        timings = frame.select("run").with_columns(polars.Series("wall_s", wall_s, polars.Float64))
         metadata = {
             "headway.sweep": sweep.text,
             "headway.baseline": sweep.baseline,
             "headway.runs": str(len(runs)),
             "headway.code": code_version(),
         }
-        for name, table in ((RUNS, frame), (TIMINGS, polars.DataFrame([keys, wall_s]))):
+        for name, table in ((RUNS, frame), (TIMINGS, timings)):
             stream = BytesIO()
             table.write_parquet(stream, metadata=metadata)
             with open_output(self.folder / name) as target:
@@ -143,14 +137,6 @@ class Store:
         self.close()
 
 
-def _kind(name: str) -> Any:
-    import polars
-
-    if name == "seed":
-        return polars.Int64
-    return polars.Float64 if name in ("gpu_memory_gb", "bucket_mb") else polars.String
-
-
 def _lock(path: Path) -> int:
     """Take the folder; the system lets go of it when the process ends, however it ends."""
     try:
@@ -172,30 +158,77 @@ def _lock(path: Path) -> int:
     return handle
 
 
-def _read(handle: int) -> tuple[dict[str, Kept], int]:
-    """Return the whole lines of a log, and where the last line that is whole ends."""
+def read_runs(folder: Path) -> tuple[polars.DataFrame, dict[str, str]]:
+    """Return the table of runs that a folder holds, and what it says of itself."""
+    import polars
+
+    path = folder / RUNS
+    if not path.is_file():
+        raise InputError(f"there is no {RUNS}; run a sweep first.", source=str(folder))
+    try:
+        with open_input(path) as stream:
+            metadata = polars.read_parquet_metadata(stream)
+        with open_input(path) as stream:
+            frame = polars.read_parquet(stream)
+    except polars.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"cannot be read: {reason}.", source=str(path)) from None
+    if "headway.baseline" not in metadata or not {*COORDINATES, *FIGURES} <= {*frame.columns}:
+        raise InputError("is not the table of a sweep of this version.", source=str(path))
+    return frame, metadata
+
+
+def read_kept(folder: Path) -> dict[str, Kept]:
+    """Return what a folder's log holds by key, also while a sweep is writing it."""
+    with open_input(folder / LOG) as stream:
+        return _read(stream)[0]
+
+
+def _read(stream: Iterable[bytes]) -> tuple[dict[str, Kept], int]:
+    """Return the sound lines of a log by key, and where its last whole line ends."""
     kept: dict[str, Kept] = {}
-    with os.fdopen(os.dup(handle), "rb") as stream:
-        stream.seek(0)
-        end = 0
-        for line in stream:
-            if not line.endswith(b"\n"):
-                break
-            end += len(line)
-            text = line[9:-1]
-            if line[:9] == b"%08x " % zlib.crc32(text):
-                entry = json.loads(text)
-                kept[entry["run"]] = entry
+    end = 0
+    for line in stream:
+        if not line.endswith(b"\n"):
+            break
+        end += len(line)
+        text = line[9:-1]
+        if line[:9] == b"%08x " % zlib.crc32(text):
+            entry = json.loads(text)
+            kept[entry["run"]] = entry
     return kept, end
+
+
+def table_of(
+    sweep: Sweep, runs: Iterable[tuple[str, Point]], kept: Mapping[str, Kept]
+) -> polars.DataFrame:
+    """Return a row for each finished run: where in the grid it is, what it gave, its key."""
+    import polars
+
+    done = [(key, coordinates(sweep, point)) for key, point in runs if key in kept]
+    columns = [
+        polars.Series(name, [place[name] for _, place in done], _kind(name), strict=False)
+        for name in COORDINATES
+    ]
+    columns += [
+        polars.Series(name, [kept[key][name] for key, _ in done], _kind(name)) for name in FIGURES
+    ]
+    return polars.DataFrame(
+        [*columns, polars.Series("run", [key for key, _ in done], polars.String)]
+    )
+
+
+def _kind(name: str) -> Any:
+    import polars
+
+    if name in FIGURES:
+        return polars.Int64 if Summary.__annotations__[name] == "int" else polars.Float64
+    if name == "seed":
+        return polars.Int64
+    return polars.Float64 if name in NUMBERS else polars.String
 
 
 def _write(handle: int, data: bytes) -> None:
     """Write all of it: in one go, unless the disk is full or a signal comes between."""
     while data:
         data = data[os.write(handle, data) :]
-
-
-def finished_keys(folder: Path) -> Iterable[str]:
-    """Return the keys in a folder's log, in the order of finishing, twice if run twice."""
-    with open(folder / LOG, "rb") as stream:
-        return [json.loads(line[9:])["run"] for line in stream if line.endswith(b"\n")]
