@@ -65,8 +65,19 @@ def run_on_ray(
         workers: Runs at a time; by default as many as the cluster has CPUs.
         keep: Gets each outcome, in this thread.
     """
-    with _ray(address, workers) as ray:
-        _Driver(ray, inputs, workers, keep).run(deque(todo.items()))
+    with connected(address, workers) as ray:
+        send(ray, todo, inputs, workers, keep)
+
+
+def send(
+    ray: Any,
+    todo: Mapping[str, Point],
+    inputs: Inputs,
+    workers: int | None,
+    keep: Callable[[Outcome], None],
+) -> None:
+    """Run everything on a cluster that is connected."""
+    _Driver(ray, inputs, workers, keep).run(deque(todo.items()))
 
 
 @dataclass
@@ -195,7 +206,7 @@ def _unpacked(inputs: Inputs) -> Inputs:
 
 
 @contextmanager
-def _ray(address: str | None, workers: int | None) -> Iterator[Any]:
+def connected(address: str | None, workers: int | None) -> Iterator[Any]:
     """Connect to a cluster, or start one on the loopback interface; leave nothing of it behind."""
     folder = tempfile.mkdtemp(prefix="headway-ray-")
     quiet = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -128,10 +128,13 @@ def pivot(
 def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table]:
     """Return the tables of a sweep: one of all figures, or with columns one for each figure."""
     means = [pivot(frame, layout, value) for value in layout.values]
-    shown = [value for value in layout.values if value == MAIN] or layout.values[:1]
-    ratios = [pivot(frame, layout, value, baseline) for value in shown if compares(frame, layout)]
+    compared = (MAIN,) if layout.values == USUAL_VALUES else layout.values
+    ratios = [
+        pivot(frame, layout, value, baseline) for value in compared if compares(frame, layout)
+    ]
     if not layout.columns:
-        titles = [METRICS[part.value] for part in means] + [f"ratio to {baseline}" for _ in ratios]
+        titles = [METRICS[part.value] for part in means]
+        titles += [f"{_plain(part.value)}, ratio to {baseline}" for part in ratios]
         rows = [
             [
                 *row,
@@ -152,13 +155,11 @@ def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table
     for place, part in enumerate(means + ratios):
         is_ratio = place >= len(means)
         title = METRICS[part.value]
-        caption = f"{title[0].upper()}{title[1:]}"
-        if is_ratio:
-            caption = f"{caption.partition(' [')[0]}, ratio to {baseline}"
+        caption = f"{_plain(part.value)}, ratio to {baseline}" if is_ratio else title
         made.append(
             Table(
                 part.value + ("-ratio" if is_ratio else ""),
-                caption,
+                caption[:1].upper() + caption[1:],
                 (*map(_title, layout.rows), *(", ".join(column) for column in part.columns)),
                 [
                     [*row, *(_text(part, row, column, is_ratio) for column in part.columns)]
@@ -184,6 +185,11 @@ def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
         if axis not in (*layout.rows, *layout.columns) and (count := frame[axis].n_unique()) > 1
     ]
     return " × ".join(rest)
+
+
+def _plain(value: str) -> str:
+    """Return a figure's title without its unit, which a ratio has not."""
+    return METRICS[value].partition(" [")[0]
 
 
 def _title(axis: str) -> str:
@@ -222,5 +228,6 @@ def _text(part: Pivot, row: Label, column: Label, is_ratio: bool) -> str:
     if part.value == "average_gpu_utilization":
         return f"{figure.value:.1%}" + ("" if alone else f" ± {100 * figure.margin:.1f}")
     scale = 3.6e6 if part.value == "energy_j" else 1.0
-    value = f"{figure.value / scale:,.1f}"
-    return value if alone else f"{value} ± {figure.margin / scale:,.1f}"
+    digits = 2 if part.value == "energy_j" else 1
+    value = f"{figure.value / scale:,.{digits}f}"
+    return value if alone else f"{value} ± {figure.margin / scale:,.{digits}f}"

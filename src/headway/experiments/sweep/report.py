@@ -37,6 +37,9 @@ _WIDTH = 7.2
 _MOST_BARS = 150
 """A picture with more would not be looked at; the tables have them all."""
 
+_LEAST_DRAWN = 1e-3
+_TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
 
 def write_sweep_report(folder: Path, output: Path | None = None) -> Path:
     """Write a page about the runs of a sweep's folder; return where it is."""
@@ -138,7 +141,8 @@ def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
     if ratios is not None:
         panels[0].set_title("(a)")
         panels[1].axvline(1, color=INK, linewidth=0.9, zorder=1)
-        panels[1].set(xlabel="Ratio to the baseline", title="(b)")
+        panels[1].set(xlabel="Ratio to the baseline (below 1: faster)", title="(b)")
+        _scale(panels[1], ratios)
         panels[1].tick_params(axis="y", length=0, labelleft=False)
     for panel in panels:
         panel.grid(visible=False, axis="y")
@@ -185,8 +189,23 @@ def _intervals(
         cell = ratios.cells.get((row, column))
         if cell is not None:
             if not math.isnan(cell.low):
-                axes.plot([cell.low, cell.high], [place] * 2, **look)
+                axes.plot([max(cell.low, _LEAST_DRAWN), cell.high], [place] * 2, **look)
             axes.plot(cell.value, place, "o", markersize=4, **look)
+
+
+def _scale(axes: Any, ratios: Pivot) -> None:
+    """Choose a logarithmic axis where ratios are far apart, so that those near 1 can be seen."""
+    values = [cell.value for cell in ratios.cells.values()]
+    if max(values) < 2.5 * min(values):
+        return
+    ends = [cell for cell in ratios.cells.values() if not math.isnan(cell.low)]
+    low = max(min(values + [cell.low for cell in ends]), min(values) / 4)
+    high = max(values + [cell.high for cell in ends])
+    ticks = [tick for tick in _TICKS if low / 1.6 <= tick <= high * 1.6]
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(low / 1.1, high * 1.1)
 
 
 def _short(name: str, limit: int = 38) -> str:
