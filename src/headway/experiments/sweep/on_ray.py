@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections import Counter, deque
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from headway import jit
-from headway.domain.errors import HeadwayError, InputError
+from headway.domain.errors import HeadwayError, InputError, shown
 from headway.experiments.parallel import thread_count
 from headway.experiments.sweep.grid import Inputs, Outcome, Point, Runner
 from headway.experiments.sweep.specification import own_file
@@ -43,6 +44,8 @@ _AHEAD = 2
 _LOOK_S = 10.0
 """How often to ask how large the cluster is."""
 
+_CONNECT_S = 5.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OBJECT_STORE_BYTES = 256 * 2**20
 
 Task = tuple[str, Point]
@@ -209,23 +212,24 @@ def _unpacked(inputs: Inputs) -> Inputs:
 def connected(address: str | None, workers: int | None) -> Iterator[Any]:
     """Connect to a cluster, or start one on the loopback interface; leave nothing of it behind."""
     folder = tempfile.mkdtemp(prefix="headway-ray-")
-    quiet = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     if address is None:
         token = Path(folder, "token")
         token.touch(0o600)
         token.write_text(secrets.token_hex(32))
-        quiet |= {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token),
-            # In spite of its name: with 0, Ray listens on the loopback interface only.
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        }
-    before = {name: os.environ.get(name) for name in quiet}
-    os.environ.update(quiet)
+        settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    if address is None or _host(address) in _LOOPBACK:
+        # In spite of its name: with 0, Ray listens on the loopback interface only, and does not
+        # take the address of another interface for it.
+        settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
     handler = signal.getsignal(signal.SIGTERM)
     ray = None
     try:
         ray = _imported()
+        if address is not None:
+            _check_listens(address)
         if ray.is_initialized():
             raise InputError("Ray is in use in this process already; shut it down first.")
         _connect(ray, address, workers, folder)
@@ -241,6 +245,24 @@ def connected(address: str | None, workers: int | None) -> Iterator[Any]:
             else:
                 os.environ[name] = value
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+
+
+def _check_listens(address: str) -> None:
+    """Refuse an address where nobody listens, which Ray itself would try for minutes."""
+    port = address.rpartition(":")[2]
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not _host(address):
+        raise InputError(
+            f"must be HOST:PORT or ray://HOST:PORT, not {shown(address)}.", field="--on"
+        )
+    try:
+        socket.create_connection((_host(address), int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"no Ray cluster there: {reason}.", source=address) from None
 
 
 def _imported() -> Any:
