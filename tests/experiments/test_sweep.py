@@ -127,18 +127,18 @@ def test_the_same_simulation_under_two_names_is_run_once(home: Path, tmp_path: P
 def test_overrides_change_parts_of_every_policy(home: Path, tmp_path: Path) -> None:
     changes = {"policies": ["paper", "ff+fifo+srsf:1"], "clusters": "3x2", "seeds": 1}
     sweep = small_sweep(
-        home, bucket_mb=[0, 1.5], placement=["ls"], gpu_memory_gb=[16, 32], gpu="a100", **changes
+        home, bucket_mb=[0, 62.5], placement=["ls"], gpu_memory_gb=[16, 32], gpu="a100", **changes
     )
     found = run_sweep(sweep, tmp_path).runs
     assert found.height == 2 * 2 * 2 * 2
-    row = found.filter(policy="ff+fifo+srsf:1", bucket_mb=1.5, gpu_memory_gb=32).row(1, named=True)
+    row = found.filter(policy="ff+fifo+srsf:1", bucket_mb=62.5, gpu_memory_gb=32).row(1, named=True)
     result = headway.simulate(
         headway.generate_workload(sweep_of(sweep).workloads[1].value.source, 0),  # type: ignore[arg-type]
         headway.Cluster.parse("3x2", 32),
         placement="ls",
         priority="fifo",
         admission="srsf:1",
-        bucket_mb=1.5,
+        bucket_mb=62.5,
     )
     assert row["average_jct_s"] == result.summary.average_jct_s
     assert (row["placement"], row["scheduler"], row["gpu"]) == ("ls", None, "a100")
