@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import product
 from math import prod
@@ -21,6 +22,7 @@ from headway.experiments.seeds import parse_seeds
 from headway.files import open_input
 from headway.network.contention import NetworkModel
 from headway.policies.presets import PolicyNames, choose_policies, policy_of
+from headway.policies.registry import choose
 from headway.workload.files import read_workload
 from headway.workload.generate import PRESETS, Recipe, generate_workload, preset_recipe
 
@@ -217,8 +219,11 @@ class _Reader:
         except InputError as error:
             if error.source is not None:
                 raise
-            at = error.field if error.field in self._document else key
-            raise self._error(error.problem, at, place if at == key else None) from None
+            axis = error.field if error.field in self._document else key
+            if axis != key and isinstance(part, dict) and axis in part:
+                given = self._document[axis]
+                place = given.index(part[axis]) if isinstance(given, list) else 0
+            raise self._error(error.problem, axis or key, place) from None
         except HeadwayError as error:
             raise self._error(str(error), key, place) from error
 
@@ -300,12 +305,15 @@ class _Reader:
         text = "+".join(map(self._own, at["policy"].split("+")))
         named = replace(policy_of(text), name=at["policy"])
         if at["scheduler"] is not None:
+            _check("scheduler", partial(choose_policies, "ff", at["scheduler"]))
             named = replace(named, scheduler=at["scheduler"], priority=None, admission=None)
-        parts: dict[str, Any] = {
+        parts: dict[Any, Any] = {
             part: self._own(at[part])
             for part in ("placement", "priority", "admission")
             if at[part] is not None
         }
+        for part, name in parts.items():
+            _check(part, partial(choose, part, name))
         named = replace(named, **parts)
         if at["bucket_mb"] is not None:
             named = replace(named, bucket_mb=float(at["bucket_mb"]))
@@ -390,6 +398,16 @@ def _told(key: str, value: object) -> str:
     else:
         text = str(value)
     return f"{key}={text}"
+
+
+def _check(axis: str, make: Callable[[], object]) -> None:
+    """Make something of what is on an axis; an error about it names the axis."""
+    try:
+        make()
+    except InputError as error:
+        if error.source is None:
+            raise InputError(error.problem, field=axis) from None
+        raise
 
 
 def _digest(value: object) -> str:
