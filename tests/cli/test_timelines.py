@@ -128,7 +128,7 @@ def test_a_bad_option_is_refused(
     ("options", "message"),
     [
         ("no", "no: No such file or directory."),
-        (".", ".: Is a directory."),
+        (".", ".: there is no runs.parquet; run a sweep first."),
         ("w.csv", "w.csv: is not a timeline from `headway simulate --timeline`."),
         ("empty", "empty: is empty; a timeline comes from `headway simulate --timeline`."),
         (

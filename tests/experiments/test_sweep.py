@@ -16,7 +16,6 @@ import polars
 import pytest
 
 import headway
-from builders import EXAMPLES
 from experiments.sweeps import HEADER, ROWS, deterministic_bytes, finished, small_sweep
 from headway.domain.errors import InputError
 from headway.experiments import statistics
@@ -109,7 +108,9 @@ def test_a_longer_sweep_runs_only_what_is_new(home: Path, tmp_path: Path) -> Non
     assert told == [(16, 36)]
 
 
-def test_rows_of_jobs_that_are_asked_for_later_are_made(home: Path, tmp_path: Path) -> None:
+def test_rows_of_jobs_that_are_asked_for_later_are_made(
+    swept: Swept, home: Path, tmp_path: Path
+) -> None:
     run_sweep(small_sweep(home), tmp_path)
     assert not (tmp_path / JOBS).exists()
     run_sweep(small_sweep(home, jobs=True), tmp_path)
@@ -151,10 +152,10 @@ def keys(document: dict[str, Any]) -> list[str]:
 
 def test_changed_inputs_have_other_keys(home: Path, tmp_path: Path) -> None:
     own, cluster = tmp_path / "own.py", tmp_path / "site.toml"
-    own.write_text((EXAMPLES / "my_policies.py").read_text())
+    own.write_text("def first(cluster, job, candidates, parameter): return True\n")
     cluster.write_text("[cluster]\nservers = 2\ngpus_per_server = 4\n")
     sweep = small_sweep(
-        tmp_path, policies=["paper", f"{own}:packed+srsf:1"], clusters=["3x2", str(cluster)]
+        tmp_path, policies=["paper", f"{own}:first+srsf:1"], clusters=["3x2", str(cluster)]
     )
     before = keys(sweep)
     assert keys(sweep) == before

@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,9 @@ _LOOK_S = 10.0
 
 _CONNECT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WAIT_S = 0.2
+"""How long a signal may have to wait."""
+
 _OBJECT_STORE_BYTES = 256 * 2**20
 
 Task = tuple[str, Point]
@@ -104,16 +108,20 @@ class _Driver:
         alone: deque[Task] = deque()
         looked, cpus = -math.inf, 1
         try:
-            while todo or alone or out:
-                if time.monotonic() - looked > _LOOK_S:
-                    looked, cpus = time.monotonic(), self._cpus()
-                while (todo or alone) and len(out) < _AHEAD * cpus:
-                    size = self._size(len(todo), cpus)
-                    batch = [alone.popleft()] if alone else [todo.popleft() for _ in range(size)]
-                    out[remote.remote(token, self.inputs.code, shipped, batch)] = batch
-                ready, _ = ray.wait(list(out), timeout=_LOOK_S)
-                for reference in ready:
-                    alone.extend(self._take(reference, out.pop(reference)))
+            with _signals_held() as act:
+                while todo or alone or out:
+                    if time.monotonic() - looked > _LOOK_S:
+                        looked, cpus = time.monotonic(), self._cpus()
+                    while (todo or alone) and len(out) < _AHEAD * cpus:
+                        size = self._size(len(todo), cpus)
+                        batch = (
+                            [alone.popleft()] if alone else [todo.popleft() for _ in range(size)]
+                        )
+                        out[remote.remote(token, self.inputs.code, shipped, batch)] = batch
+                    ready, _ = ray.wait(list(out), timeout=_WAIT_S)
+                    for reference in ready:
+                        alone.extend(self._take(reference, out.pop(reference)))
+                    act()
         finally:
             for reference in out:
                 with suppress(Exception):
@@ -155,6 +163,35 @@ class _Driver:
             return min(left, 1)
         by_time = round(_BATCH_S / max(self.run_s, 1e-6))
         return max(1, min(by_time, left // (_AHEAD * cpus)))
+
+
+@contextmanager
+def _signals_held() -> Iterator[Callable[[], None]]:
+    """Hold back signals that end the process, and yield what acts on those that came.
+
+    Ray turns an exit that a signal asks for inside it into one with another status.
+    """
+    came: list[int] = []
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        before.clear()
+
+    def act() -> None:
+        if came:
+            restore()
+            signal.raise_signal(came[0])
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield act
+        act()
+    finally:
+        restore()
 
 
 _runners: dict[str, Runner] = {}
