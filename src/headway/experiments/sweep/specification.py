@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
 from headway.domain.limits import MOST_BYTES, scaled
 from headway.domain.workload import Workload
 from headway.experiments.seeds import parse_seeds
+from headway.experiments.sweep.places import locate
 from headway.files import open_input
 from headway.network.contention import NetworkModel
 from headway.policies.presets import PolicyNames, choose_policies, policy_of
@@ -345,7 +345,7 @@ class _Reader:
         self, problem: str, key: str, place: int | None = None, inner: str | None = None
     ) -> InputError:
         """Return an error about a key, the one of its list at a place, or a key inside that."""
-        line, column = _locate(self._text, key, place, inner)
+        line, column = locate(self._text, key, place, inner)
         return InputError(
             problem, field=inner or key, source=self._source, line=line, column=column
         )
@@ -413,54 +413,3 @@ def _check(axis: str, make: Callable[[], object]) -> None:
 def _digest(value: object) -> str:
     """Return a hash of a value made of numbers, texts, tuples and dataclasses."""
     return sha256(repr(value).encode()).hexdigest()[:32]
-
-
-def _locate(
-    text: str, key: str, place: int | None, inner: str | None
-) -> tuple[int | None, int | None]:
-    """Return the line and column of a key, of one in its list, or of a key inside that."""
-    word = re.escape(key)
-    pattern = rf"^\s*\[\[\s*({word})\s*\]\]|^[ \t]*[\"']?({word})[\"']?[ \t]*[.=]"
-    found = list(re.finditer(pattern, text, re.MULTILINE))
-    if not found:
-        return None, None
-    match = found[0]
-    at = match.start(1) if match[1] else match.start(2)
-    if place is not None:
-        if match[1]:
-            match = found[min(place, len(found) - 1)]
-            at, end = match.start(1), match.end()
-        else:
-            at, end = _item(text, match.end(), place, at)
-        if inner is not None and (
-            within := re.compile(rf"[\"']?\b({re.escape(inner)})\b[\"']?[ \t]*[.=]").search(
-                text, end
-            )
-        ):
-            at = within.start(1)
-    line_start = text.rfind("\n", 0, at) + 1
-    return text.count("\n", 0, at) + 1, at - line_start + 1
-
-
-def _item(text: str, start: int, place: int, otherwise: int) -> tuple[int, int]:
-    """Return where the item of a list at a place begins, and where to look inside it."""
-    token = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*|[{}\[\],]|[^\s{}\[\],#\"']+")
-    depth, count, fresh = 0, 0, True
-    for match in token.finditer(text, start):
-        part = match[0]
-        if part.startswith("#"):
-            continue
-        if part in "]}":
-            depth -= 1
-            if depth <= 0 and part == "]":
-                break
-        elif part == "," and depth == 1:
-            count, fresh = count + 1, True
-        else:
-            if fresh and count == place and (depth == 1 or (depth == 0 and part != "[")):
-                return match.start() + part.startswith(("'", '"')), match.start()
-            if part in "[{":
-                depth += 1
-            elif depth == 1:
-                fresh = False
-    return otherwise, start
