@@ -12,9 +12,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from headway.engine.run import simulate
 
 from cli.commands import Outcome, headway
-from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.reports.trace import read_trace
 from headway.reports.window import Window
@@ -128,7 +128,7 @@ def test_a_bad_option_is_refused(
     ("options", "message"),
     [
         ("no", "no: No such file or directory."),
-        (".", ".: Is a directory."),
+        (".", ".: there is no runs.parquet; run a sweep first."),
         ("w.csv", "w.csv: is not a timeline from `headway simulate --timeline`."),
         ("empty", "empty: is empty; a timeline comes from `headway simulate --timeline`."),
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numba
 import pytest
+from headway.engine.run import _kernel, simulate
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,6 @@ from headway.domain.job import Job
 from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
-from headway.engine.run import _kernel, simulate
 from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
@@ -116,7 +115,7 @@ def run_state(case: Case, acceleration: str) -> State:
         acceleration,  # type: ignore[arg-type]
         0,
     )
-    advance = _kernel(numba.typeof(state))
+    advance = _kernel(state)
     chosen = (policies.placement, policies.priority, policies.admission)
     while advance(state, *(choice.compiled() for choice in chosen), 1000) != kernel.FINISHED:
         pass

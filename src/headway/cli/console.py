@@ -121,10 +121,14 @@ class RunsBar(_Bar):
         super().__init__(console)
         self._kept_in = kept_in
         self._done = self._total = 0
+        self.new = 0
+        """Runs done since the start."""
+        self._started = time.monotonic()
 
     def start(self, done: int, total: int) -> None:
         """Show the bar; `done` runs are there from an earlier start."""
         self._done, self._total = done, total
+        self._started = time.monotonic()
         if done:
             self._tell(f"{done} of {total} runs are there already, in {self._kept_in}.")
         if done < total:
@@ -134,8 +138,12 @@ class RunsBar(_Bar):
     def step(self, runs: int = 1) -> None:
         """Count runs as done."""
         self._done += runs
+        self.new += runs
         if self._bar is not None:
             text = f"{self._done} of {self._total} runs"
+            if self.new:
+                rate = self.new / max(time.monotonic() - self._started, 1e-9)
+                text += f", {rate:,.1f} a second"
             self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
 
     def __exit__(

@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from headway import __version__
-from headway.cli import compare, explain, network, policies, report, reproduce, simulate, workload
+from headway.cli import (
+    compare,
+    explain,
+    network,
+    policies,
+    report,
+    reproduce,
+    simulate,
+    sweep,
+    workload,
+)
 from headway.domain.errors import HeadwayError
 
 BAD_INPUT = 2
@@ -26,6 +36,7 @@ app = typer.Typer(
 )
 app.command("simulate")(simulate.simulate_command)
 app.command("compare")(compare.compare_command)
+app.command("sweep")(sweep.sweep_command)
 app.command("report")(report.report_command)
 app.command("explain")(explain.explain_command)
 app.command("reproduce")(reproduce.reproduce_command)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from headway.cli.console import results
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different
 from headway.reports.style import check_picture
@@ -17,7 +19,10 @@ _WINDOW_S = 2.0
 
 def report_command(
     run: Annotated[
-        str, typer.Argument(help="A timeline written by `headway simulate --timeline`.")
+        str,
+        typer.Argument(
+            help="A timeline written by `headway simulate --timeline`, or the folder of a sweep."
+        ),
     ],
     output: Annotated[
         str | None,
@@ -25,7 +30,8 @@ def report_command(
             "--output",
             "-o",
             metavar="PICTURE",
-            help="A .svg, .pdf or .png file.  [default: RUN with the ending .svg]",
+            help="A .svg, .pdf or .png file; for a sweep a .html page.  "
+            "[default: RUN with the ending .svg; RUN/report.html]",
             show_default=False,
         ),
     ] = None,
@@ -48,7 +54,12 @@ def report_command(
         ),
     ] = None,
 ) -> None:
-    """Draw a window of a timeline, and contention and queue over all of it."""
+    """Draw a window of a timeline, and contention and queue over all of it; or a sweep's page."""
+    if os.path.isdir(run):
+        if from_s is not None or to_s is not None:
+            raise InputError("--from and --to choose a part of a timeline; a sweep has none.")
+        _report_sweep(run, output)
+        return
     if output is None:
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")
@@ -65,3 +76,10 @@ def report_command(
     from headway.reports.trace import read_trace
 
     write_report(read_trace(run), output, window)
+
+
+def _report_sweep(folder: str, output: str | None) -> None:
+    from headway.experiments.sweep.report import write_sweep_report
+
+    page = write_sweep_report(Path(folder), None if output is None else Path(output))
+    results().print(f"The report: {page}", markup=False, soft_wrap=True)

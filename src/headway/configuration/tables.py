@@ -20,25 +20,30 @@ Place = tuple[int | None, int | None]
 """Line and column."""
 
 
+def read_toml(path: str) -> tuple[dict[str, Any], str]:
+    """Return what a TOML file holds, and its text."""
+    with open_input(path) as stream:
+        data = stream.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise InputError(f"larger than {LARGEST_FILE:,} bytes.", source=path)
+    try:
+        text = data.decode()
+        return tomllib.loads(text), text
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError("not UTF-8 text.", source=path, line=line) from None
+    except tomllib.TOMLDecodeError as error:
+        raise _toml_error(error, path) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not TOML that can be read: {error}.", source=path) from None
+
+
 class Tables:
     """A TOML file that has been read; its tables are yet to be checked."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with open_input(path) as stream:
-            data = stream.read(LARGEST_FILE + 1)
-        if len(data) > LARGEST_FILE:
-            raise InputError(f"larger than {LARGEST_FILE:,} bytes.", source=path)
-        try:
-            self.text = data.decode()
-            self.document = tomllib.loads(self.text)
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise InputError("not UTF-8 text.", source=path, line=line) from None
-        except tomllib.TOMLDecodeError as error:
-            raise _toml_error(error, path) from None
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"not TOML that can be read: {error}.", source=path) from None
+        self.document, self.text = read_toml(path)
         for key in self.document:
             if key not in TABLES:
                 raise InputError(f"unknown table or key.{did_you_mean(key, TABLES)}", field=key).at(

@@ -9,8 +9,8 @@ forgotten.
 Nothing outside a set can then change what happens in it until a job is placed on its GPUs or ports.
 What happens next in it depends on its state *relative to the present* (the stages of its seats, the
 ages of its running tasks, what its messages have left and since when, who waits) and on the order
-of those that share a GPU or a port. Times are integers, and what is not is computed from differences
-of times. So if the relative state at two instants is the same, bit by bit, and the order was and
+of those that share a GPU or a port. Times are integers, and what is not is computed from their
+differences. So if the relative state at two instants is the same, bit by bit, and the order was and
 remains the same, the time between them is a *period*: it will be repeated until a job of the set
 finishes, a solo job beside it does, or the order changes.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
 from typing import TypeVar
 
 from headway.domain.limits import whole
@@ -30,7 +30,7 @@ def thread_count(wanted: int | None) -> int:
 
 
 def run_in_threads(
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     work: Callable[[Task, Look], Done],
     threads: int,
     done: Callable[[Done], None],
@@ -40,20 +40,41 @@ def run_in_threads(
     Whatever ends this early, an error or an interrupt, no thread goes on.
     """
     give_up = threading.Event()
+    source, taking = iter(tasks), threading.Lock()
+    finished: SimpleQueue[tuple[Done] | BaseException | None] = SimpleQueue()
 
     def look(_: Progress) -> None:
         if give_up.is_set():
             raise _GivenUpError
 
-    with ThreadPoolExecutor(threads) as pool:
-        pending: set[Future[Done]] = set()
+    def run() -> None:
+        """Take tasks until there are none, or nobody wants them."""
         try:
-            pending = {pool.submit(work, task, look) for task in tasks}
-            while pending:
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    done(future.result())
-        finally:
-            give_up.set()
-            for future in pending:
-                future.cancel()
+            while not give_up.is_set():
+                with taking:
+                    task = next(source, give_up)
+                if isinstance(task, threading.Event):
+                    break
+                finished.put((work(task, look),))
+        except BaseException as error:
+            finished.put(error)
+        finished.put(None)
+
+    workers = [threading.Thread(target=run, name=f"run-{place}") for place in range(threads)]
+    try:
+        for worker in workers:
+            worker.start()
+        working = threads
+        while working:
+            result = finished.get()
+            if result is None:
+                working -= 1
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                done(result[0])
+    finally:
+        give_up.set()
+        for worker in workers:
+            if worker.ident is not None:
+                worker.join()

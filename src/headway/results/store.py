@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict
 from functools import cache
+from typing import Any
 
 from headway import jit
 from headway.files import open_output
@@ -28,11 +29,9 @@ def write_json(result: Result, path: str | os.PathLike[str]) -> None:
         stream.write(text.encode())
 
 
-def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write a row per job; the file's metadata holds the rest of the result as JSON."""
-    import polars
-
-    columns = {
+def job_columns(result: Result) -> dict[str, Any]:
+    """Return a result's jobs as columns, as Parquet files of jobs have them."""
+    return {
         "job_id": [job.job_id for job in result.workload],
         "model": [job.model for job in result.workload],
         "iterations": [job.iterations for job in result.workload],
@@ -42,6 +41,12 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
         "gpus": [list(gpus) for gpus in result.gpus],
         "energy_j": result.energy_j,
     }
+
+
+def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write a row per job; the file's metadata holds the rest of the result as JSON."""
+    import polars
+
     metadata = {
         "headway.summary": json.dumps(asdict(result.summary)),
         "headway.settings": json.dumps(result.settings.to_dict()),
@@ -50,4 +55,4 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
         "headway.code": code_version(),
     }
     with open_output(path) as stream:
-        polars.DataFrame(columns).write_parquet(stream, metadata=metadata)
+        polars.DataFrame(job_columns(result)).write_parquet(stream, metadata=metadata)

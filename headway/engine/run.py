@@ -132,8 +132,18 @@ def simulate(
     )
 
 
+_kernels: list[Callable[..., int]] = []
+
+
+def _kernel(state: State) -> Callable[..., int]:
+    """Return the compiled kernel; all states have one type, which takes long to tell."""
+    if not _kernels:
+        _kernels.append(_compiled_kernel(numba.typeof(state)))
+    return _kernels[0]
+
+
 @cache
-def _kernel(state: types.Type) -> Callable[..., int]:
+def _compiled_kernel(state: types.Type) -> Callable[..., int]:
     """Return the compiled kernel for the type of a state, which is the same for all."""
     rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
     signature = types.int64(state, *rules, types.int64)
@@ -147,7 +157,7 @@ def _run(
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
-    advance = _kernel(numba.typeof(state))
+    advance = _kernel(state)
     chosen = (policies.placement, policies.priority, policies.admission)
     rules = [choice.compiled() for choice in chosen]
     tally, jobs = state.tally, state.cluster.jobs
@@ -168,7 +178,7 @@ def _run(
         slice_s = time.perf_counter() - started
         wall_s += slice_s
         if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2:
-            budget *= 2
+            budget *= max(2, min(64, int(_SLICE_S / 2 / max(slice_s, 1e-9))))
         elif slice_s > _SLICE_S:
             budget = max(1, budget // 2)
         if timeline is not None:

@@ -1,0 +1,189 @@
+"""`headway sweep`."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.options import ThreadsOption
+from headway.domain.errors import InputError, shown
+from headway.files import STANDARD
+
+if TYPE_CHECKING:
+    import polars
+
+    from headway.experiments.sweep.running import Failure
+
+FAILED = 1
+_MOST_FAILURES = 10
+
+
+def sweep_command(
+    sweep: Annotated[
+        str,
+        typer.Argument(
+            metavar="SWEEP.toml", help="What to run; with --show also the folder of a sweep."
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="The folder for the results.  [default: SWEEP]",
+            show_default=False,
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="threads; ray for Ray on this machine; or a Ray cluster's HOST:PORT or "
+            "ray://HOST:PORT.",
+        ),
+    ] = "threads",
+    threads: ThreadsOption = None,
+    jobs: Annotated[
+        bool, typer.Option("--jobs", help="Keep a row per job too, in DIR/jobs/*.parquet.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Run nothing; print the tables of what is finished.")
+    ] = False,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="What the rows of tables tell apart: workload, cluster, network, policy, …  "
+            "[default: all that differs]",
+            show_default=False,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="What their columns tell apart.  [default: cluster, if clusters differ]",
+            show_default=False,
+        ),
+    ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="What they show: average_jct_s, median_jct_s, p95_jct_s, makespan_s, "
+            "average_gpu_utilization, energy_j.  [default: all but the last]",
+            show_default=False,
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The policy to compare with.  [default: the file's, or its first]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run every combination of workloads, seeds, clusters, networks and policies.
+
+    Each finished run is kept at once: started again, the same command goes on where it was.
+    """
+    from headway.experiments.sweep import read_sweep, run_sweep
+    from headway.experiments.sweep.running import RAY, THREADS, kept_runs
+    from headway.experiments.sweep.store import read_runs
+
+    if on not in (THREADS, RAY) and ":" not in on:
+        raise InputError(
+            f"must be threads, ray, HOST:PORT or ray://HOST:PORT, not {shown(on)}.", field="--on"
+        )
+    if show and Path(sweep).is_dir():
+        frame, metadata = read_runs(Path(sweep))
+        usual, expected = metadata["headway.baseline"], int(metadata["headway.runs"])
+        _print(frame, expected, baseline or usual, rows, columns, value)
+        return
+    if output in ("", STANDARD):
+        raise InputError(f"must name a folder, not {shown(output)}.", field="output")
+    plan = read_sweep(sweep)
+    folder = Path(Path(sweep).stem if output is None else output)
+    usual = plan.baseline if baseline is None else baseline
+    if show:
+        _print(kept_runs(plan, folder), plan.size, usual, rows, columns, value)
+        return
+    if folder.resolve() == Path(sweep).resolve():
+        raise InputError("is the sweep's file; give a folder with --output.", source=str(folder))
+    started = time.monotonic()
+    with RunsBar(messages(), str(folder)) as bar:
+        found = run_sweep(
+            plan, folder, on=on, threads=threads, jobs=jobs, started=bar.start, done=bar.step
+        )
+        elapsed_s = time.monotonic() - started
+    if bar.new:
+        rate = bar.new / elapsed_s
+        messages().print(f"{bar.new:,} runs in {elapsed_s:,.1f} s ({rate:,.1f} a second).")
+    if not found.runs.is_empty():
+        _print(found.runs, plan.size, usual, rows, columns, value)
+    results().print(f"\nThe runs: {folder / 'runs.parquet'}", markup=False, soft_wrap=True)
+    if found.failures:
+        _print_failures(found.failures)
+        raise typer.Exit(FAILED)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _print(
+    frame: polars.DataFrame,
+    expected: int,
+    baseline: str,
+    rows: str | None,
+    columns: str | None,
+    value: str | None,
+) -> None:
+    from headway.experiments.sweep.pivot import averaged_over, layout_of, tables
+
+    if frame.is_empty():
+        raise InputError("no run is finished; there is nothing to show.")
+    known = frame["policy"].unique(maintain_order=True).to_list()
+    if baseline not in known:
+        raise InputError(
+            f"must be one of the policies that were run: {', '.join(known)}.", field="baseline"
+        )
+    layout = layout_of(frame, _names(rows), _names(columns), _names(value))
+    console = results(uncut=True)
+    over = averaged_over(frame, layout)
+    missing = f", of {expected:,}" if len(frame) < expected else ""
+    means = f"; means over {over} with 95% intervals" if over else ""
+    console.print(f"{len(frame):,} runs{missing}{means}", markup=False)
+    for made in tables(frame, layout, baseline):
+        console.print()
+        if layout.columns:
+            console.print(made.caption, markup=False, style="bold")
+        table = figures_table(*map(escape, made.header))
+        for place in range(made.texts):
+            table.columns[place].justify = "left"
+        for row in made.rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+
+
+def _print_failures(failures: list[Failure]) -> None:
+    """Say which runs failed, those with the same problem together."""
+    console = messages()
+    problems = Counter(failure.problem for failure in failures)
+    console.print(f"\n{len(failures):,} runs failed:")
+    for problem, count in problems.most_common(_MOST_FAILURES):
+        first = next(failure for failure in failures if failure.problem == problem)
+        where = ", ".join(
+            f"{name} {given}" for name, given in first.coordinates.items() if given is not None
+        )
+        more = "" if count == 1 else f", and {count - 1:,} more"
+        console.print(f"  {problem}\n    ({where}{more})", markup=False, soft_wrap=True)
+    if len(problems) > _MOST_FAILURES:
+        console.print(f"  … and {len(problems) - _MOST_FAILURES:,} other problems")

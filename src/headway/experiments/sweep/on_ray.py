@@ -1,0 +1,339 @@
+"""Runs on a Ray cluster: batches go out, results come back, and only this process writes to disk.
+
+Workers get the contents of workloads and policy files, never their paths. They must have the same
+Headway installed. Ray itself does not repeat anything: a batch whose worker died is taken apart and
+its runs are sent again one by one, so that a run that kills its workers takes no other with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headway import jit
+from headway.domain.errors import HeadwayError, InputError, shown
+from headway.experiments.parallel import thread_count
+from headway.experiments.sweep.grid import Inputs, Outcome, Point, Runner
+from headway.experiments.sweep.specification import own_file
+from headway.files import make_folder, open_output
+from headway.policies.presets import PolicyNames
+from headway.results.store import code_version
+
+MOST_DEATHS = 3
+"""How many workers a run may kill before it counts as failed."""
+
+_BATCH_S = 0.25
+"""How long a batch should take: long against what Ray needs for one, short against a minute."""
+
+_AHEAD = 2
+"""Batches sent out for each CPU, so that none waits for this process."""
+
+_LOOK_S = 10.0
+"""How often to ask how large the cluster is."""
+
+_CONNECT_S = 5.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WAIT_S = 0.2
+"""How long a signal may have to wait."""
+
+_OBJECT_STORE_BYTES = 256 * 2**20
+
+Task = tuple[str, Point]
+"""The key of a run, and the run."""
+
+
+def run_on_ray(
+    todo: Mapping[str, Point],
+    inputs: Inputs,
+    address: str | None,
+    workers: int | None,
+    keep: Callable[[Outcome], None],
+) -> None:
+    """Run everything on the cluster at an address, or on one started here for the while.
+
+    Args:
+        todo: The runs by their keys.
+        inputs: What they need.
+        address: `host:port` or `ray://host:port`; without, Ray is started on this machine.
+        workers: Runs at a time; by default as many as the cluster has CPUs.
+        keep: Gets each outcome, in this thread.
+    """
+    with connected(address, workers) as ray:
+        send(ray, todo, inputs, workers, keep)
+
+
+def send(
+    ray: Any,
+    todo: Mapping[str, Point],
+    inputs: Inputs,
+    workers: int | None,
+    keep: Callable[[Outcome], None],
+) -> None:
+    """Run everything on a cluster that is connected."""
+    _Driver(ray, inputs, workers, keep).run(deque(todo.items()))
+
+
+@dataclass
+class _Driver:
+    """Sends batches out and takes their outcomes in."""
+
+    ray: Any
+    inputs: Inputs
+    workers: int | None
+    keep: Callable[[Outcome], None]
+    deaths: Counter[str] = field(default_factory=Counter)
+    run_s: float | None = None
+    """What a run takes, as far as known."""
+
+    def run(self, todo: deque[Task]) -> None:
+        """Work until every run has an outcome."""
+        ray, token = self.ray, secrets.token_hex(8)
+        shipped = [ray.put(self.inputs)]
+        remote = ray.remote(num_cpus=1, max_retries=0)(_run_batch)
+        out: dict[Any, list[Task]] = {}
+        alone: deque[Task] = deque()
+        looked, cpus = -math.inf, 1
+        try:
+            with _signals_held() as act:
+                while todo or alone or out:
+                    if time.monotonic() - looked > _LOOK_S:
+                        looked, cpus = time.monotonic(), self._cpus()
+                    while (todo or alone) and len(out) < _AHEAD * cpus:
+                        size = self._size(len(todo), cpus)
+                        batch = (
+                            [alone.popleft()] if alone else [todo.popleft() for _ in range(size)]
+                        )
+                        out[remote.remote(token, self.inputs.code, shipped, batch)] = batch
+                    ready, _ = ray.wait(list(out), timeout=_WAIT_S)
+                    for reference in ready:
+                        alone.extend(self._take(reference, out.pop(reference)))
+                    act()
+        finally:
+            for reference in out:
+                with suppress(Exception):
+                    ray.cancel(reference, force=True)
+
+    def _take(self, reference: Any, batch: list[Task]) -> list[Task]:
+        """Take what a batch gave; return what has to be sent again."""
+        exceptions = self.ray.exceptions
+        try:
+            elapsed_s, outcomes = self.ray.get(reference)
+        except exceptions.RayTaskError as error:
+            cause = error.cause
+            raise cause if isinstance(cause, HeadwayError) else error from None
+        except exceptions.RayError as error:
+            return self._bury(batch, error)
+        latest = elapsed_s / len(batch)
+        self.run_s = latest if self.run_s is None else 0.7 * self.run_s + 0.3 * latest
+        for outcome in outcomes:
+            self.keep(outcome)
+        return []
+
+    def _bury(self, batch: list[Task], error: Exception) -> list[Task]:
+        """Count the death of a worker against its runs; return those to be sent again."""
+        self.deaths.update(key for key, _ in batch)
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        for key, _ in batch:
+            if self.deaths[key] >= MOST_DEATHS:
+                problem = f"its worker died {MOST_DEATHS} times: {type(error).__name__}: {reason}."
+                self.keep(Outcome(key, problem=problem))
+        return [task for task in batch if self.deaths[task[0]] < MOST_DEATHS]
+
+    def _cpus(self) -> int:
+        found = int(self.ray.cluster_resources().get("CPU", 0))
+        return max(1, found if self.workers is None else min(found, self.workers))
+
+    def _size(self, left: int, cpus: int) -> int:
+        """Return how many runs the next batch has: fewer towards the end, so that all end alike."""
+        if not left or self.run_s is None:
+            return min(left, 1)
+        by_time = round(_BATCH_S / max(self.run_s, 1e-6))
+        return max(1, min(by_time, left // (_AHEAD * cpus)))
+
+
+@contextmanager
+def _signals_held() -> Iterator[Callable[[], None]]:
+    """Hold back signals that end the process, and yield what acts on those that came.
+
+    Ray turns an exit that a signal asks for inside it into one with another status.
+    """
+    came: list[int] = []
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        before.clear()
+
+    def act() -> None:
+        if came:
+            restore()
+            signal.raise_signal(came[0])
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield act
+        act()
+    finally:
+        restore()
+
+
+_runners: dict[str, Runner] = {}
+"""In a worker: what the sweep at hand needs, ready for the next batch."""
+
+
+def _run_batch(
+    token: str, code: str, shipped: list[Any], batch: list[Task]
+) -> tuple[float, list[Outcome]]:
+    """Run a batch in a worker; return the seconds it took, and the outcomes."""
+    if code != code_version():
+        raise InputError(
+            "a worker of the Ray cluster has another Headway than this machine; install the same "
+            "one everywhere."
+        )
+    if token not in _runners:
+        import ray
+
+        _runners.clear()
+        _runners[token] = Runner(_unpacked(ray.get(shipped[0])))
+    runner = _runners[token]
+    started = time.perf_counter()
+    outcomes = [runner.run(key, point) for key, point in batch]
+    return time.perf_counter() - started, outcomes
+
+
+def _unpacked(inputs: Inputs) -> Inputs:
+    """Return inputs whose policy files lie on this machine, where compiled code is found again."""
+    places: dict[str, str] = {}
+    for path, content in inputs.files.items():
+        folder = jit.cache_folder() / "sent" / hashlib.sha256(content).hexdigest()[:16]
+        target = folder / Path(path).name
+        if not target.is_file():
+            make_folder(folder)
+            with open_output(target) as stream:
+                stream.write(content)
+        places[path] = str(target)
+
+    def moved(name: str) -> str:
+        file = own_file(name)
+        return name if file is None else places[file] + name[len(file) :]
+
+    def settled(names: PolicyNames) -> PolicyNames:
+        return replace(
+            names,
+            placement=moved(names.placement),
+            priority=names.priority and moved(names.priority),
+            admission=names.admission and moved(names.admission),
+        )
+
+    return replace(inputs, policies=tuple(map(settled, inputs.policies)))
+
+
+@contextmanager
+def connected(address: str | None, workers: int | None) -> Iterator[Any]:
+    """Connect to a cluster, or start one on the loopback interface; leave nothing of it behind."""
+    folder = tempfile.mkdtemp(prefix="headway-ray-")
+    settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    if address is None:
+        token = Path(folder, "token")
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+        settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    if address is None or _host(address) in _LOOPBACK:
+        # In spite of its name: with 0, Ray listens on the loopback interface only, and does not
+        # take the address of another interface for it.
+        settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    handler = signal.getsignal(signal.SIGTERM)
+    ray = None
+    try:
+        ray = _imported()
+        if address is not None:
+            _check_listens(address)
+        if ray.is_initialized():
+            raise InputError("Ray is in use in this process already; shut it down first.")
+        _connect(ray, address, workers, folder)
+        with suppress(ValueError):  # Only the main thread may, and only there Ray does.
+            signal.signal(signal.SIGTERM, handler)
+        yield ray
+    finally:
+        if ray is not None:
+            ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+
+
+def _check_listens(address: str) -> None:
+    """Refuse an address where nobody listens, which Ray itself would try for minutes."""
+    port = address.rpartition(":")[2]
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not _host(address):
+        raise InputError(
+            f"must be HOST:PORT or ray://HOST:PORT, not {shown(address)}.", field="--on"
+        )
+    try:
+        socket.create_connection((_host(address), int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"no Ray cluster there: {reason}.", source=address) from None
+
+
+def _imported() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise InputError(
+            "this needs Ray, which is not installed: pip install 'headway[ray]'."
+        ) from None
+    return ray
+
+
+def _connect(ray: Any, address: str | None, workers: int | None, folder: str) -> None:
+    common = {"logging_level": "ERROR", "log_to_driver": False}
+    if address is None:
+        ray.init(
+            address="local",
+            num_cpus=thread_count(workers),
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            **common,
+        )
+        listens_on = ray.util.get_node_ip_address()
+        if listens_on != "127.0.0.1":
+            raise InputError(
+                f"Ray would listen on {listens_on}, beyond this machine; it was imported before "
+                "Headway could tell it not to."
+            )
+        return
+    try:
+        ray.init(address=address, **common)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"no Ray cluster there: {reason}", source=address) from error

@@ -1,0 +1,233 @@
+"""The tables of a sweep: figures by policy, cluster and whatever else differs between its runs.
+
+A figure is the mean over what a table does not tell apart, seeds above all, with its 95%
+confidence interval. A ratio pairs each run with the baseline policy's run at the same place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headway.domain.errors import InputError, did_you_mean
+from headway.experiments import statistics
+from headway.experiments.statistics import Estimate
+from headway.experiments.sweep.specification import COORDINATES, Coordinate
+from headway.reports.tables import Table
+
+if TYPE_CHECKING:
+    import polars
+
+METRICS = {
+    "average_jct_s": "average JCT [s]",
+    "median_jct_s": "median JCT [s]",
+    "p95_jct_s": "95th-percentile JCT [s]",
+    "makespan_s": "makespan [s]",
+    "average_gpu_utilization": "GPU utilization",
+    "energy_j": "energy [kWh]",
+}
+"""What tables can show, and its title."""
+
+USUAL_VALUES = tuple(METRICS)[:5]
+AXES = tuple(name for name in COORDINATES if name != "seed")
+"""What rows and columns can tell apart."""
+
+MAIN = "average_jct_s"
+NONE = "–"
+
+Label = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the rows and the columns of tables tell apart, and what their cells show."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[str, ...] = USUAL_VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """One figure, or its ratio to the baseline's, for every row and column that has runs."""
+
+    value: str
+    rows: tuple[Label, ...]
+    columns: tuple[Label, ...]
+    cells: Mapping[tuple[Label, Label], Estimate]
+    """With a single run, the bounds of the interval are NaN."""
+
+
+def layout_of(
+    frame: polars.DataFrame,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    values: Sequence[str] | None = None,
+) -> Layout:
+    """Return the layout asked for; by default clusters side by side, all else that differs below.
+
+    Raises:
+        InputError: A name is not known, or is asked for twice.
+    """
+    for field, names, known in (
+        ("rows", rows, AXES),
+        ("columns", columns, AXES),
+        ("value", values, tuple(METRICS)),
+    ):
+        for name in names or ():
+            if name not in known:
+                raise InputError(f"unknown name '{name}'.{did_you_mean(name, known)}", field=field)
+    different = [axis for axis in AXES if frame[axis].n_unique() > 1]
+    if columns is None:
+        others = [axis for axis in different if axis != "cluster"]
+        columns = ["cluster"] if "cluster" in different and others and not rows else []
+        columns = [axis for axis in columns if axis not in (rows or ())]
+    if rows is None:
+        rows = [axis for axis in different if axis not in columns] or ["policy"]
+    if len({*rows, *columns}) < len(rows) + len(columns):
+        raise InputError("rows and columns must differ from each other.", field="rows")
+    return Layout(tuple(rows), tuple(columns), tuple(values or USUAL_VALUES))
+
+
+def pivot(
+    frame: polars.DataFrame, layout: Layout, value: str, baseline: str | None = None
+) -> Pivot:
+    """Return a figure by rows and columns; with a baseline, its ratio to that policy's."""
+    policy = COORDINATES.index("policy")
+    samples: dict[tuple[Label, Label], dict[tuple[Coordinate, ...], float]] = {}
+    everything: dict[tuple[Coordinate, ...], float] = {}
+    for *place, figure in frame.select(*COORDINATES, value).iter_rows():
+        at = dict(zip(COORDINATES, place, strict=True))
+        cell = tuple(_label(at, axes) for axes in (layout.rows, layout.columns))
+        everything[tuple(place)] = figure
+        samples.setdefault((cell[0], cell[1]), {})[tuple(place)] = figure
+    cells = {}
+    for cell, sample in samples.items():
+        if baseline is None:
+            cells[cell] = _mean(list(sample.values()))
+            continue
+        pairs = [
+            (figure, everything[other])
+            for place, figure in sample.items()
+            if (other := (*place[:policy], baseline, *place[policy + 1 :])) in everything
+        ]
+        if pairs:
+            cells[cell] = _ratio(pairs)
+    return Pivot(
+        value,
+        rows=tuple(dict.fromkeys(row for row, _ in samples)),
+        columns=tuple(dict.fromkeys(column for _, column in samples)),
+        cells=cells,
+    )
+
+
+def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table]:
+    """Return the tables of a sweep: one of all figures, or with columns one for each figure."""
+    means = [pivot(frame, layout, value) for value in layout.values]
+    compared = (MAIN,) if layout.values == USUAL_VALUES else layout.values
+    ratios = [
+        pivot(frame, layout, value, baseline) for value in compared if compares(frame, layout)
+    ]
+    if not layout.columns:
+        titles = [METRICS[part.value] for part in means]
+        titles += [f"{_plain(part.value)}, ratio to {baseline}" for part in ratios]
+        rows = [
+            [
+                *row,
+                *(_text(part, row, (), i >= len(means)) for i, part in enumerate(means + ratios)),
+            ]
+            for row in means[0].rows
+        ]
+        return [
+            Table(
+                "figures",
+                "Means with 95% intervals",
+                (*map(_title, layout.rows), *titles),
+                rows,
+                texts=len(layout.rows),
+            )
+        ]
+    made = []
+    for place, part in enumerate(means + ratios):
+        is_ratio = place >= len(means)
+        title = METRICS[part.value]
+        caption = f"{_plain(part.value)}, ratio to {baseline}" if is_ratio else title
+        made.append(
+            Table(
+                part.value + ("-ratio" if is_ratio else ""),
+                caption[:1].upper() + caption[1:],
+                (*map(_title, layout.rows), *(", ".join(column) for column in part.columns)),
+                [
+                    [*row, *(_text(part, row, column, is_ratio) for column in part.columns)]
+                    for row in part.rows
+                ],
+                texts=len(layout.rows),
+            )
+        )
+    return made
+
+
+def compares(frame: polars.DataFrame, layout: Layout) -> bool:
+    """Return whether tables with this layout tell policies apart, so that ratios mean something."""
+    told = "policy" in (*layout.rows, *layout.columns)
+    return told and frame["policy"].n_unique() > 1
+
+
+def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
+    """Return in words what the means are over."""
+    rest = [
+        f"{count} {axis.replace('_', ' ')}s"
+        for axis in COORDINATES
+        if axis not in (*layout.rows, *layout.columns) and (count := frame[axis].n_unique()) > 1
+    ]
+    return " × ".join(rest)
+
+
+def _plain(value: str) -> str:
+    """Return a figure's title without its unit, which a ratio has not."""
+    return METRICS[value].partition(" [")[0]
+
+
+def _title(axis: str) -> str:
+    return axis.replace("_mb", " [MB]").replace("_gb", " [GB]").replace("_", " ")
+
+
+def _label(at: Mapping[str, Coordinate], axes: Sequence[str]) -> Label:
+    def text(value: Any) -> str:
+        return NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+    return tuple(text(at[axis]) for axis in axes)
+
+
+def _mean(sample: Sequence[float]) -> Estimate:
+    if len(sample) == 1:
+        return Estimate(sample[0], math.nan, math.nan)
+    return statistics.mean(np.array(sample))
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    if len(pairs) == 1:
+        return Estimate(pairs[0][0] / pairs[0][1], math.nan, math.nan)
+    sample, other = np.array(pairs).T
+    return statistics.paired_ratio(sample, other)
+
+
+def _text(part: Pivot, row: Label, column: Label, is_ratio: bool) -> str:
+    """Return a cell as text; without an interval where there is one run."""
+    if (row, column) not in part.cells:
+        return NONE
+    figure = part.cells[row, column]
+    alone = math.isnan(figure.low)
+    if is_ratio:
+        span = "" if alone else f"  [{figure.low:.3f}, {figure.high:.3f}]"
+        return f"{figure.value:.3f}{span}"
+    if part.value == "average_gpu_utilization":
+        return f"{figure.value:.1%}" + ("" if alone else f" ± {100 * figure.margin:.1f}")
+    scale = 3.6e6 if part.value == "energy_j" else 1.0
+    digits = 2 if part.value == "energy_j" else 1
+    value = f"{figure.value / scale:,.{digits}f}"
+    return value if alone else f"{value} ± {figure.margin / scale:,.{digits}f}"

@@ -1,0 +1,235 @@
+"""A sweep as one HTML page: a picture and tables for each workload, and how they were made."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Sequence
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.domain.errors import InputError
+from headway.experiments.sweep.pivot import (
+    MAIN,
+    METRICS,
+    Label,
+    Layout,
+    Pivot,
+    averaged_over,
+    compares,
+    layout_of,
+    pivot,
+    tables,
+)
+from headway.experiments.sweep.store import read_runs
+from headway.files import check_output, open_output
+from headway.reports.page import Picture, Section, html_page
+from headway.reports.style import COLOURS, INK, house_style
+from headway.reports.tables import Table
+
+if TYPE_CHECKING:
+    import polars
+    from matplotlib.figure import Figure
+
+_WIDTH = 7.2
+_MOST_BARS = 150
+"""A picture with more would not be looked at; the tables have them all."""
+
+_LEAST_DRAWN = 1e-3
+_TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
+
+def write_sweep_report(folder: Path, output: Path | None = None) -> Path:
+    """Write a page about the runs of a sweep's folder; return where it is."""
+    target = folder / "report.html" if output is None else output
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError("the report of a sweep is a page; must end in .html.", source=str(target))
+    check_output(target)
+    frame, metadata = read_runs(folder)
+    if frame.is_empty():
+        raise InputError("no run is finished; there is nothing to show.", source=str(folder))
+    baseline = metadata["headway.baseline"]
+    expected = int(metadata["headway.runs"])
+    layout = layout_of(frame)
+    with house_style():
+        page = html_page(
+            f"Sweep: {folder.resolve().name}",
+            _summary(frame, layout, baseline, expected),
+            [*_sections(frame, layout, baseline), _made(metadata)],
+        )
+    with open_output(target) as stream:
+        stream.write(page.encode())
+    return target
+
+
+def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: int) -> str:
+    missing = expected - len(frame)
+    parts = [f"{len(frame):,} runs by Headway {escape(version('headway'))}."]
+    if missing:
+        parts.append(f"<strong>{missing:,} more are not finished.</strong>")
+    if over := averaged_over(frame, layout):
+        parts.append(f"Figures are means over {escape(over)}, with 95% confidence intervals.")
+    if compares(frame, layout):
+        parts.append(
+            f"Ratios to <code>{escape(baseline)}</code> compare runs at the same place of the "
+            "grid; an interval that does not hold 1 tells two policies apart."
+        )
+    return " ".join(parts)
+
+
+def _sections(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Section]:
+    """Return a section for each workload, if rows tell workloads apart."""
+    import polars
+
+    if layout.rows[0] != "workload" or len(layout.rows) == 1:
+        return [_section("figures", "Figures", frame, layout, baseline)]
+    inner = Layout(layout.rows[1:], layout.columns, layout.values)
+    return [
+        _section(
+            f"workload-{place}",
+            f"Workload {name}",
+            frame.filter(polars.col("workload") == name),
+            inner,
+            baseline,
+        )
+        for place, name in enumerate(frame["workload"].unique(maintain_order=True))
+    ]
+
+
+def _section(
+    anchor: str, title: str, frame: polars.DataFrame, layout: Layout, baseline: str
+) -> Section:
+    means = pivot(frame, layout, MAIN)
+    ratios = pivot(frame, layout, MAIN, baseline) if compares(frame, layout) else None
+    content: list[str | Table | Picture] = []
+    if len(means.rows) * len(means.columns) <= _MOST_BARS:
+        caption = "Average completion times, with 95% intervals where there are several runs."
+        if ratios is not None:
+            caption = f"(a) {caption} (b) Their ratios to {baseline}; left of 1 is faster."
+        content.append(Picture(anchor, _drawn(means, ratios), caption))
+    else:
+        content.append("There are too many rows for a picture.")
+    return Section(anchor, title, [*content, *tables(frame, layout, baseline)])
+
+
+def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
+    """Draw average JCTs by row, the columns as colours, beside their ratios to the baseline."""
+    from matplotlib.figure import Figure
+
+    count = len(means.columns)
+    step = 0.3 if count == 1 else 0.14 * count + 0.12
+    named = means.columns != ((),)
+    # Inches above for titles and, with several columns, a legend; below for the axis.
+    above, below = (0.55 if named else 0.3), 0.5
+    height = above + below + step * len(means.rows)
+    figure = Figure(figsize=(_WIDTH, height))
+    panels: Any = figure.subplots(1, 1 if ratios is None else 2, sharey=True, squeeze=False)[0]
+    thickness = 0.76 / count
+    for number, column in enumerate(means.columns):
+        look = {"color": COLOURS[number % len(COLOURS)]}
+        places = [0.38 - thickness * (number + 0.5) - place for place in range(len(means.rows))]
+        _bars(panels[0], means, column, places, thickness * 0.94, look)
+        if ratios is not None:
+            _intervals(panels[1], ratios, column, places, look)
+    names = [_short(", ".join(row)) for row in means.rows]
+    panels[0].set_yticks([-place for place in range(len(names))], names)
+    for text in panels[0].get_yticklabels():
+        text.set_parse_math(False)
+    panels[0].set(xlabel=_capital(METRICS[MAIN]), ylim=(0.55 - len(names), 0.55))
+    if ratios is not None:
+        panels[0].set_title("(a)")
+        panels[1].axvline(1, color=INK, linewidth=0.9, zorder=1)
+        panels[1].set(xlabel="Ratio to the baseline (below 1: faster)", title="(b)")
+        _scale(panels[1], ratios)
+        panels[1].tick_params(axis="y", length=0, labelleft=False)
+    for panel in panels:
+        panel.grid(visible=False, axis="y")
+    widest = max(map(len, names))
+    figure.subplots_adjust(
+        left=min(0.42, 0.03 + 0.0098 * widest),
+        right=0.98,
+        wspace=0.08,
+        bottom=below / height,
+        top=1 - above / height,
+    )
+    if named:
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper right", ncols=min(5, count), handlelength=1)
+    return figure
+
+
+def _bars(
+    axes: Any,
+    means: Pivot,
+    column: Label,
+    places: Sequence[float],
+    thickness: float,
+    look: dict[str, Any],
+) -> None:
+    found = [means.cells.get((row, column)) for row in means.rows]
+    bars = [(place, cell) for place, cell in zip(places, found, strict=True) if cell is not None]
+    margins = [0.0 if math.isnan(cell.low) else cell.margin for _, cell in bars]
+    axes.barh(
+        [place for place, _ in bars],
+        [cell.value for _, cell in bars],
+        thickness,
+        xerr=margins if any(margins) else None,
+        label=", ".join(column),
+        error_kw={"elinewidth": 0.9, "capsize": 2, "ecolor": INK},
+        **look,
+    )
+
+
+def _intervals(
+    axes: Any, ratios: Pivot, column: Label, places: Sequence[float], look: dict[str, Any]
+) -> None:
+    for row, place in zip(ratios.rows, places, strict=True):
+        cell = ratios.cells.get((row, column))
+        if cell is not None:
+            if not math.isnan(cell.low):
+                axes.plot([max(cell.low, _LEAST_DRAWN), cell.high], [place] * 2, **look)
+            axes.plot(cell.value, place, "o", markersize=4, **look)
+
+
+def _scale(axes: Any, ratios: Pivot) -> None:
+    """Choose a logarithmic axis where ratios are far apart, so that those near 1 can be seen."""
+    values = [cell.value for cell in ratios.cells.values()]
+    if max(values) < 2.5 * min(values):
+        return
+    ends = [cell for cell in ratios.cells.values() if not math.isnan(cell.low)]
+    low = max(min(values + [cell.low for cell in ends]), min(values) / 4)
+    high = max(values + [cell.high for cell in ends])
+    ticks = [tick for tick in _TICKS if low / 1.6 <= tick <= high * 1.6]
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(low / 1.1, high * 1.1)
+
+
+def _short(name: str, limit: int = 38) -> str:
+    text = "".join(letter if letter.isprintable() else "·" for letter in name)
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _made(metadata: dict[str, str]) -> Section:
+    packages = ("headway", "numba", "numpy", "polars")
+    versions = [("Python", platform.python_version())]
+    versions += [(name, version(name)) for name in packages]
+    versions.append(("sources", metadata["headway.code"]))
+    return Section(
+        "made",
+        "How this was made",
+        [
+            "By <code>headway sweep</code> from this file:",
+            f"<pre>{escape(metadata['headway.sweep'])}</pre>",
+            "The same file gives the same bits of <code>runs.parquet</code>, on any machine and in "
+            "any number of threads. It has a row per run, with more figures than the tables above.",
+            Table("versions", "Versions", ("", ""), versions, texts=2),
+        ],
+    )

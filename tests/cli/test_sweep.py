@@ -1,0 +1,306 @@
+"""`headway sweep` as a person uses it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.commands import headway
+from headway.experiments.sweep.specification import read_sweep
+from headway.experiments.sweep.store import Store
+
+ROWS = "a,0,4,8,resnet50\nb,0.1,2,6,vgg16\nc,0.3,3,6,lstm-ptb\n"
+GOOD = """\
+seeds = "0:2"
+workloads = [
+    "a.csv",  # one, two, three jobs
+    { name = "drawn", recipe = "paper", jobs = 4, iterations = [2, 9], mix = { 2 = 1 } },
+]
+clusters = ["3x2", "2x4"]
+policies = ["paper", "ff+srsf:1"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("job_id,arrival_s,gpus,iterations,model\n" + ROWS)
+    Path("good.toml").write_text(GOOD)
+
+
+def test_a_sweep_prints_tables_and_says_where_the_runs_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outcome = headway(capsys, "sweep", "good.toml", "-j", "2")
+    assert outcome.status == 0
+    assert outcome.out.startswith("16 runs; means over 3 seeds with 95% intervals\n")
+    for title in ("Average JCT [s]", "GPU utilization", "Average JCT, ratio to paper"):
+        assert f"\n{title}\n" in outcome.out
+    assert re.search(r"^a\.csv +ff\+srsf:1 +[\d.]+ +[\d.]+$", outcome.out, re.M)
+    row = r"^drawn +ff\+srsf:1( +[\d.]+  \[[\d.-]+, [\d.]+\]){2}$"
+    assert re.search(row, outcome.out, re.M)
+    assert outcome.out.endswith("\nThe runs: good/runs.parquet\n")
+    assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ a second\)\.\n", outcome.err)
+
+
+def test_what_is_there_can_be_shown_from_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    headway(capsys, "sweep", "good.toml", "-o", "out")
+    options = ["--rows", "policy", "--columns", "workload", "--value", "makespan_s"]
+    options += ["--baseline", "ff+srsf:1"]
+    shown = headway(capsys, "sweep", "--show", "out", *options)
+    assert shown.status == 0
+    assert "16 runs; means over 3 seeds × 2 clusters with 95% intervals" in shown.out
+    assert "Makespan, ratio to ff+srsf:1" in shown.out
+    assert headway(capsys, "sweep", "--show", "good.toml", "-o", "out", *options).out == shown.out
+
+
+def test_showing_needs_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    headway(capsys, "sweep", "good.toml")
+    with Store(Path("good")):
+        assert headway(capsys, "sweep", "--show", "good.toml").status == 0
+        outcome = headway(capsys, "sweep", "good.toml")
+    assert outcome.status == 2
+    assert outcome.err == (
+        f"headway: error: good: another sweep is writing there (process {os.getpid()}); wait for "
+        "it, or give another folder with --output.\n"
+    )
+
+
+def test_a_report_is_drawn_from_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    headway(capsys, "sweep", "good.toml")
+    assert headway(capsys, "report", "good").out == "The report: good/report.html\n"
+    assert '<h2 id="workload-1">Workload drawn</h2>' in Path("good/report.html").read_text()
+    assert headway(capsys, "report", "good", "-o", "page.html").status == 0
+    assert Path("page.html").read_bytes() == Path("good/report.html").read_bytes()
+
+
+def test_failed_runs_are_listed_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.toml").write_text(GOOD.replace('"2x4"', '"1x2"'))
+    outcome = headway(capsys, "sweep", "good.toml")
+    assert outcome.status == 1
+    assert outcome.err.endswith(
+        "2 runs failed:\n"
+        "  a.csv, line 2, column 3 (gpus): 4 GPUs, but the cluster has 2 in all.\n"
+        "    (workload a.csv, seed 0, cluster 1x2, network 10gbe, policy paper, and 1 more)\n"
+    )
+    assert outcome.out.startswith("14 runs, of 16; means over")
+
+
+def test_paths_are_relative_to_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("sub")
+    folder.mkdir()
+    (folder / "b.csv").write_text(Path("a.csv").read_text())
+    (folder / "site.toml").write_text("[cluster]\nservers = 3\ngpus_per_server = 2\n")
+    (folder / "own.py").write_text("def first(cluster, job, candidates, parameter): return True\n")
+    (folder / "s.toml").write_text(
+        'workloads = "b.csv"\nclusters = "site.toml"\n'
+        'policies = ["ff+srsf:1", "own.py:first+srsf:1"]\n'
+    )
+    outcome = headway(capsys, "sweep", "sub/s.toml")
+    assert outcome.status == 0, outcome.err
+    assert "own.py:first+srsf:1" in outcome.out
+    assert Path("s/runs.parquet").is_file()
+
+
+def test_workloads_can_be_tables_of_their_own() -> None:
+    Path("t.toml").write_text(
+        'policies = "paper"\nseeds = [7]\n'
+        '[[workloads]]\nfile = "a.csv"\nseeds = "0:3"\n'
+        '[[workloads]]\nrecipe = "paper"\n'
+    )
+    sweep = read_sweep("t.toml")
+    assert [entry.value.seeds for entry in sweep.workloads] == [(0, 1, 2, 3), (7,)]
+    assert sweep.size == 5
+
+
+TWO = 'workloads = "a.csv"\npolicies = ["paper", "ff+srsf:1"]\n'
+BAD = {
+    "not TOML": ("a = [1,\nb = 2\n", "s.toml, line 2, column 1: not TOML: Invalid value."),
+    "an unknown key": (
+        TWO + 'cluster = "3x2"\n',
+        "s.toml, line 3, column 1 (cluster): unknown key. Did you mean 'clusters'?",
+    ),
+    "no policies": ('workloads = "paper"\n', "s.toml: 'policies' is missing."),
+    "no workloads": ('policies = "paper"\n', "s.toml: 'workloads' is missing."),
+    "an empty list": (TWO + "clusters = []\n", "s.toml, line 3, column 1 (clusters): must not be"),
+    "a number for text": (
+        TWO + "clusters = [16]\n",
+        "s.toml, line 3, column 13 (clusters): must be text, or a list of such, not 16.",
+    ),
+    "a bad shape": (
+        TWO + 'clusters = [\n    "16x4",\n    "16-4",\n]\n',
+        "s.toml, line 5, column 6 (clusters): must look like 16x4 (servers x GPUs per server) or "
+        "be the path of a .toml file, not '16-4'.",
+    ),
+    "a misspelt network": (
+        TWO + 'networks = ["10gbe", "10gb"]\n',
+        "s.toml, line 3, column 23 (networks): unknown network '10gb', and not the path of a .toml "
+        "file. Did you mean '10gbe'?",
+    ),
+    "a misspelt policy": (
+        'workloads = "a.csv"\npolicies = ["paper", "papers"]\n',
+        "s.toml, line 2, column 23 (policies): unknown policy 'papers'. Did you mean 'paper'?",
+    ),
+    "a policy twice": (
+        'workloads = "a.csv"\npolicies = ["paper", "paper"]\n',
+        "s.toml, line 2, column 23 (policies): 'paper' stands there twice.",
+    ),
+    "a misspelt placement": (
+        TWO + 'placement = ["ff", "fff"]\n',
+        "s.toml, line 3, column 21 (placement): unknown placement policy 'fff'. Did you mean 'ff'?",
+    ),
+    "a misspelt scheduler": (
+        TWO + 'scheduler = "srsf"\n',
+        "s.toml, line 3, column 14 (scheduler): unknown scheduler 'srsf'. Did you mean 'srsf:",
+    ),
+    "a negative bucket": (
+        TWO + "bucket_mb = [25, -1]\n",
+        "s.toml, line 3, column 18 (bucket_mb): must be 0 or more MB, not -1.0.",
+    ),
+    "text for a number": (
+        TWO + 'bucket_mb = "25"\n',
+        "s.toml, line 3, column 14 (bucket_mb): must be a number, or a list of such, not '25'.",
+    ),
+    "no memory": (
+        TWO + "gpu_memory_gb = 0\n",
+        "s.toml, line 3, column 17 (gpu_memory_gb): must be at least 0.000977 GB, not 0.",
+    ),
+    "bad seeds": (
+        TWO + 'seeds = "0-20"\n',
+        "s.toml, line 3, column 1 (seeds): must be how many (20), a range (5:24) or a list "
+        "(3,7,11), not '0-20'.",
+    ),
+    "seeds that are no numbers": (
+        TWO + 'seeds = ["a"]\n',
+        "s.toml, line 3, column 1 (seeds): must be how many (20), a range ('5:24') or a list "
+        "([3, 7]), not ['a'].",
+    ),
+    "an unknown key of a workload": (
+        'policies = "paper"\nworkloads = [\n  "a.csv",\n  { recipe = "paper", job = 4 },\n]\n',
+        "s.toml, line 4, column 23 (job): unknown key. Did you mean 'jobs'?",
+    ),
+    "a file with a recipe's key": (
+        'policies = "paper"\n[[workloads]]\nrecipe = "paper"\n[[workloads]]\nfile = "a.csv"\n'
+        "jobs = 4\n",
+        "s.toml, line 6, column 1 (jobs): unknown key. Known: file, name, seeds.",
+    ),
+    "a recipe that is none": (
+        'policies = "paper"\nworkloads = { recipe = "papers" }\n',
+        "s.toml, line 2, column 15 (recipe): unknown preset 'papers'. Did you mean 'paper'?",
+    ),
+    "iterations that are no pair": (
+        'policies = "paper"\nworkloads = { recipe = "paper", iterations = 5 }\n',
+        "s.toml, line 2, column 33 (iterations): must be [LOW, HIGH], not 5.",
+    ),
+    "no jobs": (
+        'policies = "paper"\nworkloads = { recipe = "paper", jobs = 0 }\n',
+        "s.toml, line 2, column 33 (jobs): must be at least 1, not 0.",
+    ),
+    "neither recipe nor file": (
+        'policies = "paper"\nworkloads = { name = "x" }\n',
+        "s.toml, line 2, column 13 (workloads): needs a `recipe` or a `file`, one of them.",
+    ),
+    "two workloads of one name": (
+        'policies = "paper"\nworkloads = ["a.csv", { file = "a.csv" }]\n',
+        "s.toml, line 2, column 23 (workloads): two are called 'a.csv'; give one a `name`.",
+    ),
+    "a missing file": (
+        'policies = "paper"\nworkloads = ["b.csv"]\n',
+        "b.csv: No such file or directory.",
+    ),
+    "a bad file": (
+        'policies = "paper"\nworkloads = ["bad.csv"]\n',
+        "bad.csv, line 1: missing columns arrival_s, gpus, iterations",
+    ),
+    "a missing policy file": (
+        'workloads = "a.csv"\npolicies = "own.py:first+srsf:1"\n',
+        "own.py: No such file or directory.",
+    ),
+    "a baseline that is not run": (
+        TWO + 'baseline = "headway"\n',
+        "s.toml, line 3, column 1 (baseline): must be one of the policies. Known: ff+",
+    ),
+    "jobs that are not true or false": (
+        TWO + "jobs = 5\n",
+        "s.toml, line 3, column 1 (jobs): must be true or false, not 5.",
+    ),
+    "too many runs": (
+        'seeds = 1000\nworkloads = ["paper", "no.csv"]\npolicies = ["paper", "headway"]\n'
+        f"bucket_mb = {list(range(600))}\n",
+        "s.toml: 1,201,200 runs; a sweep may have 1,000,000.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_refused_with_its_place(
+    capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    text, message = BAD[case]
+    Path("bad.csv").write_text("job_id\n")
+    Path("s.toml").write_text(text)
+    outcome = headway(capsys, "sweep", "s.toml")
+    assert outcome.err.startswith(f"headway: error: {message}")
+    assert outcome.err.count("\n") == 1
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert not Path("s").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("sweep no.toml", "no.toml: No such file or directory."),
+        ("sweep good.toml --on slurm", "--on: must be threads, ray, HOST:PORT or ray://HOST:PORT"),
+        ("sweep good.toml --on host:port", "--on: must be HOST:PORT or ray://HOST:PORT, not"),
+        ("sweep good.toml -o -", "output: must name a folder, not '-'."),
+        ("sweep good.toml -o a.csv", "a.csv: File exists."),
+        ("sweep good.toml -j 0", "threads: must be at least 1, not 0."),
+        ("sweep good.toml --show", "good: no sweep has been run there yet."),
+        ("sweep . --show", ".: there is no runs.parquet; run a sweep first."),
+        ("report .", ".: there is no runs.parquet; run a sweep first."),
+        ("report . -o page.svg", "page.svg: the report of a sweep is a page; must end in .html."),
+        ("report . --from 3", "--from and --to choose a part of a timeline; a sweep has none."),
+    ],
+)
+def test_bad_arguments_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: str, message: str
+) -> None:
+    outcome = headway(capsys, *arguments.split())
+    assert outcome.err.startswith(f"headway: error: {message}")
+    assert outcome.status == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--rows polcy", "rows: unknown name 'polcy'. Did you mean 'policy'?"),
+        ("--columns seed", "columns: unknown name 'seed'."),
+        ("--value jct", "value: unknown name 'jct'."),
+        ("--rows policy --columns policy", "rows: rows and columns must differ from each other."),
+        ("--baseline headway", "baseline: must be one of the policies that were run: paper, ff+"),
+    ],
+)
+def test_bad_layouts_are_refused(
+    capsys: pytest.CaptureFixture[str], options: str, message: str
+) -> None:
+    headway(capsys, "sweep", "good.toml")
+    outcome = headway(capsys, "sweep", "good", "--show", *options.split())
+    assert outcome.err.startswith(f"headway: error: {message}")
+    assert outcome.status == 2
+
+
+@pytest.mark.parametrize("arguments", ["simulate a.csv --cluster 3x2", "sweep good.toml"])
+def test_nothing_but_ray_imports_ray(arguments: str) -> None:
+    code = (
+        f"import sys\nsys.argv = ['headway', *{arguments.split()!r}]\n"
+        "from headway.cli.main import run\n"
+        "try:\n    run()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "assert 'ray' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,342 @@
+"""Sweeps run every combination once, the same to the bit, and lose nothing when they are ended."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pytest
+
+import headway
+from experiments.sweeps import HEADER, ROWS, deterministic_bytes, finished, small_sweep
+from headway.domain.errors import InputError
+from headway.experiments import statistics
+from headway.experiments.sweep import Swept, run_sweep, sweep_of
+from headway.experiments.sweep.grid import key_of, points
+from headway.experiments.sweep.pivot import layout_of, pivot, tables
+from headway.experiments.sweep.report import write_sweep_report
+from headway.experiments.sweep.specification import COORDINATES
+from headway.experiments.sweep.store import JOBS, LOG, Store
+
+MANY = """
+seeds = 60
+workloads = [{ recipe = "paper", jobs = 20, iterations = [100, 600] }]
+clusters = ["16x4", "8x8"]
+policies = ["lwf:1+srsf:1", "lwf:1+srsf:2"]
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(scope="module")
+def swept(home: Path) -> Swept:
+    return run_sweep(small_sweep(home), home / "out", threads=2, jobs=True)
+
+
+def test_every_run_is_what_simulate_returns(swept: Swept, home: Path) -> None:
+    assert swept.runs.height == 4 * 2 * 2
+    assert swept.failures == []
+    recipe = headway.Recipe(
+        jobs=4,
+        span_s=1200,
+        mix={2: 1},
+        iterations=(2, 9),
+        models=("vgg16", "resnet50", "inception-v3", "lstm-ptb"),
+    )
+    for row in swept.runs.iter_rows(named=True):
+        if row["workload"].endswith("a.csv"):
+            workload = headway.read_workload(home / "a.csv")
+        else:
+            workload = headway.generate_workload(recipe, row["seed"])
+        result = headway.simulate(
+            workload, row["cluster"], network=row["network"], policy=row["policy"], seed=row["seed"]
+        )
+        for name in ("average_jct_s", "p95_jct_s", "makespan_s", "energy_j", "simulated_tasks"):
+            assert row[name] == getattr(result.summary, name)
+        jobs = polars.read_parquet(home / "out" / JOBS / f"{row['run']}.parquet")
+        assert jobs["finish_ns"].to_list() == result.finish_ns.tolist()
+        assert jobs["gpus"].to_list() == [list(gpus) for gpus in result.gpus]
+        assert set(jobs["run"]) == {row["run"]}
+
+
+def test_runs_are_in_the_order_of_the_grid(swept: Swept) -> None:
+    places = swept.runs.select("workload", "seed", "cluster", "policy").rows()
+    names = list(dict.fromkeys(place[0] for place in places))
+    assert names[1] == "paper jobs=4 iterations=2:9 mix=2:1"
+    assert places == [
+        (name, seed, cluster, policy)
+        for name, seeds in zip(names, ([0], [0, 1, 2]), strict=True)
+        for seed in seeds
+        for cluster in ("3x2", "2x4")
+        for policy in ("paper", "rand+srsf:1")
+    ]
+    assert swept.runs.columns[: len(COORDINATES)] == list(COORDINATES)
+    assert "wall_s" not in swept.runs.columns
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_no_bit(swept: Swept, home: Path, tmp_path: Path, threads: int) -> None:
+    run_sweep(small_sweep(home), tmp_path, threads=threads, jobs=True)
+    assert deterministic_bytes(tmp_path) == deterministic_bytes(home / "out")
+
+
+def test_what_is_finished_is_not_run_again(swept: Swept, home: Path) -> None:
+    log, tables = finished(home / "out"), deterministic_bytes(home / "out")
+    told: list[tuple[int, int]] = []
+    run_sweep(small_sweep(home), home / "out", started=lambda *counts: told.append(counts))
+    assert told == [(16, 16)]
+    assert finished(home / "out") == log
+    assert deterministic_bytes(home / "out") == tables
+
+
+def test_a_longer_sweep_runs_only_what_is_new(home: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    run_sweep(small_sweep(home), tmp_path)
+    longer = small_sweep(home, seeds="0:4", policies=["paper", "rand+srsf:1", "headway"])
+    run_sweep(longer, tmp_path, started=lambda *counts: told.append(counts))
+    assert told == [(16, 36)]
+
+
+def test_rows_of_jobs_that_are_asked_for_later_are_made(
+    swept: Swept, home: Path, tmp_path: Path
+) -> None:
+    run_sweep(small_sweep(home), tmp_path)
+    assert not (tmp_path / JOBS).exists()
+    run_sweep(small_sweep(home, jobs=True), tmp_path)
+    assert deterministic_bytes(tmp_path) == deterministic_bytes(home / "out")
+
+
+def test_the_same_simulation_under_two_names_is_run_once(home: Path, tmp_path: Path) -> None:
+    policies = ["paper", "lwf:1+ada-srsf", "lwf:1+srsf+ada-dual@0"]
+    found = run_sweep(small_sweep(home, policies=policies), tmp_path)
+    assert found.runs.height == 24
+    assert len(finished(tmp_path)) == 8
+    assert found.runs["run"].n_unique() == 8
+
+
+def test_overrides_change_parts_of_every_policy(home: Path, tmp_path: Path) -> None:
+    changes = {"policies": ["paper", "ff+fifo+srsf:1"], "clusters": "3x2", "seeds": 1}
+    sweep = small_sweep(
+        home, bucket_mb=[0, 62.5], placement=["ls"], gpu_memory_gb=[16, 32], gpu="a100", **changes
+    )
+    found = run_sweep(sweep, tmp_path).runs
+    assert found.height == 2 * 2 * 2 * 2
+    row = found.filter(policy="ff+fifo+srsf:1", bucket_mb=62.5, gpu_memory_gb=32).row(1, named=True)
+    result = headway.simulate(
+        headway.generate_workload(sweep_of(sweep).workloads[1].value.source, 0),  # type: ignore[arg-type]
+        headway.Cluster.parse("3x2", 32),
+        placement="ls",
+        priority="fifo",
+        admission="srsf:1",
+        bucket_mb=62.5,
+    )
+    assert row["average_jct_s"] == result.summary.average_jct_s
+    assert (row["placement"], row["scheduler"], row["gpu"]) == ("ls", None, "a100")
+
+
+def keys(document: dict[str, Any]) -> list[str]:
+    sweep = sweep_of(document)
+    return [key_of(sweep, point) for point in points(sweep)]
+
+
+def test_changed_inputs_have_other_keys(home: Path, tmp_path: Path) -> None:
+    own, cluster = tmp_path / "own.py", tmp_path / "site.toml"
+    own.write_text("def first(cluster, job, candidates, parameter): return True\n")
+    cluster.write_text("[cluster]\nservers = 2\ngpus_per_server = 4\n")
+    sweep = small_sweep(
+        tmp_path, policies=["paper", f"{own}:first+srsf:1"], clusters=["3x2", str(cluster)]
+    )
+    before = keys(sweep)
+    assert keys(sweep) == before
+    assert len(set(before)) == len(before) == 16
+    (tmp_path / "a.csv").write_text(HEADER + ROWS.replace("0.1", "0.2"))
+    assert [a == b for a, b in zip(keys(sweep), before, strict=True)] == [False] * 4 + [True] * 12
+    (tmp_path / "a.csv").write_text(HEADER + ROWS)
+    own.write_text(own.read_text() + "# another\n")
+    assert [a == b for a, b in zip(keys(sweep), before, strict=True)] == [True, False] * 8
+    cluster.write_text("[cluster]\nservers = 2\ngpus_per_server = 4\ngpu_memory_gb = 32\n")
+    changed = [a == b for a, b in zip(keys(sweep), before, strict=True)]
+    assert changed == [True, False, False, False] * 4
+
+
+def test_other_code_runs_everything_again(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keys(small_sweep(tmp_path))
+    monkeypatch.setattr("headway.experiments.sweep.grid.code_version", lambda: "of another day")
+    assert not set(keys(small_sweep(tmp_path))) & set(before)
+
+
+@pytest.mark.parametrize("damage", ["torn", "no newline", "noise in the middle", "empty"])
+def test_a_damaged_log_costs_only_the_lines_that_are_damaged(
+    swept: Swept, home: Path, tmp_path: Path, damage: str
+) -> None:
+    run_sweep(small_sweep(home), tmp_path)
+    lines = (tmp_path / LOG).read_bytes().splitlines(keepends=True)
+    contents = {
+        "torn": [*lines[:-1], lines[-1][:40]],
+        "no newline": [*lines[:-1], lines[-1][:-1]],
+        "noise in the middle": [*lines[:4], lines[4].replace(b"makespan", b"makespam"), *lines[5:]],
+        "empty": [],
+    }
+    (tmp_path / LOG).write_bytes(b"".join(contents[damage]))
+    told: list[tuple[int, int]] = []
+    found = run_sweep(small_sweep(home), tmp_path, started=lambda *counts: told.append(counts))
+    assert told == [(0 if damage == "empty" else 15, 16)]
+    assert found.runs.equals(swept.runs)
+    assert (tmp_path / LOG).read_bytes().count(b"\n") == (17 if "middle" in damage else 16)
+
+
+def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+    with Store(tmp_path):
+        message = rf"another sweep is writing there \(process {os.getpid()}\); wait for it, or give"
+        with pytest.raises(InputError, match=message):
+            Store(tmp_path)
+    with Store(tmp_path):
+        pass
+
+
+def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    (folder / "many.toml").write_text(MANY)
+    return subprocess.Popen(
+        [sys.executable, "-m", "headway", "sweep", "many.toml", *options],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_runs(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not (folder / LOG).exists() or (folder / LOG).read_bytes().count(b"\n") < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
+    for count in (10, 60, 110):
+        process = start(tmp_path, "-j", "2")
+        wait_for_runs(tmp_path / "many", count, process)
+        process.kill()
+        process.communicate()
+        log = finished(tmp_path / "many")
+        assert count <= len(log) < 240
+    process = start(tmp_path, "-j", "2")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert f"{len(log)} of 240 runs are there already, in many." in err
+    again = finished(tmp_path / "many")
+    assert again[: len(log)] == log
+    assert len(again) == len(set(again)) == 240
+    assert out.startswith("240 runs; means over 60 seeds")
+    run_sweep(tmp_path / "many.toml", tmp_path / "at once", threads=1)
+    assert deterministic_bytes(tmp_path / "many") == deterministic_bytes(tmp_path / "at once")
+
+
+def test_an_interrupt_keeps_what_is_finished_and_says_so(tmp_path: Path) -> None:
+    process = start(tmp_path, "--jobs")
+    wait_for_runs(tmp_path / "many", 5, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Finished runs are kept in many; the same command goes on." in err
+    count = len(finished(tmp_path / "many"))
+    assert polars.read_parquet(tmp_path / "many" / "runs.parquet").height == count
+    assert len(list((tmp_path / "many" / JOBS).glob("*.parquet"))) == count
+    with Store(tmp_path / "many") as store:
+        assert len(store.kept) == count
+
+
+def test_a_process_that_is_killed_lets_go_of_the_folder(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    wait_for_runs(tmp_path / "many", 1, process)
+    with pytest.raises(
+        InputError, match=rf"another sweep is writing there \(process {process.pid}"
+    ):
+        run_sweep(tmp_path / "many.toml", tmp_path / "many")
+    process.kill()
+    process.communicate()
+    with Store(tmp_path / "many") as store:
+        assert store.kept
+
+
+def test_failed_runs_are_told_and_the_others_go_on(home: Path, tmp_path: Path) -> None:
+    found = run_sweep(small_sweep(home, clusters=["3x2", "1x2"]), tmp_path)
+    assert found.runs.height == 2 + 12
+    assert [failure.coordinates["cluster"] for failure in found.failures] == ["1x2", "1x2"]
+    assert found.failures[0].problem.endswith(
+        "a.csv, line 2, column 3 (gpus): 4 GPUs, but the cluster has 2 in all."
+    )
+
+
+def test_figures_are_means_and_ratios_are_paired(swept: Swept) -> None:
+    frame = swept.runs
+    recipe = frame["workload"][-1]
+    layout = layout_of(frame)
+    assert (layout.rows, layout.columns) == (("workload", "policy"), ("cluster",))
+
+    def sample(policy: str) -> statistics.Sample:
+        return frame.filter(workload=recipe, policy=policy, cluster="2x4")["p95_jct_s"].to_numpy()
+
+    cell = (recipe, "rand+srsf:1"), ("2x4",)
+    assert pivot(frame, layout, "p95_jct_s").cells[cell] == statistics.mean(sample("rand+srsf:1"))
+    ratio = pivot(frame, layout, "p95_jct_s", "paper").cells[cell]
+    assert ratio == statistics.paired_ratio(sample("rand+srsf:1"), sample("paper"))
+    alone = pivot(frame, layout, "p95_jct_s", "paper").cells[
+        (frame["workload"][0], "rand+srsf:1"), ("2x4",)
+    ]
+    assert math.isnan(alone.low)
+
+
+def test_what_is_in_neither_rows_nor_columns_is_averaged(swept: Swept) -> None:
+    layout = layout_of(swept.runs, rows=["policy"], columns=[])
+    found = pivot(swept.runs, layout, "makespan_s").cells[("paper",), ()]
+    sample = swept.runs.filter(policy="paper")["makespan_s"].to_numpy()
+    assert found == statistics.mean(np.array(sample))
+
+
+def test_tables_without_columns_are_one(swept: Swept) -> None:
+    (table,) = tables(swept.runs, layout_of(swept.runs, rows=["cluster", "policy"]), "paper")
+    assert table.header[:3] == ("cluster", "policy", "average JCT [s]")
+    assert table.header[-1] == "average JCT, ratio to paper"
+    assert [row[:2] for row in table.rows] == [
+        ["3x2", "paper"],
+        ["3x2", "rand+srsf:1"],
+        ["2x4", "paper"],
+        ["2x4", "rand+srsf:1"],
+    ]
+
+
+def test_runs_that_are_missing_leave_cells_empty(swept: Swept) -> None:
+    frame = swept.runs.filter(~((polars.col("policy") == "paper") & (polars.col("seed") > 0)))
+    layout = layout_of(frame, rows=["policy", "workload"])
+    ratio = pivot(frame, layout, "average_jct_s", "paper")
+    assert len(ratio.cells) == 4
+    gone = frame.filter(~((polars.col("policy") == "paper") & (polars.col("cluster") == "2x4")))
+    text = tables(gone, layout_of(gone), "paper")[-1].rows
+    assert [row[-1] for row in text] == ["–"] * 4
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(swept: Swept, home: Path) -> None:
+    page = write_sweep_report(home / "out").read_text()
+    assert page.count("<svg") == 2
+    assert "Average JCT, ratio to paper" in page
+    assert "16 runs by Headway" in page
+    for outside in ('src="', "<link", "http://www.example", "@import"):
+        assert outside not in page
+    again = write_sweep_report(home / "out", home / "again.html")
+    assert again.read_text() == page
