@@ -1,0 +1,222 @@
+"""Simulate: the Python around the kernel."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numba
+import numpy as np
+from numba import types
+
+from headway import jit
+from headway.configuration import cluster_from, network_from
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError, PolicyError, shown
+from headway.domain.limits import HORIZON_NS, MOST_BYTES, scaled
+from headway.domain.pace import compute_times_ns
+from headway.domain.workload import Workload
+from headway.engine import kernel
+from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
+from headway.engine.state import State
+from headway.engine.timeline import TimelineSink
+from headway.network.contention import NetworkModel
+from headway.policies.compilation import SIGNATURES
+from headway.policies.presets import ChosenPolicies, choose_policies, policy_of
+from headway.policies.registry import Choice
+from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
+from headway.results.schema import Result, Settings
+
+_FIRST_SLICE = 1_000
+_SLICE_S = 0.05
+"""Instants and seconds between two looks at the progress and at signals."""
+
+_TIMELINE_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come."""
+
+    fraction: float
+    now_s: float
+    tasks: int
+
+
+def simulate(
+    workload: Workload,
+    cluster: Cluster | str = "16x4",
+    *,
+    network: NetworkModel | str = "10gbe",
+    policy: str = "paper",
+    placement: str | None = None,
+    scheduler: str | None = None,
+    priority: str | None = None,
+    admission: str | None = None,
+    seed: int = 0,
+    bucket_mb: float | None = None,
+    acceleration: Acceleration = "full",
+    timeline: TimelineSink | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Simulate a workload on a cluster; the same arguments give the same bits everywhere.
+
+    Args:
+        workload: The jobs.
+        cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
+        network: The network between servers, its name, or the path of a TOML file.
+        policy: Everything at once: `paper` (`lwf:1` with `ada-srsf`), `headway`, or such as
+            `ff+srsf:1`. What follows overrides its parts.
+        placement: The name of a placement policy, such as `lwf:1`, or `file.py:function`.
+        scheduler: A priority and an admission under one name, such as `ada-srsf` or `srsf:1`.
+        priority: A priority policy instead of the scheduler's.
+        admission: An admission policy instead of the scheduler's.
+        seed: For policies that draw lots (`rand`).
+        bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
+            chain of messages, each admitted on its own. With 0 an all-reduce is one message.
+        acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
+            jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
+            for every stage of every iteration. The results are the same.
+        timeline: Takes every task's start, end and place. With it every task is simulated.
+        progress: Called now and then during a long run.
+
+    Raises:
+        InputError: An argument is not what it must be, or a job can never run.
+        PolicyError: A policy does not compile, or leaves jobs waiting for ever.
+    """
+    if isinstance(cluster, str):
+        cluster = cluster_from(cluster)
+    if isinstance(network, str):
+        network = network_from(network)
+    named = policy_of(policy)
+    if scheduler is None:
+        scheduler = named.scheduler
+        priority, admission = priority or named.priority, admission or named.admission
+    policies = choose_policies(placement or named.placement, scheduler, priority, admission)
+    bucket_mb = named.bucket_mb if bucket_mb is None else bucket_mb
+    rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
+    bucket_bytes = scaled(bucket_mb or 0.0, 2**20, "bucket_mb", 0, MOST_BYTES, "MB") or None
+    if acceleration not in ACCELERATIONS:
+        raise InputError(
+            f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
+            field="acceleration",
+        )
+    times_ns = compute_times_ns(workload, cluster)
+    state = prepare(
+        workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
+    )
+    wall_s = _run(state, policies, timeline, progress)
+
+    jobs, seats = state.cluster.jobs, state.cluster.seats
+    seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
+    busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
+    return Result(
+        workload=workload,
+        settings=Settings(
+            cluster=cluster,
+            network=network,
+            placement=policies.placement.name,
+            priority=policies.priority.name,
+            admission=policies.admission.name,
+            seed=seed,
+            bucket_bytes=bucket_bytes,
+        ),
+        summary=summarize(jobs, cluster, busy_ns, int(state.tally[0].messages), wall_s),
+        start_ns=jobs.start_ns.copy(),
+        finish_ns=jobs.finish_ns.copy(),
+        gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
+        gpu_busy_ns=busy_ns,
+    )
+
+
+_kernels: list[Callable[..., int]] = []
+
+
+def _kernel(state: State) -> Callable[..., int]:
+    """Return the compiled kernel; all states have one type, which takes long to tell."""
+    if not _kernels:
+        _kernels.append(_compiled_kernel(numba.typeof(state)))
+    return _kernels[0]
+
+
+@cache
+def _compiled_kernel(state: types.Type) -> Callable[..., int]:
+    """Return the compiled kernel for the type of a state."""
+    rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
+    signature = types.int64(state, *rules, types.int64)
+    return jit.entry_point(kernel.advance, signature, "the engine", _nrt=False)
+
+
+def _run(
+    state: State,
+    policies: ChosenPolicies,
+    timeline: TimelineSink | None,
+    progress: Callable[[Progress], None] | None,
+) -> float:
+    """Drive the kernel to the end; return the seconds spent in it."""
+    advance = _kernel(state)
+    chosen = (policies.placement, policies.priority, policies.admission)
+    rules = [choice.compiled() for choice in chosen]
+    tally, jobs = state.tally, state.cluster.jobs
+    compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
+    wall_s = 0.0
+    budget = _FIRST_SLICE
+    status = kernel.BUDGET_SPENT
+    while status != kernel.FINISHED:
+        started = time.perf_counter()
+        try:
+            # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
+            with np.errstate(over="ignore"):
+                status = advance(state, *rules, budget)
+        except Exception as error:
+            raise PolicyError(
+                f"{_culprit(error, chosen)} raised {type(error).__name__}: {error}"
+            ) from error
+        slice_s = time.perf_counter() - started
+        wall_s += slice_s
+        if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2:
+            budget *= max(2, min(64, int(_SLICE_S / 2 / max(slice_s, 1e-9))))
+        elif slice_s > _SLICE_S:
+            budget = max(1, budget // 2)
+        if timeline is not None:
+            timeline.append(state.timeline[: tally[0].timeline].view(np.recarray))
+            tally[0].timeline = 0
+        if progress is not None:
+            done = int(tally[0].compute_tasks)
+            now_s = int(state.cluster.system[0].now_ns) / 1e9
+            progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+        if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
+            raise _failure(status, state, policies)
+    return wall_s
+
+
+def _culprit(error: Exception, chosen: tuple[Choice, ...]) -> str:
+    """Return which policy an error came from, and the line, as far as the traceback tells."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        for choice in chosen:
+            code = choice.policy.function.__code__
+            if (frame.filename, frame.name) == (code.co_filename, code.co_name):
+                return f"{choice.policy.kind} policy '{choice.name}' (line {frame.lineno})"
+    return f"one of the policies {', '.join(choice.name for choice in chosen)}"
+
+
+def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError | PolicyError:
+    """Return what to tell the user about a run that cannot go on."""
+    tally = state.tally[0]
+    if status == kernel.OUT_OF_TIME:
+        return InputError(
+            f"the simulated time passes {HORIZON_NS:,} ns (146 years); use fewer or shorter jobs."
+        )
+    if status == kernel.BAD_PLACEMENT:
+        return PolicyError(
+            f"placement policy '{policies.placement.name}' gave the job with index "
+            f"{tally.culprit} a GPU twice, or one that was not among the candidates."
+        )
+    if tally.waiting > 0:
+        culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"
+    else:
+        culprit = f"placement policy '{policies.placement.name}' leaves jobs queued"
+    return PolicyError(f"{culprit} for ever: nothing is running and nothing more will arrive.")
