@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.engine.run import simulate
@@ -13,6 +13,7 @@ from strategies import PLACEMENTS, cases, run_oracle
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_every_placement_agrees_with_the_oracle_on_clusters_that_are_not_uniform(
     placement: str, data: st.DataObject
