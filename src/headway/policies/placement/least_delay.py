@@ -57,6 +57,21 @@ def block_size(cluster: ClusterView, job: int) -> int:
 
 
 @routine
+def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int) -> int:
+    """Return what is ahead of the job on a server's network."""
+    jobs, links = cluster.jobs, cluster.links
+    ahead, link = 0, cluster.ports[server].held
+    while link != NOBODY:
+        other = links[link].job
+        time = jobs[other].iterations_left * jobs[other].service_ns
+        if (time, other) < (own_time, job):
+            per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
+            ahead += time - jobs[other].iterations_left * per_iteration
+        link = links[link].beside
+    return ahead
+
+
+@routine
 def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
     """Put the placed jobs in line before the machines that they use."""
     jobs, gpus, servers, seats = cluster.jobs, cluster.gpus, cluster.servers, cluster.seats
@@ -156,19 +171,27 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     # The candidates of server S are those from start[S] to start[S + 1].
     start = np.zeros(len(servers) + 1, np.int64)
     start[1:] = np.cumsum(count_by_server(cluster, candidates))
-    blocks = (len(servers) + size - 1) // size
-    most = 0
-    for number in range(blocks):
-        block = min(number * size, len(servers) - size)
-        most = max(most, start[block + size] - start[block])
-    if most < count:
-        return False
-
     own_compute = jobs[job].iterations_left * (jobs[job].forward_ns + jobs[job].backward_ns)
     own_sending = 0
     if size > 1:
         own_sending = jobs[job].iterations_left * all_reduce_alone_ns(cluster, job)
     own_time = own_compute + own_sending
+
+    # Most refusals need no more than this: candidates in the servers before each where it may send.
+    open_to_it = np.zeros(len(servers) + 1, np.int64)
+    for server in range(len(servers)):
+        here = start[server + 1] - start[server]
+        if size > 1 and here > 0 and ahead_on_network(cluster, job, own_time, server) > own_time:
+            here = 0
+        open_to_it[server + 1] = open_to_it[server] + here
+    blocks = (len(servers) + size - 1) // size
+    most = 0
+    for number in range(blocks):
+        block = min(number * size, len(servers) - size)
+        most = max(most, open_to_it[block + size] - open_to_it[block])
+    if most < count:
+        return False
+
     lines = line_up(cluster, job, own_time)
     cost = np.empty(len(gpus), np.int64)
     for gpu in candidates:
@@ -178,12 +201,12 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
         return True
 
     best, best_cost = NOBODY, 0
-    offered = np.empty(most, np.int64)
+    offered = np.empty(len(candidates), np.int64)
     for number in range(blocks):
         block = min(number * size, len(servers) - size)
-        room = start[block + size] - start[block]
-        if room < count:
+        if open_to_it[block + size] - open_to_it[block] < count:
             continue
+        room = start[block + size] - start[block]
         offered[:room] = candidates[start[block] : start[block + size]]
         put_least_first(offered[:room], cost, count)
         place = len(gpus) + number
