@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders import MB, make_job, make_workload
+from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.gpus import GpuType
 from headway.domain.job import Job
 from headway.engine.run import simulate
 from headway.results.schema import Result
@@ -12,7 +14,7 @@ from headway.results.schema import Result
 SECOND = 10**9
 
 
-def run(*jobs: Job, cluster: str = "4x2") -> Result:
+def run(*jobs: Job, cluster: str | Cluster = "4x2") -> Result:
     return simulate(make_workload(*jobs), cluster, policy="headway")
 
 
@@ -72,3 +74,32 @@ def test_every_job_finishes_even_when_all_are_as_large_as_the_cluster() -> None:
     jobs = [make_job(gpus=6, iterations=3, gradient_bytes=900 * MB) for _ in range(5)]
     result = run(*jobs, cluster="3x2")
     assert (result.finish_ns > 0).all()
+
+
+def test_a_block_is_as_small_as_the_largest_servers_allow() -> None:
+    """Four GPUs are on one server, if it is one of the large ones; six are on two of these."""
+    cluster = Cluster.of([ServerGroup(2, 1), ServerGroup(2, 4)])
+    result = run(*[make_job(gpus=4)] * 2, make_job(gpus=6), cluster=cluster)
+    assert {*map(frozenset, (servers(result, 0), servers(result, 1)))} == {
+        frozenset({2}),
+        frozenset({3}),
+    }
+    assert servers(result, 2) == {2, 3}
+
+
+def test_only_gpus_with_enough_memory_make_a_block() -> None:
+    """Also while others hold their memory: then a job that fits a server waits for one."""
+    small, large = (
+        GpuType(name, gb * 1024 * MB, 15.7, 40, 300) for name, gb in (("s", 8), ("l", 32))
+    )
+    cluster = Cluster.of([ServerGroup(1, 4, small), ServerGroup(3, 2, large)])
+    whole = [make_job(gpus=1, memory_bytes=large.memory_bytes, iterations=9) for _ in range(3)]
+    result = run(
+        *whole,
+        make_job(gpus=2, memory_bytes=20 * 1024 * MB, arrival_ns=1),
+        make_job(gpus=3, memory_bytes=20 * 1024 * MB, arrival_ns=2),
+        cluster=cluster,
+    )
+    assert len(servers(result, 3)) == 1
+    assert len(servers(result, 4)) == 2
+    assert not (servers(result, 3) | servers(result, 4)) & {0}

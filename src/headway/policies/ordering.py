@@ -1,4 +1,4 @@
-"""Sorting for placements."""
+"""Sorting and selection for placements."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 from headway.jit import routine
 
 Integers = NDArray[np.int64]
+Keys = NDArray[np.integer[Any]]
+
+_FEW = 16
+"""So many items are sorted by insertion, more by a heap."""
 
 
 @routine
-def stable_sort(items: Integers, keys: NDArray[np.integer[Any]]) -> None:
+def stable_sort(items: Integers, keys: Keys) -> None:
     """Sort items by ascending keys[item], keeping the order of equals (a merge sort)."""
     count = len(items)
     source, target = items.copy(), items.copy()
@@ -32,3 +36,94 @@ def stable_sort(items: Integers, keys: NDArray[np.integer[Any]]) -> None:
         source, target = target, source
         width *= 2
     items[:] = source
+
+
+@routine
+def _sink(heap: Integers, size: int, spot: int, keys: Keys) -> None:
+    """Let an item sink in heap[:size], whose root is to have the largest (keys[item], item)."""
+    item = heap[spot]
+    key = keys[item]
+    child = 2 * spot + 1
+    while child < size:
+        larger, its_key = heap[child], keys[heap[child]]
+        if child + 1 < size:
+            other, other_key = heap[child + 1], keys[heap[child + 1]]
+            if other_key > its_key or (other_key == its_key and other > larger):
+                larger, its_key = other, other_key
+                child += 1
+        if its_key < key or (its_key == key and larger < item):
+            break
+        heap[spot] = larger
+        spot, child = child, 2 * child + 1
+    heap[spot] = item
+
+
+@routine
+def sort_by_key(items: Integers, keys: Keys) -> None:
+    """Sort distinct items by ascending (keys[item], item), whatever order they come in."""
+    count = len(items)
+    if count <= _FEW:
+        for end in range(1, count):
+            item, key, spot = items[end], keys[items[end]], end
+            while spot > 0:
+                other, other_key = items[spot - 1], keys[items[spot - 1]]
+                if other_key < key or (other_key == key and other < item):
+                    break
+                items[spot] = other
+                spot -= 1
+            items[spot] = item
+        return
+    for spot in range(count // 2 - 1, -1, -1):
+        _sink(items, count, spot, keys)
+    for size in range(count - 1, 0, -1):
+        items[0], items[size] = items[size], items[0]
+        _sink(items, size, 0, keys)
+
+
+@routine
+def put_least_first(items: Integers, keys: Keys, count: int) -> None:
+    """Put the `count` items of the least (keys[item], item) first, in the order that they had.
+
+    The others follow in no particular order. Items are distinct. This takes one look at each item
+    and a heap of `count` for those that are less than all `count` so far; a sort looks at all of
+    them again and again.
+    """
+    if count < 1 or count >= len(items):
+        return
+    if count == 1:
+        best = 0
+        for place in range(1, len(items)):
+            key, least = keys[items[place]], keys[items[best]]
+            if key < least or (key == least and items[place] < items[best]):
+                best = place
+        items[0], items[best] = items[best], items[0]
+        return
+    heap = items[:count].copy()
+    for spot in range(count // 2 - 1, -1, -1):
+        _sink(heap, count, spot, keys)
+    last, limit = heap[0], keys[heap[0]]
+    for place in range(count, len(items)):
+        item = items[place]
+        if keys[item] < limit or (keys[item] == limit and item < last):
+            heap[0] = item
+            _sink(heap, count, 0, keys)
+            last, limit = heap[0], keys[heap[0]]
+    spot = 0
+    for place in range(len(items)):
+        item = items[place]
+        if keys[item] < limit or (keys[item] == limit and item <= last):
+            items[place] = items[spot]
+            items[spot] = item
+            spot += 1
+
+
+@routine
+def bring_forward(items: Integers, place: int, count: int, to: int) -> None:
+    """Exchange the `count` items from `place` on with those from `to` on, where `to` <= `place`.
+
+    They keep their order; the two stretches may overlap.
+    """
+    if to == place:
+        return
+    for turn in range(count):
+        items[to + turn], items[place + turn] = items[place + turn], items[to + turn]

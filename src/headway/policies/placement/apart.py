@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.policies.ordering import Integers
-from headway.policies.placement.consolidate import count_by_server, take_fewest_servers
+from headway.policies.placement.by_server import count_by_server, take_from_servers
+from headway.policies.placement.consolidate import fewest_servers
 from headway.policies.registry import placement_policy
 
 
@@ -23,11 +24,12 @@ def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float
     """
     counts = count_by_server(cluster, candidates)
     wanted = cluster.jobs[job].gpus
+    offered = counts.copy()
     if counts.max() < wanted:
         for server in range(len(cluster.servers)):
             if cluster.ports[server].jobs > 0:
-                counts[server] = 0
-        if counts.sum() < wanted:
+                offered[server] = 0
+        if offered.sum() < wanted:
             return False
-    take_fewest_servers(cluster, candidates, counts, wanted)
+    take_from_servers(cluster, candidates, counts, fewest_servers(offered, wanted))
     return True

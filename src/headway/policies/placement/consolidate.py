@@ -11,53 +11,44 @@ import numpy as np
 
 from headway.domain.records import NOBODY, ClusterView
 from headway.jit import routine
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies.ordering import Integers
+from headway.policies.placement.by_server import count_by_server, servers_with, take_from_servers
 from headway.policies.registry import placement_policy
 
 
 @routine
-def count_by_server(cluster: ClusterView, candidates: Integers) -> Integers:
-    """Return how many candidates each server has."""
-    counts = np.zeros(len(cluster.servers), np.int64)
-    for gpu in candidates:
-        counts[cluster.gpus[gpu].server] += 1
-    return counts
+def fewest_servers(counts: Integers, wanted: int) -> Integers:
+    """Return how many of `wanted` GPUs each server gives, so that the fewest servers give any.
 
-
-@routine
-def take_fewest_servers(
-    cluster: ClusterView, candidates: Integers, counts: Integers, wanted: int
-) -> None:
-    """Put the candidates of the fewest servers with `wanted` of them first.
-
-    A server gives all its `counts` GPUs or, the last one, those with the least (L_g, g). While no
-    server has enough for what is left, the next is the one with most; the last is the one with the
-    fewest that are enough. Ties go to the lowest number.
+    A server has counts[S] to give; together they have enough. While no server has enough for what
+    is left, the next is the one with most, and it gives all; the last is the one with the fewest
+    that are enough. Ties go to the lowest number.
     """
-    last = len(cluster.servers)
-    turns = np.full(last, last, np.int64)
-    turn, left = 0, wanted
-    while left > 0:
-        most, best = NOBODY, NOBODY
-        for server in range(last):
-            if turns[server] < last:
-                continue
-            if most == NOBODY or counts[server] > counts[most]:
-                most = server
-            if counts[server] >= left and (best == NOBODY or counts[server] < counts[best]):
-                best = server
-        if best == NOBODY:
-            best = most
-        turns[best] = turn
-        turn += 1
-        left -= counts[best]
-    stable_sort(candidates, cluster.gpus.load_ns)
-    stable_sort(candidates, turns[cluster.gpus.server])
+    # Servers with more than `most` give all; so do the first `full` of those with just `most`.
+    numbers = servers_with(counts)
+    most, full, left = len(numbers) - 1, 0, wanted
+    while True:
+        full = min(numbers[most], (left - 1) // most)
+        left -= full * most
+        if full < numbers[most]:
+            break
+        most -= 1
+    shares = np.zeros(len(counts), np.int64)
+    last = NOBODY
+    for server in range(len(counts)):
+        if counts[server] > most or (counts[server] == most and full > 0):
+            shares[server] = counts[server]
+            full -= counts[server] == most
+        elif counts[server] >= left and (last == NOBODY or counts[server] < counts[last]):
+            last = server
+    shares[last] = left
+    return shares
 
 
 @placement_policy("consolidate", steady=True)
 def consolidate(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Consolidate: the fewest servers that hold the job, the last of them the best fit."""
     counts = count_by_server(cluster, candidates)
-    take_fewest_servers(cluster, candidates, counts, cluster.jobs[job].gpus)
+    shares = fewest_servers(counts, cluster.jobs[job].gpus)
+    take_from_servers(cluster, candidates, counts, shares)
     return True

@@ -2,23 +2,150 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from headway.domain.records import NOBODY, ClusterView
 from headway.jit import routine
 from headway.network.messages import all_reduce_alone_ns
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies.ordering import Integers, bring_forward, put_least_first, sort_by_key
+from headway.policies.placement.by_server import count_by_server
 from headway.policies.registry import placement_policy
 
 
+class Lines(NamedTuple):
+    """What a new job meets on the machines: GPU g of G is number g, server S's network G + S.
+
+    Behind the new job on machine m are, in order, the jobs who[i] for first[m] <= i < first[m + 1].
+    """
+
+    ahead: Integers  # of the new job, on each machine
+    first: Integers
+    who: Integers
+    done: Integers  # ahead of who[i] on its machine, and its own work there
+    end: Integers  # E of each job behind the new one
+    added: Integers  # what a place adds to it …
+    place: Integers  # … if it was the place that was looked at last
+
+
 @routine
-def _put(
-    machine: int, job: int, entry: int, first: Integers, after: Integers, who: Integers
-) -> None:
-    """Add a job to the list of those that use a machine."""
-    after[entry] = first[machine]
-    who[entry] = job
-    first[machine] = entry
+def block_size(cluster: ClusterView, job: int) -> int:
+    """Return the least number of servers of which some block, empty, could hold the job."""
+    jobs, gpus, seats, servers = cluster.jobs, cluster.gpus, cluster.seats, cluster.servers
+    wanted, needed = jobs[job].gpus, jobs[job].memory_bytes
+    before = np.zeros(len(servers) + 1, np.int64)  # GPUs large enough in the servers before each
+    most = 0
+    for server in range(len(servers)):
+        enough = 0
+        for gpu in range(
+            servers[server].first_gpu, servers[server].first_gpu + servers[server].gpus
+        ):
+            memory, seat = gpus[gpu].free_bytes, gpus[gpu].held
+            while memory < needed and seat != NOBODY:
+                memory += jobs[seats[seat].job].memory_bytes
+                seat = seats[seat].beside
+            enough += memory >= needed
+        before[server + 1] = before[server] + enough
+        most = max(most, enough)
+    for size in range((wanted + most - 1) // most, len(servers)):
+        for number in range((len(servers) + size - 1) // size):
+            block = min(number * size, len(servers) - size)
+            if before[block + size] - before[block] >= wanted:
+                return size
+    return len(servers)
+
+
+@routine
+def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int) -> int:
+    """Return what is ahead of the job on a server's network."""
+    jobs, links = cluster.jobs, cluster.links
+    ahead, link = 0, cluster.ports[server].held
+    while link != NOBODY:
+        other = links[link].job
+        time = jobs[other].iterations_left * jobs[other].service_ns
+        if (time, other) < (own_time, job):
+            per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
+            ahead += time - jobs[other].iterations_left * per_iteration
+        link = links[link].beside
+    return ahead
+
+
+@routine
+def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
+    """Put the placed jobs in line before the machines that they use."""
+    jobs, gpus, servers, seats = cluster.jobs, cluster.gpus, cluster.servers, cluster.seats
+    ports, links = cluster.ports, cluster.links
+    compute, time = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
+    end, added = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
+    place = np.empty(len(jobs), np.int64)
+    # All these say something of placed jobs alone: the others are too many to look at.
+    known = np.zeros(len(jobs), np.bool_)
+    entries, longest = 0, 0
+    for gpu in range(len(gpus)):
+        length = 0
+        seat = gpus[gpu].held
+        while seat != NOBODY:
+            other = seats[seat].job
+            if not known[other]:
+                known[other] = True
+                per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
+                compute[other] = jobs[other].iterations_left * per_iteration
+                time[other] = jobs[other].iterations_left * jobs[other].service_ns
+                end[other] = time[other]
+                place[other] = NOBODY
+            length += 1
+            seat = seats[seat].beside
+        entries += length
+        longest = max(longest, length)
+    for server in range(len(servers)):
+        entries += ports[server].jobs
+        longest = max(longest, ports[server].jobs)
+
+    machines = len(gpus) + len(servers)
+    ahead, first = np.zeros(machines, np.int64), np.zeros(machines + 1, np.int64)
+    who, done = np.empty(entries, np.int64), np.empty(entries, np.int64)
+    behind = np.empty(longest, np.int64)
+    entry = 0
+    for machine in range(machines):
+        computes = machine < len(gpus)
+        length = 0
+        at = gpus[machine].held if computes else ports[machine - len(gpus)].held
+        while at != NOBODY:
+            other = seats[at].job if computes else links[at].job
+            if (time[other], other) < (own_time, job):
+                ahead[machine] += compute[other] if computes else time[other] - compute[other]
+            else:
+                behind[length] = other
+                length += 1
+            at = seats[at].beside if computes else links[at].beside
+        if length > 1:
+            sort_by_key(behind[:length], time)
+        line = ahead[machine]
+        for turn in range(length):
+            other = behind[turn]
+            line += compute[other] if computes else time[other] - compute[other]
+            who[entry], done[entry] = other, line
+            end[other] = max(end[other], line)
+            entry += 1
+        first[machine + 1] = entry
+    return Lines(ahead, first, who, done, end, added, place)
+
+
+@routine
+def add_to(lines: Lines, machine: int, work: int, place: int) -> int:
+    """Add a machine to a place and return by how much more the jobs behind it are delayed."""
+    more = 0
+    for entry in range(lines.first[machine], lines.first[machine + 1]):
+        other = lines.who[entry]
+        if lines.place[other] != place:
+            lines.place[other] = place
+            lines.added[other] = 0
+        added = lines.done[entry] + work - lines.end[other]
+        if added > lines.added[other]:
+            more += added - lines.added[other]
+            lines.added[other] = added
+    return more
 
 
 @placement_policy("least-delay", steady=True)
@@ -32,117 +159,73 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     machines). A place costs the largest ahead of the new job there, plus what it adds to the E of
     the jobs after it.
 
-    A job gets GPUs of a block of as few servers as could hold it. Blocks of m servers begin at the
-    multiples of m; where that leaves fewer than m servers at the end, there is one more, of the
-    last m. A job of one GPU goes to the GPU of the least cost; another to the block whose n
-    cheapest GPUs together cost least. It waits if no block has room; and, if it must send, while
-    more is ahead of it than its own T.
+    A job gets GPUs of a block of as few servers as could hold it on an empty cluster. Blocks of m
+    servers begin at the multiples of m; where that leaves fewer than m servers at the end, there is
+    one more, of the last m. A job of one GPU goes to the GPU of the least cost; another to the
+    block whose n cheapest GPUs together cost least. It waits if no block has room; and, if it must
+    send (m > 1), while more is ahead of it than its own T.
     """
     jobs, gpus, servers = cluster.jobs, cluster.gpus, cluster.servers
-    count, wide = jobs[job].gpus, servers[0].gpus
-    first_network = len(gpus)
-
+    count = jobs[job].gpus
+    size = 1 if count == 1 else block_size(cluster, job)
+    # The candidates of server S are those from start[S] to start[S + 1].
+    start = np.zeros(len(servers) + 1, np.int64)
+    start[1:] = np.cumsum(count_by_server(cluster, candidates))
     own_compute = jobs[job].iterations_left * (jobs[job].forward_ns + jobs[job].backward_ns)
     own_sending = 0
-    if count > wide:
+    if size > 1:
         own_sending = jobs[job].iterations_left * all_reduce_alone_ns(cluster, job)
     own_time = own_compute + own_sending
 
-    # Who uses each machine, how much, and until when.
-    entries = 0
-    for other in range(len(jobs)):
-        if jobs[other].start_ns != NOBODY and jobs[other].finish_ns == NOBODY:
-            entries += jobs[other].gpus + jobs[other].servers
-    first = np.full(len(gpus) + len(servers), NOBODY)
-    after, who = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
-    compute, sending = np.zeros(len(jobs), np.int64), np.zeros(len(jobs), np.int64)
-    entry = 0
-    for other in range(len(jobs)):
-        if jobs[other].start_ns == NOBODY or jobs[other].finish_ns != NOBODY:
-            continue
-        per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
-        compute[other] = jobs[other].iterations_left * per_iteration
-        sending[other] = jobs[other].iterations_left * jobs[other].service_ns - compute[other]
-        for seat in range(jobs[other].first_seat, jobs[other].first_seat + jobs[other].gpus):
-            _put(cluster.seats[seat].gpu, other, entry, first, after, who)
-            entry += 1
-        if jobs[other].servers > 1:
-            for link in range(jobs[other].first_link, jobs[other].first_link + jobs[other].servers):
-                machine = first_network + cluster.links[link].port
-                _put(machine, other, entry, first, after, who)
-                entry += 1
-    time = compute + sending
-    end = time.copy()
-    done = np.zeros(entries, np.int64)  # ahead of the entry's job on its machine, and its own work
-    ahead = np.zeros(len(first), np.int64)  # of the new job
-    for machine in range(len(first)):
-        work = compute if machine < first_network else sending
-        at = first[machine]
-        while at != NOBODY:
-            this = who[at]
-            beside = first[machine]
-            while beside != NOBODY:
-                other = who[beside]
-                if (time[other], other) <= (time[this], this):
-                    done[at] += work[other]
-                beside = after[beside]
-            end[this] = max(end[this], done[at])
-            if (time[this], this) < (own_time, job):
-                ahead[machine] += work[this]
-            at = after[at]
+    # Most refusals need no more than this: candidates in the servers before each where it may send.
+    open_to_it = np.zeros(len(servers) + 1, np.int64)
+    for server in range(len(servers)):
+        here = start[server + 1] - start[server]
+        if size > 1 and here > 0 and ahead_on_network(cluster, job, own_time, server) > own_time:
+            here = 0
+        open_to_it[server + 1] = open_to_it[server] + here
+    blocks = (len(servers) + size - 1) // size
+    most = 0
+    for number in range(blocks):
+        block = min(number * size, len(servers) - size)
+        most = max(most, open_to_it[block + size] - open_to_it[block])
+    if most < count:
+        return False
 
-    cost = np.zeros(len(gpus), np.int64)
+    lines = line_up(cluster, job, own_time)
+    cost = np.empty(len(gpus), np.int64)
     for gpu in candidates:
-        cost[gpu] = ahead[gpu]
-        at = first[gpu]
-        while at != NOBODY:
-            if (time[who[at]], who[at]) > (own_time, job):
-                cost[gpu] += max(0, done[at] + own_compute - end[who[at]])
-            at = after[at]
-    stable_sort(candidates, cost)
+        cost[gpu] = lines.ahead[gpu] + add_to(lines, gpu, own_compute, gpu)
     if count == 1:
+        put_least_first(candidates, cost, 1)
         return True
 
-    size = (count + wide - 1) // wide
     best, best_cost = NOBODY, 0
-    added = np.zeros(len(jobs), np.int64)
-    for number in range((len(servers) + size - 1) // size):
+    offered = np.empty(len(candidates), np.int64)
+    for number in range(blocks):
         block = min(number * size, len(servers) - size)
-        added[:] = 0
-        used = np.zeros(len(servers), np.int64)
-        taken, delay = 0, 0
-        for gpu in candidates:
-            if taken == count or not block <= gpus[gpu].server < block + size:
-                continue
-            taken += 1
-            used[gpus[gpu].server] = 1
-            delay = max(delay, ahead[gpu])
-            at = first[gpu]
-            while at != NOBODY:
-                added[who[at]] = max(added[who[at]], done[at] + own_compute - end[who[at]])
-                at = after[at]
-        if taken < count:
+        if open_to_it[block + size] - open_to_it[block] < count:
             continue
-        if count > wide:
-            for server in range(len(servers)):
-                if used[server] == 0:
-                    continue
-                delay = max(delay, ahead[first_network + server])
-                at = first[first_network + server]
-                while at != NOBODY:
-                    added[who[at]] = max(added[who[at]], done[at] + own_sending - end[who[at]])
-                    at = after[at]
-            if delay > own_time:
-                continue
-        total = delay
-        for other in range(len(jobs)):
-            if (time[other], other) > (own_time, job):
-                total += added[other]
-        if best == NOBODY or total < best_cost:
-            best, best_cost = block, total
+        room = start[block + size] - start[block]
+        offered[:room] = candidates[start[block] : start[block + size]]
+        put_least_first(offered[:room], cost, count)
+        place = len(gpus) + number
+        delay, added, server = 0, 0, NOBODY
+        for turn in range(count):
+            gpu = offered[turn]
+            delay = max(delay, lines.ahead[gpu])
+            added += add_to(lines, gpu, own_compute, place)
+            # GPUs of a server come one after the other.
+            if size > 1 and gpus[gpu].server != server:
+                server = gpus[gpu].server
+                delay = max(delay, lines.ahead[len(gpus) + server])
+                added += add_to(lines, len(gpus) + server, own_sending, place)
+        if size > 1 and delay > own_time:
+            continue
+        if best == NOBODY or delay + added < best_cost:
+            best, best_cost = block, delay + added
     if best == NOBODY:
         return False
-    for gpu in range(len(gpus)):
-        cost[gpu] = not best <= gpus[gpu].server < best + size
-    stable_sort(candidates, cost)
+    put_least_first(candidates[start[best] : start[best + size]], cost, count)
+    bring_forward(candidates, start[best], count, 0)
     return True

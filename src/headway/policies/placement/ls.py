@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies.ordering import Integers, put_least_first
 from headway.policies.registry import placement_policy
 
 
 @placement_policy("ls", steady=True)
 def list_scheduling(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """List scheduling: the GPUs with the least load L_g (the paper's LS)."""
-    stable_sort(candidates, cluster.gpus.load_ns)
+    put_least_first(candidates, cluster.gpus.load_ns, cluster.jobs[job].gpus)
     return True

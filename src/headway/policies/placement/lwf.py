@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies.ordering import Integers, put_least_first, sort_by_key
+from headway.policies.placement.by_server import count_by_server, take_from_servers
 from headway.policies.registry import Parameter, placement_policy
 
 
@@ -14,11 +17,20 @@ def least_workload_first(
     """Least workload first: GPUs by load up to kappa GPUs, else server by server (Algorithm 1).
 
     n <= kappa: ascending (L_g, g). n > kappa: servers by ascending (L_S, S), and within a server
-    GPUs by ascending (L_g, g). Candidates come in ascending g and the sorts are stable, so the last
-    sort decides first.
+    GPUs by ascending (L_g, g).
     """
-    stable_sort(candidates, cluster.gpus.load_ns)
-    if cluster.jobs[job].gpus > kappa:
-        stable_sort(candidates, cluster.gpus.server)
-        stable_sort(candidates, cluster.servers.load_ns[cluster.gpus.server])
+    wanted = cluster.jobs[job].gpus
+    if wanted <= kappa:
+        put_least_first(candidates, cluster.gpus.load_ns, wanted)
+        return True
+    counts = count_by_server(cluster, candidates)
+    servers = np.nonzero(counts)[0]
+    put_least_first(servers, cluster.servers.load_ns, wanted)
+    servers = servers[:wanted]  # each gives a GPU at least
+    sort_by_key(servers, cluster.servers.load_ns)
+    shares = np.zeros(len(counts), np.int64)
+    for server in servers:
+        shares[server] = min(wanted, counts[server])
+        wanted -= shares[server]
+    take_from_servers(cluster, candidates, counts, shares)
     return True

@@ -6,7 +6,7 @@ import numpy as np
 
 from headway.domain.records import ClusterView
 from headway.jit import inlined
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies.ordering import Integers, put_least_first
 from headway.policies.registry import placement_policy
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -33,5 +33,5 @@ def random_order(cluster: ClusterView, job: int, candidates: Integers, parameter
     keys = np.empty(len(cluster.gpus), np.uint64)
     for gpu in candidates:
         keys[gpu] = _mix(stream + np.uint64(gpu + 1) * _GOLDEN)
-    stable_sort(candidates, keys)
+    put_least_first(candidates, keys, cluster.jobs[job].gpus)
     return True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies.ordering import Integers, put_least_first
+from headway.policies.placement.by_server import count_by_server, servers_with, take_from_servers
 from headway.policies.registry import placement_policy
 
 
@@ -15,14 +16,19 @@ def spread(cluster: ClusterView, job: int, candidates: Integers, parameter: floa
 
     A server gives its GPUs in ascending (L_g, g); in each round servers come by ascending (L_S, S).
     """
-    stable_sort(candidates, cluster.gpus.load_ns)
-    given = np.zeros(len(cluster.servers), np.int64)
-    rounds = np.zeros(len(cluster.gpus), np.int64)
-    for gpu in candidates:
-        server = cluster.gpus[gpu].server
-        rounds[gpu] = given[server]
-        given[server] += 1
-    stable_sort(candidates, cluster.gpus.server)
-    stable_sort(candidates, cluster.servers.load_ns[cluster.gpus.server])
-    stable_sort(candidates, rounds)
+    counts = count_by_server(cluster, candidates)
+    numbers = servers_with(counts)
+    rounds, left = 0, cluster.jobs[job].gpus
+    giving = len(counts) - numbers[0]  # servers with more than `rounds` candidates
+    while 0 < giving <= left:
+        left -= giving
+        rounds += 1
+        giving -= numbers[rounds]
+    shares = np.minimum(counts, rounds)
+    if left > 0:
+        servers = np.nonzero(counts > rounds)[0]
+        put_least_first(servers, cluster.servers.load_ns, left)
+        for server in servers[:left]:
+            shares[server] += 1
+    take_from_servers(cluster, candidates, counts, shares)
     return True

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.network.messages import all_reduce_alone_ns
-from headway.policies.ordering import Integers, stable_sort
-from headway.policies.placement.consolidate import count_by_server, take_fewest_servers
+from headway.policies.ordering import Integers, put_least_first
+from headway.policies.placement.by_server import count_by_server, take_from_servers
+from headway.policies.placement.consolidate import fewest_servers
 from headway.policies.registry import placement_policy
 
 
@@ -21,7 +22,8 @@ def tiresias(cluster: ClusterView, job: int, candidates: Integers, parameter: fl
     record = cluster.jobs[job]
     if all_reduce_alone_ns(cluster, job) > record.forward_ns + record.backward_ns:
         counts = count_by_server(cluster, candidates)
-        take_fewest_servers(cluster, candidates, counts, record.gpus)
+        shares = fewest_servers(counts, record.gpus)
+        take_from_servers(cluster, candidates, counts, shares)
     else:
-        stable_sort(candidates, cluster.gpus.load_ns)
+        put_least_first(candidates, cluster.gpus.load_ns, record.gpus)
     return True

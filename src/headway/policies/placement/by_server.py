@@ -1,0 +1,45 @@
+"""Placements that decide how many GPUs each server gives."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headway.domain.records import ClusterView
+from headway.jit import routine
+from headway.policies.ordering import Integers, bring_forward, put_least_first
+
+
+@routine
+def count_by_server(cluster: ClusterView, candidates: Integers) -> Integers:
+    """Return how many candidates each server has."""
+    counts = np.zeros(len(cluster.servers), np.int64)
+    for gpu in candidates:
+        counts[cluster.gpus[gpu].server] += 1
+    return counts
+
+
+@routine
+def servers_with(counts: Integers) -> Integers:
+    """Return how many servers have 0, 1, 2, … of what is counted."""
+    numbers = np.zeros(counts.max() + 1, np.int64)
+    for count in counts:
+        numbers[count] += 1
+    return numbers
+
+
+@routine
+def take_from_servers(
+    cluster: ClusterView, candidates: Integers, counts: Integers, shares: Integers
+) -> None:
+    """Put shares[S] candidates of each server S first: those with the least (L_g, g).
+
+    Candidates come in ascending g, and so server by server, counts[S] of each.
+    """
+    taken, start = 0, 0
+    for server in range(len(counts)):
+        if shares[server] > 0:
+            own = candidates[start : start + counts[server]]
+            put_least_first(own, cluster.gpus.load_ns, shares[server])
+            bring_forward(candidates, start, shares[server], taken)
+            taken += shares[server]
+        start += counts[server]
