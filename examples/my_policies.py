@@ -14,7 +14,7 @@ from headway.policies import Parameter, admission_policy, placement_policy
 from headway.policies.ordering import Integers, stable_sort
 
 
-@placement_policy("packed", steady=True)
+@placement_policy("packed", steady=True, timeless=True)
 def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Fill the servers that are fullest already, so that whole servers stay free for large jobs."""
     free_bytes = np.zeros(len(cluster.servers), np.int64)

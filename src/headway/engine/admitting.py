@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import MESSAGE, NOBODY
-from headway.engine.computing import ask_about, end_iteration, make_message_ready, record_task
-from headway.engine.events import cancel, schedule
+from headway.engine.computing import ask_about, make_message_ready, note_end, record_task
+from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.solo import put_on_ports
 from headway.engine.state import Rule, State
 from headway.jit import inlined
@@ -15,7 +15,7 @@ from headway.policies.registry import ADMIT, WAIT
 
 
 @inlined
-def complete_message(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def complete_message(s: State, job: int, now_ns: int) -> None:
     """End a job's message: it leaves its ports; the next bucket is ready or an iteration done."""
     jobs, ports, links = s.cluster.jobs, s.cluster.ports, s.cluster.links
     contends = s.cluster.system[0].contends != 0
@@ -41,7 +41,7 @@ def complete_message(s: State, job: int, now_ns: int, priority: Rule) -> None:
     if jobs[job].unsent_bytes > 0:
         make_message_ready(s, job)
     else:
-        end_iteration(s, job, now_ns, priority)
+        note_end(s, job)
 
 
 @inlined
@@ -103,9 +103,9 @@ def _postpone(s: State, job: int, answer: int, now_ns: int) -> None:
     """Plan to ask again at the time that a policy named, if it named one."""
     event = len(s.cluster.gpus) + job
     if answer > now_ns and answer != ADMIT:
-        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, event, answer)
-    else:
-        s.tally[0].heap = cancel(s.heap, s.places, s.tally[0].heap, event)
+        s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, event, answer)
+    elif s.places[event] != NOBODY:
+        s.tally[0].heap = cancel_rarely(s.heap, s.places, s.tally[0].heap, event)
 
 
 @inlined
@@ -126,9 +126,6 @@ def _send(s: State, job: int, now_ns: int) -> None:
     jobs[job].message_start_ns = now_ns
     jobs[job].message_since_ns = now_ns + system[0].a_ns
     jobs[job].message_bytes_left = jobs[job].message_bytes
-    if system[0].contends == 0:
-        _rate(s, job, now_ns)
-        return
     put_on_ports(s, job)
     first = jobs[job].first_link
     for link in range(first, first + jobs[job].links):

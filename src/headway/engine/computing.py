@@ -67,7 +67,7 @@ def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) ->
     running = gpus[gpu].group
     if running != NOBODY:
         if s.groups[running].stage == SOLO:
-            interrupt(s, s.groups[running].job, now_ns, priority)
+            interrupt(s, int(s.groups[running].job), now_ns, priority)
         elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
             _part_again(s, running, gpus[gpu].type, now_ns)
     seats[seat].stage = stage
@@ -98,7 +98,22 @@ def start_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
 
 
 @inlined
-def end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def note_end(s: State, job: int) -> None:
+    """Remember that an iteration ended at this instant; it is ended after all completions."""
+    s.scratch[s.tally[0].done] = job
+    s.tally[0].done += 1
+
+
+@inlined
+def end_iterations(s: State, now_ns: int, priority: Rule) -> None:
+    """End the iterations whose tasks and messages are all completed."""
+    for turn in range(s.tally[0].done):
+        _end_iteration(s, s.scratch[turn], now_ns, priority)
+    s.tally[0].done = 0
+
+
+@inlined
+def _end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Go on to the next iteration, or finish the job and free its memory."""
     jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= 1
@@ -199,7 +214,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
         s.gangs[job].tasks_left -= s.groups[group].seats
         if s.gangs[job].tasks_left == 0:
             if s.cluster.jobs[job].servers == 1 or stage == SOLO:
-                end_iteration(s, job, now_ns, priority)
+                note_end(s, job)
             else:
                 s.cluster.jobs[job].unsent_bytes = s.cluster.jobs[job].gradient_bytes
                 make_message_ready(s, job)
@@ -252,7 +267,7 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
             s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
         seats[seat].group = gpus[gpu].group = group
         if s.gangs[job].inert != 0:
-            stir(s, job, now_ns, priority)
+            stir(s, int(job), now_ns, priority)
         if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
-            try_solo(s, job, group, now_ns, priority)
+            try_solo(s, int(job), group, now_ns, priority)
     s.tally[0].idle = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOBODY
 from headway.engine.admitting import admit, complete_message
-from headway.engine.computing import ask_about, complete_group, dispatch
+from headway.engine.computing import ask_about, complete_group, dispatch, end_iterations
 from headway.engine.events import remove_first
 from headway.engine.placing import arrive, place
 from headway.engine.repeating import bring_all_back, bring_back, look_at_sets, may_finish
@@ -47,17 +47,22 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
 
         for again in range(2):
             # 1. Completions; again after placement for jobs that it interrupted.
-            while tally[0].heap > 0 and s.heap[0].time_ns == now_ns:
-                event = s.heap[0].event
-                tally[0].heap = remove_first(s.heap, s.places, tally[0].heap)
-                if event < gpu_count:
-                    complete_group(s, event, now_ns, priority)
-                elif event >= gpu_count + job_count:
-                    bring_back(s, event - gpu_count - job_count, now_ns, next_arrival_ns, priority)
-                elif jobs[event - gpu_count].message_k > 0:
-                    complete_message(s, event - gpu_count, now_ns, priority)
-                else:
-                    ask_about(s, event - gpu_count)
+            while True:
+                while tally[0].heap > 0 and s.heap[0].time_ns == now_ns:
+                    event = s.heap[0].event
+                    tally[0].heap = remove_first(s.heap, s.places, tally[0].heap)
+                    if event < gpu_count:
+                        complete_group(s, event, now_ns, priority)
+                    elif event >= gpu_count + job_count:
+                        anchor = event - gpu_count - job_count
+                        bring_back(s, anchor, now_ns, next_arrival_ns, priority)
+                    elif jobs[event - gpu_count].message_k > 0:
+                        complete_message(s, event - gpu_count, now_ns)
+                    else:
+                        ask_about(s, event - gpu_count)
+                if tally[0].done == 0:
+                    break
+                end_iterations(s, now_ns, priority)
             if again == 1:
                 break
 

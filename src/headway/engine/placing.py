@@ -317,13 +317,13 @@ def _begin(s: State, job: int, now_ns: int, priority: Rule) -> None:
         other = seats[seat].beside
         while other != NOBODY:
             if s.gangs[seats[other].job].solo_ns != NOBODY:
-                interrupt(s, seats[other].job, now_ns, priority)
+                interrupt(s, int(seats[other].job), now_ns, priority)
             other = seats[other].beside
     if jobs[job].servers > 1 and s.cluster.system[0].contends != 0:
         for link in range(jobs[job].first_link, jobs[job].first_link + jobs[job].links):
             other = links[link].beside
             if other != NOBODY and s.gangs[links[other].job].solo_ns != NOBODY:
-                interrupt(s, links[other].job, now_ns, priority)
+                interrupt(s, int(links[other].job), now_ns, priority)
     forget_sets_beside(s, job, now_ns, priority)
     trust_again(s, job)
     start_iteration(s, job, now_ns, priority)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import DONE, NOBODY
-from headway.engine.events import cancel, schedule
+from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.state import SOLO, Rule, State
 from headway.jit import inlined, part
@@ -68,13 +68,13 @@ def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
     for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
         near = gpus[seats[seat].gpu].held
         while near != NOBODY:
-            _forget(s, s.gangs[seats[near].job].shot, now_ns, priority)
+            _forget(s, int(s.gangs[seats[near].job].shot), now_ns, priority)
             near = seats[near].beside
     if jobs[job].servers > 1:
         for link in range(jobs[job].first_link, jobs[job].first_link + jobs[job].links):
             near = ports[links[link].port].held
             while near != NOBODY:
-                _forget(s, s.gangs[links[near].job].shot, now_ns, priority)
+                _forget(s, int(s.gangs[links[near].job].shot), now_ns, priority)
                 near = links[near].beside
 
 
@@ -112,13 +112,13 @@ def note_iteration(s: State, job: int) -> None:
     if s.rules[0].skips_sets == 0:
         return
     anchor = s.gangs[job].shot
-    if anchor in (job, NOBODY):
+    if anchor == NOBODY or anchor == job:  # noqa: PLR1714, SIM109
         s.ended[s.tally[0].ended] = job
         s.tally[0].ended += 1
         return
     s.shots[anchor].others += 1
     if s.shots[anchor].others > _STUCK:
-        _dissolve(s, anchor)
+        _dissolve(s, int(anchor))
 
 
 @part
@@ -197,7 +197,7 @@ def _gather(s: State, anchor: int) -> None:
                     near = links[near].beside
     for turn in range(found):
         if gangs[s.scratch[turn]].shot != NOBODY:
-            _dissolve(s, gangs[s.scratch[turn]].shot)
+            _dissolve(s, int(gangs[s.scratch[turn]].shot))
     following = NOBODY
     for turn in range(found - 1, -1, -1):
         job = s.scratch[turn]
@@ -353,14 +353,14 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     while job != NOBODY:
         _restart(s, job)
         if jobs[job].message_k > 0:
-            tally[0].heap = cancel(s.heap, s.places, tally[0].heap, gpu_count + job)
+            tally[0].heap = cancel_rarely(s.heap, s.places, tally[0].heap, gpu_count + job)
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             if seats[seat].group != NOBODY:
-                tally[0].heap = cancel(s.heap, s.places, tally[0].heap, seats[seat].group)
+                tally[0].heap = cancel_rarely(s.heap, s.places, tally[0].heap, seats[seat].group)
         job = s.gangs[job].next_member
     event = gpu_count + len(jobs) + anchor
     back_ns = now_ns + periods * shots[anchor].period_ns
-    tally[0].heap = schedule(s.heap, s.places, tally[0].heap, event, back_ns)
+    tally[0].heap = schedule_rarely(s.heap, s.places, tally[0].heap, event, back_ns)
     return True
 
 
@@ -435,14 +435,16 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
             jobs[job].message_start_ns += passed_ns
             jobs[job].message_since_ns += passed_ns
             end_ns = now_ns + member.message_end_ns
-            tally[0].heap = schedule(s.heap, s.places, tally[0].heap, gpu_count + job, end_ns)
+            tally[0].heap = schedule_rarely(
+                s.heap, s.places, tally[0].heap, gpu_count + job, end_ns
+            )
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             group = seats[seat].group
             if group != NOBODY and s.places[group] == NOBODY:
                 s.groups[group].start_ns += passed_ns
                 s.groups[group].end_ns += passed_ns
                 end_ns = s.groups[group].end_ns
-                tally[0].heap = schedule(s.heap, s.places, tally[0].heap, group, end_ns)
+                tally[0].heap = schedule_rarely(s.heap, s.places, tally[0].heap, group, end_ns)
         _restart(s, job)
         job = s.gangs[job].next_member
     shots[anchor].since_ns = now_ns
@@ -452,7 +454,7 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
     s.skipped[shots[anchor].place] = last
     shots[last].place = shots[anchor].place
     event = gpu_count + len(jobs) + anchor
-    tally[0].heap = cancel(s.heap, s.places, tally[0].heap, event)
+    tally[0].heap = cancel_rarely(s.heap, s.places, tally[0].heap, event)
 
 
 @part

@@ -20,7 +20,7 @@ import math
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
-from headway.engine.events import cancel, schedule
+from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.repeating import forget_sets_beside
 from headway.engine.state import SOLO, Rule, State
@@ -62,6 +62,15 @@ def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> Non
         for link in range(jobs[job].first_link, jobs[job].first_link + jobs[job].links):
             if s.cluster.ports[links[link].port].jobs > 1:
                 return
+    _go_solo(s, job, int(group), shared, now_ns, priority)
+
+
+@part
+def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int, priority: Rule) -> None:
+    """Give a job the one event of its end, if its key does not rise above those beside it."""
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    one_server = jobs[job].servers == 1
+    first = jobs[job].first_seat
     if shared and key_with(s, job, 1, priority) > jobs[job].priority_key:
         return
     pace = job * s.rules[0].types + gpus[seats[first].gpu].type
@@ -79,7 +88,7 @@ def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> Non
     end_ns = now_ns + jobs[job].iterations_left * period_ns
     s.groups[group].stage = SOLO
     s.groups[group].end_ns = end_ns
-    s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+    s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, group, end_ns)
     s.gangs[job].solo_ns = now_ns
     s.gangs[job].period_ns = period_ns
     forget_sets_beside(s, job, now_ns, priority)
@@ -140,11 +149,11 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
         s.groups[group].stage = stage
         s.groups[group].start_ns = start_ns
         s.groups[group].end_ns = end_ns
-        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+        s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, group, end_ns)
         return
 
     # Its GPUs are free, and a message of its is on the network: which bucket, and since when?
-    s.tally[0].heap = cancel(s.heap, s.places, s.tally[0].heap, group)
+    s.tally[0].heap = cancel_rarely(s.heap, s.places, s.tally[0].heap, group)
     s.free_groups[s.tally[0].free_groups] = group
     s.tally[0].free_groups += 1
     for seat in range(first, first + jobs[job].gpus):
@@ -168,7 +177,7 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs[job].message_bytes_left = jobs[job].message_bytes
     end_ns = start_ns + _alone_ns(s, jobs[job].message_bytes, cost)
     event = len(s.cluster.gpus) + job
-    s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, event, end_ns)
+    s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, event, end_ns)
 
 
 @inlined

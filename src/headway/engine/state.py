@@ -152,6 +152,7 @@ TALLY = np.dtype(
         ("active", np.int64),
         ("fresh", np.int64),
         ("placed", np.int64),
+        ("done", np.int64),
         ("asked", np.int64),
         ("running", np.int64),
         ("idle", np.int64),
@@ -207,7 +208,7 @@ class State(NamedTuple):
     free_groups: Integers  # a stack
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
-    scratch: Integers  # the jobs placed at this instant, or those that a search for a set found
+    scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
     shots: Records
     members: Records
     postures: Records

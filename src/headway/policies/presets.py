@@ -37,9 +37,7 @@ class ChosenPolicies:
     def may_be_skipped(self) -> bool:
         """Whether their promises allow to skip what repeats."""
         chosen = (self.placement.policy, self.priority.policy, self.admission.policy)
-        return all(policy.steady for policy in chosen) and all(
-            policy.timeless for policy in chosen[1:]
-        )
+        return all(policy.steady and policy.timeless for policy in chosen)
 
 
 def choose_policies(

@@ -53,8 +53,9 @@ class Policy:
     decide otherwise when the same happens again later. A priority's key then depends on the job's
     own record alone and, while the job is placed, only falls or only rises as iterations end. An
     admission then depends on the job's message and those on its links alone, names no time, and
-    lets a message start if there is no other. What repeats is then skipped; with a policy that does
-    not promise it, nothing is. A placement need not: it is asked about real instants only.
+    lets a message start if there is no other. A placement then looks at jobs, their iterations and
+    keys, memory, loads and who is where, but not at tasks that run or messages on the network.
+    What repeats is then skipped; if one of the three policies does not promise it, nothing is.
 
     `allocates` allows it to make arrays, at the price of Numba's reference counting, which costs
     about as much as a decision. A placement, asked far less often than the others, always may.
@@ -178,7 +179,7 @@ def _decorator(
     parameter: Parameter | None,
     steady: bool,
     allocates: bool,
-    timeless: bool = True,
+    timeless: bool,
 ) -> Callable[[Function], Function]:
     if not name or ":" in name:
         raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
@@ -191,13 +192,17 @@ def _decorator(
 
 
 def placement_policy(
-    name: str, *, parameter: Parameter | None = None, steady: bool = False
+    name: str,
+    *,
+    parameter: Parameter | None = None,
+    steady: bool = False,
+    timeless: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a placement: it puts `candidates` in order; the job gets the first n.
 
     It returns True, or False to leave the job queued.
     """
-    return _decorator("placement", name, parameter, steady, allocates=True)
+    return _decorator("placement", name, parameter, steady, True, timeless)
 
 
 def priority_policy(

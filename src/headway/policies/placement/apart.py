@@ -15,7 +15,7 @@ from headway.policies.placement.consolidate import fewest_servers
 from headway.policies.registry import placement_policy
 
 
-@placement_policy("apart", steady=True)
+@placement_policy("apart", steady=True, timeless=True)
 def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Apart: at most one job of several servers on each server; where there is one already, wait.
 

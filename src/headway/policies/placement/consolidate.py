@@ -45,7 +45,7 @@ def fewest_servers(counts: Integers, wanted: int) -> Integers:
     return shares
 
 
-@placement_policy("consolidate", steady=True)
+@placement_policy("consolidate", steady=True, timeless=True)
 def consolidate(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Consolidate: the fewest servers that hold the job, the last of them the best fit."""
     counts = count_by_server(cluster, candidates)

@@ -7,7 +7,7 @@ from headway.policies.ordering import Integers
 from headway.policies.registry import placement_policy
 
 
-@placement_policy("ff", steady=True)
+@placement_policy("ff", steady=True, timeless=True)
 def first_fit(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """First fit: the GPUs with the lowest numbers (the paper's FF)."""
     return True

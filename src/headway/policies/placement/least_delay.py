@@ -148,7 +148,7 @@ def add_to(lines: Lines, machine: int, work: int, place: int) -> int:
     return more
 
 
-@placement_policy("least-delay", steady=True)
+@placement_policy("least-delay", steady=True, timeless=True)
 def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Where it delays others and is delayed least, on an aligned block of servers.
 

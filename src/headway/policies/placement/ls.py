@@ -7,7 +7,7 @@ from headway.policies.ordering import Integers, put_least_first
 from headway.policies.registry import placement_policy
 
 
-@placement_policy("ls", steady=True)
+@placement_policy("ls", steady=True, timeless=True)
 def list_scheduling(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """List scheduling: the GPUs with the least load L_g (the paper's LS)."""
     put_least_first(candidates, cluster.gpus.load_ns, cluster.jobs[job].gpus)

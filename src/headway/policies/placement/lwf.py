@@ -10,7 +10,9 @@ from headway.policies.placement.by_server import count_by_server, take_from_serv
 from headway.policies.registry import Parameter, placement_policy
 
 
-@placement_policy("lwf", parameter=Parameter("kappa", least=1, integer=True), steady=True)
+@placement_policy(
+    "lwf", parameter=Parameter("kappa", least=1, integer=True), steady=True, timeless=True
+)
 def least_workload_first(
     cluster: ClusterView, job: int, candidates: Integers, kappa: float
 ) -> bool:

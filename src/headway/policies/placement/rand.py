@@ -22,7 +22,7 @@ def _mix(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(31))
 
 
-@placement_policy("rand", steady=True)
+@placement_policy("rand", steady=True, timeless=True)
 def random_order(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Random: a shuffle that depends on the seed and the job alone (the paper's RAND).
 

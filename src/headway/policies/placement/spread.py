@@ -10,7 +10,7 @@ from headway.policies.placement.by_server import count_by_server, servers_with, 
 from headway.policies.registry import placement_policy
 
 
-@placement_policy("spread", steady=True)
+@placement_policy("spread", steady=True, timeless=True)
 def spread(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Spread: one GPU of each server, then a second of each, and so on.
 

@@ -16,7 +16,7 @@ from headway.policies.placement.consolidate import fewest_servers
 from headway.policies.registry import placement_policy
 
 
-@placement_policy("tiresias", steady=True)
+@placement_policy("tiresias", steady=True, timeless=True)
 def tiresias(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Tiresias: `consolidate` if a + b*M exceeds forward + backward, else `ls`."""
     record = cluster.jobs[job]
