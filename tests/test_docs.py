@@ -124,7 +124,7 @@ def test_the_command_line_reference_is_what_the_commands_say(tmp_path: Path) -> 
     assert path.read_text() == (DOCS / "reference" / "cli.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["SYSTEM", "JOB", "GPU", "SERVER", "SEAT", "LINK"])
+@pytest.mark.parametrize("name", ["SYSTEM", "JOB", "GPU", "SERVER", "PORT", "SEAT", "LINK"])
 def test_the_tables_of_records_list_every_field(name: str) -> None:
     text = (DOCS / "reference" / "api.md").read_text()
     section = text.split(f"### `{name}`")[1].split("\n### ")[0]
