@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.markup import escape
@@ -19,6 +19,7 @@ from headway.reports.window import Window
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from headway.engine.setup import Acceleration
     from headway.results.schema import Result
 
 _POLICY = "or FILE.py:FUNCTION for your own"
@@ -75,6 +76,13 @@ def simulate_command(
             help="Send all-reduces in messages of at most so many MB (2**20 B); 0: whole."
         ),
     ] = None,
+    acceleration: Annotated[
+        str,
+        typer.Option(
+            help="What to leave out where nothing is decided: none, gangs, solo, full. The "
+            "results are the same."
+        ),
+    ] = "full",
     json: Annotated[
         str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
     ] = None,
@@ -140,6 +148,7 @@ def simulate_command(
             admission=admission,
             seed=seed,
             bucket_mb=bucket_mb,
+            acceleration=cast("Acceleration", acceleration),
             timeline=sink,
             progress=bar,
         )

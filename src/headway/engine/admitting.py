@@ -126,6 +126,9 @@ def _send(s: State, job: int, now_ns: int) -> None:
     jobs[job].message_start_ns = now_ns
     jobs[job].message_since_ns = now_ns + system[0].a_ns
     jobs[job].message_bytes_left = jobs[job].message_bytes
+    if system[0].contends == 0:
+        _rate(s, job, now_ns)
+        return
     put_on_ports(s, job)
     first = jobs[job].first_link
     for link in range(first, first + jobs[job].links):
