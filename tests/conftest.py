@@ -17,7 +17,7 @@ from headway.engine import run
 from headway.engine.timeline import Timeline
 from invariants import check_invariants
 
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=300)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
