@@ -67,9 +67,7 @@ def times_ten(workload: Workload) -> Workload:
 
 
 def iterations(repeats: int) -> None:
-    print(
-        "\nTen times the iterations: seconds at 1x and 10x, ratio; ratio with acceleration off"
-    )
+    print("\nTen times the iterations: seconds at 1x and 10x, ratio; ratio with acceleration off")
     ratios = []
     for seed in range(5):
         workload = generate_workload("paper", seed=seed)
