@@ -12,9 +12,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from headway.engine.run import simulate
 
 from cli.commands import Outcome, headway
+from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.reports.trace import read_trace
 from headway.reports.window import Window
