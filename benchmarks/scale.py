@@ -1,8 +1,9 @@
-"""Measure what acceleration is worth, and large traces: `python benchmarks/scale.py [TRACE.csv …]`.
+"""Measure what acceleration is worth, and large traces: `python benchmarks/scale.py [TRACE …]`.
 
 Every figure stands beside the same run with acceleration off, where that ends in reasonable time.
 A trace is a workload file (`headway workload import` makes one) with the cluster to run it on, such
-as `philly.csv=552x4`. Figures that are worth keeping go to docs/performance.md.
+as `philly.csv=552x4`, or `philly.csv=1250x8:100000` for so many jobs: the first of the trace are
+repeated, or the last left out. Figures that are worth keeping go to docs/performance.md.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ def main() -> None:
         iterations(arguments.repeats)
         large()
     for trace in arguments.traces:
-        path, _, cluster = trace.rpartition("=")
-        row(path, read_workload(path), Cluster.parse(cluster))
+        path, _, rest = trace.rpartition("=")
+        shape, _, jobs = rest.partition(":")
+        workload = read_workload(path)
+        row(path, resized(workload, int(jobs or len(workload))), Cluster.parse(shape))
 
 
 def wall_s(workload: Workload, cluster: Cluster, acceleration: Acceleration, repeats: int) -> float:
@@ -59,6 +62,14 @@ def steps(repeats: int) -> None:
                 f"  seed {seed}, {acceleration:6}{best:>8.3f}{tasks / best / 1e6:>8.1f}"
                 f"{none / best:>8.2f}"
             )
+
+
+def resized(workload: Workload, jobs: int) -> Workload:
+    """Return so many of the jobs, by arrival; the first come twice if there are too few."""
+    missing = max(0, jobs - len(workload))
+    again = [replace(job, job_id=f"again-{job.job_id}") for job in workload.jobs[:missing]]
+    ordered = sorted([*workload.jobs, *again], key=lambda job: job.arrival_ns)
+    return Workload(ordered[:jobs])
 
 
 def times_ten(workload: Workload) -> Workload:
@@ -89,16 +100,16 @@ def iterations(repeats: int) -> None:
 
 
 def large() -> None:
-    print("\nLarge: jobs, GPUs, tasks, seconds of the engine, seconds in all, peak memory so far")
-    for jobs, servers in ((10_000, 125), (25_000, 312), (50_000, 625), (100_000, 1250)):
-        row(f"{jobs:,} jobs, {servers}x8", many(jobs, servers * 8), Cluster(servers, 8))
-    row("100,000 jobs, 312x8", many(100_000, 312 * 8), Cluster(312, 8))
-    row("25,000 jobs, 1250x8", many(25_000, 1250 * 8), Cluster(1250, 8))
+    print(
+        "\nThe paper's mix: jobs, GPUs, tasks, seconds of the engine, seconds in all, peak memory"
+    )
+    for jobs, servers in ((250, 3), (500, 6), (1_000, 12), (2_000, 25)):
+        row(f"load 0.7, {servers}x8", many(jobs, servers * 8), Cluster(servers, 8))
 
 
 def many(jobs: int, gpus: int) -> Workload:
-    """Return jobs of the paper's mix, a hundred times as long, that load so many GPUs to 0.7."""
-    drawn = generate_workload(replace(PAPER, jobs=jobs, iterations=(100_000, 600_000)))
+    """Return jobs of the paper's mix that load so many GPUs to 0.7 while they arrive."""
+    drawn = generate_workload(replace(PAPER, jobs=jobs))
     work_ns = sum(job.gpus * job.iterations * (job.forward_ns + job.backward_ns) for job in drawn)
     span_ns = int(work_ns / gpus / 0.7)
     scale = span_ns / max(job.arrival_ns for job in drawn)
