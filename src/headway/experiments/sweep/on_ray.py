@@ -264,9 +264,10 @@ def connected(address: str | None, workers: int | None) -> Iterator[Any]:
     handler = signal.getsignal(signal.SIGTERM)
     ray = None
     try:
-        ray = _imported()
+        # First of all: Ray keeps for good the settings that it finds when it is imported.
         if address is not None:
             _check_listens(address)
+        ray = _imported()
         if ray.is_initialized():
             raise InputError("Ray is in use in this process already; shut it down first.")
         _connect(ray, address, workers, folder)
