@@ -30,6 +30,7 @@ from headway.experiments.sweep.store import Store
 WORKLOADS: dict[str, dict[str, Any]] = {
     "20 jobs": {"recipe": "paper", "jobs": 20, "iterations": [100, 600]},
     "40 jobs": {"recipe": "paper", "jobs": 40, "iterations": [500, 3000]},
+    "160 jobs, the paper's": {"recipe": "paper"},
 }
 POLICIES = ["lwf:1+srsf:1", "lwf:1+ada-srsf", "ff+srsf:1", "ls+srsf:1", "headway"]
 CLUSTERS = ["16x4", "8x8"]
