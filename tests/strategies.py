@@ -16,7 +16,11 @@ from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
 from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
+from headway.engine.run import simulate
+from headway.engine.setup import Acceleration
+from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.schema import Result
 
 PLACEMENTS = (
     "rand",
@@ -169,6 +173,23 @@ def cases(draw: st.DrawFn, general: bool = False) -> Case:
         admission=draw(st.sampled_from(ADMISSIONS)),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(buckets(jobs)),
+    )
+
+
+def run_engine(
+    case: Case, timeline: Timeline | None = None, acceleration: Acceleration = "full"
+) -> Result:
+    return simulate(
+        case.workload,
+        case.cluster,
+        network=case.network,
+        placement=case.placement,
+        priority=case.priority,
+        admission=case.admission,
+        seed=case.seed,
+        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
+        acceleration=acceleration,
+        timeline=timeline,
     )
 
 

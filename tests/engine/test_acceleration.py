@@ -15,12 +15,12 @@ from headway.domain.job import Job
 from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
-from headway.engine.run import _kernel, simulate
+from headway.engine.run import _kernel
 from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.policies.presets import choose_policies
-from strategies import Case, mixed_clusters, run_oracle, uniform_clusters
+from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters
 
 STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
 ORDERS = ("srsf", "srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.00001", "gpu-intensity")
@@ -85,17 +85,7 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
 
 
 def run(case: Case, acceleration: str) -> tuple[object, ...]:
-    result = simulate(
-        case.workload,
-        case.cluster,
-        network=case.network,
-        placement=case.placement,
-        priority=case.priority,
-        admission=case.admission,
-        seed=case.seed,
-        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
-        acceleration=acceleration,  # type: ignore[arg-type]
-    )
+    result = run_engine(case, acceleration=acceleration)  # type: ignore[arg-type]
     start_ns, finish_ns = result.start_ns.tolist(), result.finish_ns.tolist()
     return start_ns, finish_ns, list(result.gpus), replace(result.summary, wall_s=0)
 

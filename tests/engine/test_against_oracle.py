@@ -12,28 +12,12 @@ import oracle
 from builders import DATA
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
-from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
-from headway.results.schema import Result
 from invariants import check_invariants
-from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases, run_oracle
+from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases, run_engine, run_oracle
 
 KINDS = ("forward", "backward", "message")
-
-
-def run_engine(case: Case, timeline: Timeline | None = None) -> Result:
-    return simulate(
-        case.workload,
-        case.cluster,
-        network=case.network,
-        placement=case.placement,
-        priority=case.priority,
-        admission=case.admission,
-        seed=case.seed,
-        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
-        timeline=timeline,
-    )
 
 
 def check(case: Case) -> None:

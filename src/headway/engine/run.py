@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numba
 import numpy as np
@@ -138,16 +137,10 @@ _kernels: list[Callable[..., int]] = []
 def _kernel(state: State) -> Callable[..., int]:
     """Return the compiled kernel; all states have one type, which takes long to tell."""
     if not _kernels:
-        _kernels.append(_compiled_kernel(numba.typeof(state)))
+        rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
+        signature = types.int64(numba.typeof(state), *rules, types.int64)
+        _kernels.append(jit.entry_point(kernel.advance, signature, "the engine", _nrt=False))
     return _kernels[0]
-
-
-@cache
-def _compiled_kernel(state: types.Type) -> Callable[..., int]:
-    """Return the compiled kernel for the type of a state."""
-    rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
-    signature = types.int64(state, *rules, types.int64)
-    return jit.entry_point(kernel.advance, signature, "the engine", _nrt=False)
 
 
 def _run(
