@@ -26,6 +26,7 @@ from headway.experiments.sweep import on_ray, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, Runner, key_of, points
 from headway.experiments.sweep.specification import Sweep
 from headway.experiments.sweep.store import Store
+from headway.ray_session import connected
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "20 jobs": {"recipe": "paper", "jobs": 20, "iterations": [100, 600]},
@@ -73,7 +74,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=100)
     options = parser.parse_args()
-    with on_ray.connected(None, 2) as ray:
+    with connected(None, 2) as ray:
         for name, workload in WORKLOADS.items():
             sweep = sweep_of(
                 {

@@ -23,6 +23,7 @@ from headway.domain.errors import InputError
 from headway.experiments.sweep import on_ray, run_sweep, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, key_of, points
 from headway.experiments.sweep.store import Store
+from headway.ray_session import connected
 
 OWN = '''
 """A policy whose file ends Ray workers that load it."""
@@ -42,7 +43,7 @@ def first(cluster, job, candidates, parameter):
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    with on_ray.connected(None, 2) as ray:
+    with connected(None, 2) as ray:
         yield ray
 
 

@@ -10,6 +10,7 @@ import typer
 
 from headway import __version__
 from headway.cli import (
+    calibrate,
     compare,
     explain,
     network,
@@ -42,6 +43,9 @@ app.command("explain")(explain.explain_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)
 app.command("network")(network.network_command)
+app.command(
+    "calibrate", add_help_option=False, context_settings=calibrate.PASS_ON
+)(calibrate.calibrate_command)
 app.add_typer(workload.app, name="workload")
 
 

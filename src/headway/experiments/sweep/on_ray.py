@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import secrets
-import shutil
-import signal
-import socket
-import tempfile
-import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headway import jit
-from headway.domain.errors import HeadwayError, InputError, shown
+from headway.domain.errors import HeadwayError, InputError
 from headway.experiments.parallel import thread_count
 from headway.experiments.sweep.grid import Inputs, Outcome, Point, Runner
 from headway.experiments.sweep.specification import own_file
 from headway.files import make_folder, open_output
 from headway.policies.presets import PolicyNames
+from headway.ray_session import connected, signals_held
 from headway.results.store import code_version
 
 MOST_DEATHS = 3
@@ -45,12 +40,8 @@ _AHEAD = 2
 _LOOK_S = 10.0
 """How often to ask how large the cluster is."""
 
-_CONNECT_S = 5.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _WAIT_S = 0.2
 """How long a signal may have to wait."""
-
-_OBJECT_STORE_BYTES = 256 * 2**20
 
 Task = tuple[str, Point]
 """The key of a run, and the run."""
@@ -72,7 +63,7 @@ def run_on_ray(
         workers: Runs at a time; by default as many as the cluster has CPUs.
         keep: Gets each outcome, in this thread.
     """
-    with connected(address, workers) as ray:
+    with connected(address, thread_count(workers)) as ray:
         send(ray, todo, inputs, workers, keep)
 
 
@@ -108,7 +99,7 @@ class _Driver:
         alone: deque[Task] = deque()
         looked, cpus = -math.inf, 1
         try:
-            with _signals_held() as act:
+            with signals_held() as act:
                 while todo or alone or out:
                     if time.monotonic() - looked > _LOOK_S:
                         looked, cpus = time.monotonic(), self._cpus()
@@ -165,35 +156,6 @@ class _Driver:
         return max(1, min(by_time, left // (_AHEAD * cpus)))
 
 
-@contextmanager
-def _signals_held() -> Iterator[Callable[[], None]]:
-    """Hold back signals that end the process, and yield what acts on those that came.
-
-    Ray turns an exit that a signal asks for inside it into one with another status.
-    """
-    came: list[int] = []
-    before: dict[int, Any] = {}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        before.clear()
-
-    def act() -> None:
-        if came:
-            restore()
-            signal.raise_signal(came[0])
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield act
-        act()
-    finally:
-        restore()
-
-
 _runners: dict[str, Runner] = {}
 """In a worker: what the sweep at hand needs, ready for the next batch."""
 
@@ -243,98 +205,3 @@ def _unpacked(inputs: Inputs) -> Inputs:
         )
 
     return replace(inputs, policies=tuple(map(settled, inputs.policies)))
-
-
-@contextmanager
-def connected(address: str | None, workers: int | None) -> Iterator[Any]:
-    """Connect to a cluster, or start one on the loopback interface; leave nothing of it behind."""
-    folder = tempfile.mkdtemp(prefix="headway-ray-")
-    settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    if address is None:
-        token = Path(folder, "token")
-        token.touch(0o600)
-        token.write_text(secrets.token_hex(32))
-        settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    if address is None or _host(address) in _LOOPBACK:
-        # In spite of its name: with 0, Ray listens on the loopback interface only, and does not
-        # take the address of another interface for it.
-        settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    handler = signal.getsignal(signal.SIGTERM)
-    ray = None
-    try:
-        # First of all: Ray keeps for good the settings that it finds when it is imported.
-        if address is not None:
-            _check_listens(address)
-        ray = _imported()
-        if ray.is_initialized():
-            raise InputError("Ray is in use in this process already; shut it down first.")
-        _connect(ray, address, workers, folder)
-        with suppress(ValueError):  # Only the main thread may, and only there Ray does.
-            signal.signal(signal.SIGTERM, handler)
-        yield ray
-    finally:
-        if ray is not None:
-            ray.shutdown()
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _host(address: str) -> str:
-    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
-
-
-def _check_listens(address: str) -> None:
-    """Refuse an address where nobody listens, which Ray itself would try for minutes."""
-    port = address.rpartition(":")[2]
-    if not port.isdecimal() or not 0 < int(port) < 2**16 or not _host(address):
-        raise InputError(
-            f"must be HOST:PORT or ray://HOST:PORT, not {shown(address)}.", field="--on"
-        )
-    try:
-        socket.create_connection((_host(address), int(port)), timeout=_CONNECT_S).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"no Ray cluster there: {reason}.", source=address) from None
-
-
-def _imported() -> Any:
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise InputError(
-            "this needs Ray, which is not installed: pip install 'headway[ray]'."
-        ) from None
-    return ray
-
-
-def _connect(ray: Any, address: str | None, workers: int | None, folder: str) -> None:
-    common = {"logging_level": "ERROR", "log_to_driver": False}
-    if address is None:
-        ray.init(
-            address="local",
-            num_cpus=thread_count(workers),
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            **common,
-        )
-        listens_on = ray.util.get_node_ip_address()
-        if listens_on != "127.0.0.1":
-            raise InputError(
-                f"Ray would listen on {listens_on}, beyond this machine; it was imported before "
-                "Headway could tell it not to."
-            )
-        return
-    try:
-        ray.init(address=address, **common)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"no Ray cluster there: {reason}", source=address) from error

@@ -1,0 +1,12 @@
+"""`python -m headway.calibrate`."""
+
+from __future__ import annotations
+
+import sys
+
+from headway.calibrate.command import main
+from headway.interrupts import handle_signals
+
+if __name__ == "__main__":
+    handle_signals()
+    sys.exit(main())

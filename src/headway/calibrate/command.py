@@ -1,0 +1,49 @@
+"""`headway calibrate`, also as `python -m headway.calibrate` where only PyTorch is installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from headway.calibrate.models import command as models
+from headway.calibrate.network import command as network
+from headway.domain.errors import HeadwayError
+
+BAD_INPUT = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what the command line may say."""
+    made = argparse.ArgumentParser(
+        prog="headway calibrate", description="Measure a real network, or a model on a real GPU."
+    )
+    kinds = made.add_subparsers(metavar="WHAT", required=True)
+    for name, command, title in (
+        ("network", network, "fit a, b and eta to all-reduces"),
+        ("model", models, "time forward and backward passes"),
+    ):
+        kind = kinds.add_parser(
+            name,
+            help=title,
+            description=command.DESCRIPTION,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(kind)
+        kind.set_defaults(run=command.run)
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; what Headway reports on purpose is left to the caller."""
+    options = parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def main() -> int:
+    """Run a command; what Headway reports on purpose ends it with one line and a 2."""
+    try:
+        return run(sys.argv[1:])
+    except HeadwayError as error:
+        print(f"headway: error: {error}", file=sys.stderr)
+        return BAD_INPUT

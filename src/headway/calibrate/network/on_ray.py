@@ -1,0 +1,131 @@
+"""The measurement on a Ray cluster: as many actors on every node as there are groups.
+
+The nodes need PyTorch and the same Headway. The actors ask Ray for no CPU, since they wait for the
+network nearly all of the time; with nccl each asks for a GPU.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from headway.calibrate.network.plan import Plan
+from headway.calibrate.network.rank import Measurement, measure
+from headway.domain.errors import HeadwayError, MachineError
+from headway.ray_session import connected, signals_held
+
+_WAIT_S = 0.5
+_GET_INTERFACE_ADDRESS = 0x8915
+"""SIOCGIFADDR."""
+
+
+def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) -> Measurement:
+    """Measure the network between all nodes of the cluster at an address."""
+    with connected(address, 1) as ray, signals_held() as act:
+        nodes = sorted(
+            (node["NodeManagerAddress"], node["NodeID"]) for node in ray.nodes() if node["Alive"]
+        )
+        if len(nodes) < 2:
+            raise MachineError(f"the Ray cluster at {address} has one node; two are needed.")
+        actors = _actors(ray, nodes, plan)
+        try:
+            place = ray.get(actors[0].meeting_place.remote(), timeout=plan.timeout_s)
+            tasks = [
+                actor.measure.remote(plan, _environment(rank, len(nodes), plan, place))
+                for rank, actor in enumerate(actors)
+            ]
+            left = list(tasks)
+            while left:
+                done, left = ray.wait(left, timeout=_WAIT_S)
+                act()
+                for task in done:
+                    ray.get(task)
+                progress(ray.get(actors[0].share.remote()))
+            measurement = ray.get(tasks[0])
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, HeadwayError) else error from None
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            reason = " ".join(str(error).split())
+            raise MachineError(f"a process on the Ray cluster failed: {reason}") from None
+        finally:
+            for actor in actors:
+                with suppress(Exception):
+                    ray.kill(actor)
+    measurement.about["hosts"] = [host for host, _ in nodes]
+    return measurement
+
+
+def _actors(ray: Any, nodes: list[tuple[str, str]], plan: Plan) -> list[Any]:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    kind = ray.remote(
+        num_cpus=0, num_gpus=int(plan.backend == "nccl"), max_restarts=0, max_concurrency=2
+    )(_Actor)
+    return [
+        kind.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()
+        for _, node in nodes
+        for _ in range(plan.concurrent)
+    ]
+
+
+def _environment(rank: int, nodes: int, plan: Plan, place: tuple[str, int]) -> dict[str, str]:
+    return {
+        "MASTER_ADDR": place[0],
+        "MASTER_PORT": str(place[1]),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(nodes * plan.concurrent),
+        "LOCAL_RANK": str(rank % plan.concurrent),
+        "LOCAL_WORLD_SIZE": str(plan.concurrent),
+    }
+
+
+class _Actor:
+    """One process of the measurement."""
+
+    def __init__(self) -> None:
+        self._share = 0.0
+
+    def meeting_place(self) -> tuple[str, int]:
+        """Return this node's address and a port that is free there."""
+        import ray
+
+        address = ray.util.get_node_ip_address()
+        with socket.socket() as free:
+            free.bind((address, 0))
+            return address, int(free.getsockname()[1])
+
+    def measure(self, plan: Plan, environment: dict[str, str]) -> Measurement | None:
+        """Take part."""
+        import ray
+
+        os.environ.update(environment)
+        interface = _interface_of(ray.util.get_node_ip_address())
+        if interface is not None:
+            # The network that Ray uses, whatever the node's name stands for.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        return measure(plan, self._tell, gpu=0)
+
+    def share(self) -> float:
+        """Return how much is done."""
+        return self._share
+
+    def _tell(self, share: float) -> None:
+        self._share = share
+
+
+def _interface_of(address: str) -> str | None:
+    """Return the name of the network interface that has an address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                request = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(any_socket.fileno(), _GET_INTERFACE_ADDRESS, request)
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None

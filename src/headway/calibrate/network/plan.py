@@ -1,0 +1,117 @@
+"""What to measure, in which order, and how long that will take."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.domain.errors import InputError, shown
+from headway.domain.limits import whole
+
+BACKENDS = ("gloo", "nccl", "mpi")
+SIZES_BYTES = tuple(2**power for power in (16, 18, 20, 22, 23, 24, 25, 26))
+"""64 KB to 64 MB, denser where bandwidth counts."""
+
+ELEMENT_BYTES = 4
+"""All-reduces are of float32."""
+
+MOST_CONCURRENT = 64
+_LARGEST_BYTES = 2**32
+_SHOT_BYTES = 2**18
+"""What starting a shot costs, as bytes of a message; only the time left depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """One combination that is measured several times: k groups, each with a message."""
+
+    k: int
+    message_bytes: int
+
+    @property
+    def weight(self) -> int:
+        """How long a shot takes, in no unit: in proportion to the bytes that share the network."""
+        return self.k * self.message_bytes + _SHOT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All-reduces of every size among 1 to `concurrent` groups at a time, each `repeats` times."""
+
+    sizes_bytes: tuple[int, ...] = SIZES_BYTES
+    concurrent: int = 4
+    repeats: int = 10
+    warm_up: int = 2
+    backend: str = "gloo"
+    seed: int = 0
+    timeout_s: int = 60
+
+    def __post_init__(self) -> None:
+        for size in self.sizes_bytes:
+            whole(size, "--sizes", ELEMENT_BYTES, _LARGEST_BYTES, " bytes")
+            if size % ELEMENT_BYTES:
+                raise InputError(
+                    f"must be multiples of {ELEMENT_BYTES} bytes, not {shown(size)}.",
+                    field="--sizes",
+                )
+        if len(set(self.sizes_bytes)) < max(2, len(self.sizes_bytes)):
+            raise InputError("must be at least two different sizes.", field="--sizes")
+        whole(self.concurrent, "--concurrent", 1, MOST_CONCURRENT)
+        whole(self.repeats, "--repeats", 3, 10_000)
+        whole(self.warm_up, "--warm-up", 0, 10_000)
+        whole(self.timeout_s, "--timeout", 1, 86_400)
+        if self.backend not in BACKENDS:
+            raise InputError(
+                f"must be {', '.join(BACKENDS)}, not {shown(self.backend)}.", field="--backend"
+            )
+
+    @property
+    def combinations(self) -> list[Combination]:
+        """Every combination."""
+        return [
+            Combination(k, size) for k in range(1, self.concurrent + 1) for size in sorted(self.sizes_bytes)
+        ]
+
+    def rounds(self) -> list[list[Combination]]:
+        """Return the shots: in every round each combination once, in an order of its own.
+
+        So a slow minute of the network falls on all combinations alike, and no combination always follows the
+        same other one. The first `warm_up` rounds do not count.
+        """
+        lots = random.Random(self.seed)
+        return [lots.sample(self.combinations, len(self.combinations)) for _ in range(self.warm_up + self.repeats)]
+
+
+@dataclass(slots=True)
+class Pace:
+    """How far a measurement is, told by the weight of its shots."""
+
+    total: int
+    done: int = 0
+
+    @classmethod
+    def of(cls, rounds: Sequence[Sequence[Combination]]) -> Pace:
+        """Return the pace of a measurement that is about to start."""
+        return cls(sum(combination.weight for combinations in rounds for combination in combinations))
+
+    def count(self, combination: Combination) -> float:
+        """Count a shot as done; return the share of the whole that is done."""
+        self.done += combination.weight
+        return self.done / self.total
+
+
+def sizes_from(text: str) -> tuple[int, ...]:
+    """Return the sizes that a text such as `64KB,1MB,25MB` names (1 KB = 1024 bytes)."""
+    return tuple(_size(part.strip()) for part in text.split(","))
+
+
+def _size(text: str) -> int:
+    units = {"GB": 2**30, "MB": 2**20, "KB": 2**10, "B": 1}
+    for unit, factor in units.items():
+        number = text.upper().removesuffix(unit)
+        if text.upper().endswith(unit) and number.strip().isdecimal():
+            return int(number) * factor
+    raise InputError(
+        f"must be sizes such as 64KB,1MB,25MB, not {shown(text)}.", field="--sizes"
+    )

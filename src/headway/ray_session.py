@@ -1,0 +1,145 @@
+"""Ray: a cluster that is there, or one started on the loopback interface for the while."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from headway.domain.errors import InputError, shown
+
+_CONNECT_S = 5.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_OBJECT_STORE_BYTES = 256 * 2**20
+
+
+@contextmanager
+def connected(address: str | None, cpus: int) -> Iterator[Any]:
+    """Connect to a cluster, or start one on the loopback interface; leave nothing of it behind."""
+    folder = tempfile.mkdtemp(prefix="headway-ray-")
+    settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    if address is None:
+        token = Path(folder, "token")
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+        settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    if address is None or _host(address) in _LOOPBACK:
+        # In spite of its name: with 0, Ray listens on the loopback interface only, and does not
+        # take the address of another interface for it.
+        settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    handler = signal.getsignal(signal.SIGTERM)
+    ray = None
+    try:
+        # First of all: Ray keeps for good the settings that it finds when it is imported.
+        if address is not None:
+            _check_listens(address)
+        ray = _imported()
+        if ray.is_initialized():
+            raise InputError("Ray is in use in this process already; shut it down first.")
+        _connect(ray, address, cpus, folder)
+        with suppress(ValueError):  # Only the main thread may, and only there Ray does.
+            signal.signal(signal.SIGTERM, handler)
+        yield ray
+    finally:
+        if ray is not None:
+            ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+
+
+def _check_listens(address: str) -> None:
+    """Refuse an address where nobody listens, which Ray itself would try for minutes."""
+    port = address.rpartition(":")[2]
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not _host(address):
+        raise InputError(
+            f"must be HOST:PORT or ray://HOST:PORT, not {shown(address)}.", field="--on"
+        )
+    try:
+        socket.create_connection((_host(address), int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"no Ray cluster there: {reason}.", source=address) from None
+
+
+def _imported() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise InputError(
+            "this needs Ray, which is not installed: pip install 'headway[ray]'."
+        ) from None
+    return ray
+
+
+def _connect(ray: Any, address: str | None, cpus: int, folder: str) -> None:
+    common = {"logging_level": "ERROR", "log_to_driver": False}
+    if address is None:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+            **common,
+        )
+        listens_on = ray.util.get_node_ip_address()
+        if listens_on != "127.0.0.1":
+            raise InputError(
+                f"Ray would listen on {listens_on}, beyond this machine; it was imported before "
+                "Headway could tell it not to."
+            )
+        return
+    try:
+        ray.init(address=address, **common)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"no Ray cluster there: {reason}", source=address) from error
+
+
+@contextmanager
+def signals_held() -> Iterator[Callable[[], None]]:
+    """Hold back signals that end the process, and yield what acts on those that came.
+
+    Ray turns an exit that a signal asks for inside it into one with another status.
+    """
+    came: list[int] = []
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        before.clear()
+
+    def act() -> None:
+        if came:
+            restore()
+            signal.raise_signal(came[0])
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield act
+        act()
+    finally:
+        restore()
