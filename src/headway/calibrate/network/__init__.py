@@ -1,0 +1,1 @@
+"""The network: all-reduces measured, and a, b, eta fitted to them."""
