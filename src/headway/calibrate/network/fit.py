@@ -12,7 +12,7 @@ from headway.calibrate.network.regression import Group, Regression, added, regre
 from headway.calibrate.network.samples import Sample
 from headway.domain.errors import InputError
 from headway.domain.estimates import Estimate
-from headway.network.contention import NetworkModel, cost_ns_per_byte
+from headway.network.contention import NetworkModel
 
 SPARE_SHOTS = 3
 """Shots needed beyond the number of coefficients, so that there is an interval."""
