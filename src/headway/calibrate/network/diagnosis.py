@@ -75,10 +75,16 @@ def _contention(found: Findings) -> Iterator[Remark]:
         return
     share = f"{eta.value / b:.1%} of b ({eta.low / b:.1%} to {eta.high / b:.1%})"
     clipped = " The network gets eta = 0." if eta.value < 0 else ""
-    if eta.low <= 0 <= eta.high or abs(eta.value) < SMALL_ETA * b:
+    if abs(eta.value) < SMALL_ETA * b:
         yield Remark(
             "eta-near-zero",
             f"Sharing costs little or nothing beyond the fair share: eta is {share}.{clipped}",
+        )
+    elif eta.low <= 0 <= eta.high:
+        yield Remark(
+            "eta-near-zero",
+            f"It cannot be told whether sharing costs anything beyond the fair share: eta is "
+            f"{share}. More shots would tell.{clipped}",
         )
     elif eta.value < 0:
         yield Remark(

@@ -70,7 +70,7 @@ def _by_k(axes: Axes, fit: Fit, cells: Sequence[Cell], message_bytes: int) -> No
     _scatter(axes, [(cell.k, cell) for cell in cells])
     axes.set(
         xlabel="All-reduces at once, k",
-        ylabel=f"Time until the last ends ({message_bytes / MEBIBYTE:.3g} MB) [ms]",
+        ylabel=f"Time of the last ({message_bytes / MEBIBYTE:.3g} MB) [ms]",
         ylim=(0, None),
     )
     axes.xaxis.get_major_locator().set_params(integer=True)

@@ -22,15 +22,14 @@ def write_network(path: str | os.PathLike[str], fit: Fit, about: Mapping[str, Va
     """Write a network as TOML: [network] is what is simulated, [calibration] where it is from.
 
     `about` is what the caller knows of the measurement; its entries stand in [calibration], the
-    figures of the fit in [calibration.fit] and its cells in [[calibration.cells]].
+    figures of the fit in [calibration.fit].
     """
-    if taken := {"fit", "cells"} & set(about):
-        raise ValueError(f"names of the fit's own tables: {', '.join(sorted(taken))}")
-    text = "\n".join(
-        [*_network(fit), "", *_table("calibration", about), "", *_fit(fit), *_cells(fit)]
-    )
+    if "fit" in about:
+        raise ValueError("'fit' is the name of the table of the fit's own figures")
+    lines = [*_network(fit), "", *_table("calibration", about), "", *_fit(fit)]
+    text = "\n".join([*lines, "cells = [", *map(_cell, fit.cells), "]", ""])
     with open_output(path) as stream:
-        stream.write(f"{text}\n".encode())
+        stream.write(text.encode())
 
 
 def _network(fit: Fit) -> list[str]:
@@ -67,22 +66,19 @@ def _fit(fit: Fit) -> list[str]:
     return _table("calibration.fit", found)
 
 
-def _cells(fit: Fit) -> Iterator[str]:
-    for cell in fit.cells:
-        yield ""
-        yield "[[calibration.cells]]"
-        yield from _entries(
-            {
-                "k": cell.k,
-                "message_bytes": cell.message_bytes,
-                "shots": cell.shots,
-                "outliers": cell.outliers,
-                "median_ns": round(cell.median_ns),
-                "quartiles_ns": [round(quartile) for quartile in cell.quartiles_ns],
-                "predicted_ns": cell.predicted_ns,
-                "residual": _digits(cell.residual),
-            }
-        )
+def _cell(cell: CellFit) -> str:
+    entries = _entries(
+        {
+            "k": cell.k,
+            "message_bytes": cell.message_bytes,
+            "shots": cell.shots,
+            "outliers": cell.outliers,
+            "median_ns": round(cell.median_ns),
+            "predicted_ns": cell.predicted_ns,
+            "residual": _digits(cell.residual),
+        }
+    )
+    return f"    {{ {', '.join(entries)} }},"
 
 
 def _digits(value: float) -> float:

@@ -113,7 +113,7 @@ def _samples(source: str, rows: Iterator[tuple[int, list[str]]]) -> list[Sample]
         try:
             sample = _sample(header, cells, len(samples), together)
         except InputError as error:
-            column = header.index(error.field) + 1 if error.field in header else None
+            column = header.index(error.field) + 1 if error.field in header else error.column
             raise error.at(source, line, column) from None
         samples.append(sample)
     if header is None:
@@ -176,7 +176,10 @@ def _sample(
     header: Sequence[str], cells: Sequence[str], number: int, together: _Together
 ) -> Sample:
     if len(cells) != len(header):
-        raise InputError(f"{len(cells)} fields, but the header has {len(header)} columns.")
+        raise InputError(
+            f"{len(cells)} fields, but the header has {len(header)} columns.",
+            column=min(len(cells), len(header)) + 1,
+        )
     row = dict(zip(header, cells, strict=True))
     values = {name: _whole(row, name) for name in header}
     if "shot" not in values:
