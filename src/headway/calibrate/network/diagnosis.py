@@ -75,21 +75,17 @@ def _contention(found: Findings) -> Iterator[Remark]:
         return
     share = f"{eta.value / b:.1%} of b ({eta.low / b:.1%} to {eta.high / b:.1%})"
     clipped = " The network gets eta = 0." if eta.value < 0 else ""
-    if abs(eta.value) < SMALL_ETA * b:
+    if eta.low <= 0 <= eta.high or abs(eta.value) < SMALL_ETA * b:
+        small = max(abs(eta.low), abs(eta.high)) <= MATERIAL * b
+        known = "Sharing costs little or nothing" if small else "It is not clear what sharing costs"
+        advice = "" if small else " More shots would tell."
         yield Remark(
-            "eta-near-zero",
-            f"Sharing costs little or nothing beyond the fair share: eta is {share}.{clipped}",
-        )
-    elif eta.low <= 0 <= eta.high:
-        yield Remark(
-            "eta-near-zero",
-            f"It cannot be told whether sharing costs anything beyond the fair share: eta is "
-            f"{share}. More shots would tell.{clipped}",
+            "eta-near-zero", f"{known} beyond the fair share: eta is {share}.{advice}{clipped}"
         )
     elif eta.value < 0:
         yield Remark(
             "eta-negative",
-            f"Messages that share the network take less than their fair share: eta is {share}. "
+            f"Messages that share the network end sooner than fair shares predict: eta is {share}. "
             f"One message alone may not fill the link.{clipped}",
         )
 

@@ -73,7 +73,7 @@ def _by_k(axes: Axes, fit: Fit, cells: Sequence[Cell], message_bytes: int) -> No
         ylabel=f"Time of the last ({message_bytes / MEBIBYTE:.3g} MB) [ms]",
         ylim=(0, None),
     )
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_title(
         f"η = {_interval(eta)} ns/byte\n({eta.value / fit.b_ns_per_byte.value:.1%} of b)"
     )
