@@ -13,8 +13,8 @@ from headway.files import open_input
 
 LARGEST_FILE = 2**20
 
-TABLES = ("cluster", "network", "gpu", "profile")
-"""What a file may hold."""
+TABLES = ("cluster", "network", "gpu", "profile", "calibration")
+"""What a file may hold; [calibration] says how the rest was measured and is not read."""
 
 Place = tuple[int | None, int | None]
 """Line and column."""

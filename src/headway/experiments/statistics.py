@@ -7,30 +7,24 @@ difference or a ratio then holds what the policies do, and not what the workload
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
+from headway.domain.estimates import CONFIDENCE, Estimate, student_t
+
+__all__ = [
+    "CONFIDENCE",
+    "Estimate",
+    "Sample",
+    "mean",
+    "paired_difference",
+    "paired_ratio",
+    "student_t",
+]
 
 Sample = NDArray[np.float64]
 """One figure per seed, in the order of the seeds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A figure with its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def margin(self) -> float:
-        """Half the width of the interval."""
-        return (self.high - self.low) / 2
 
 
 def mean(sample: Sample) -> Estimate:
@@ -59,34 +53,3 @@ def _around(value: float, sample: Sample) -> Estimate:
     spread = float(sample.std(ddof=1)) / math.sqrt(count)
     margin = student_t(count - 1) * spread
     return Estimate(value, value - margin, value + margin)
-
-
-@cache
-def student_t(degrees: int) -> float:
-    """Return the t with P(|T| < t) = 0.95 for Student's distribution."""
-    low, high = 0.0, 1e3
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if _inside(middle, degrees) < CONFIDENCE:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _inside(t: float, degrees: int) -> float:
-    """Return P(|T| < t), by its finite series in cos(theta) for whole degrees of freedom.
-
-    With theta = atan(t / sqrt(degrees)); Abramowitz and Stegun, Handbook of Mathematical Functions,
-    26.7.3 and 26.7.4.
-    """
-    theta = math.atan(t / math.sqrt(degrees))
-    odd = degrees % 2
-    term = total = math.cos(theta) if odd else 1.0
-    for i in range(2 + odd, degrees, 2):
-        term *= math.cos(theta) ** 2 * (i - 1) / i
-        total += term
-    if not odd:
-        return math.sin(theta) * total
-    series = math.sin(theta) * total if degrees > 1 else 0.0
-    return 2 / math.pi * (theta + series)

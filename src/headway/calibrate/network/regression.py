@@ -1,0 +1,202 @@
+"""Weighted least squares with honest intervals, for noise in proportion to what is measured.
+
+Times spread in proportion to their length: a message of 64 MB varies by more milliseconds than one
+of 64 KB, and both by about as many percent. So residuals are relative to the predicted time, and
+every shot counts alike in percent; the latency a, which is part of every prediction, is the floor
+of the noise. Weights come from predictions and not from the times themselves, which would favour
+shots that happened to be fast.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.domain.estimates import Estimate, student_t
+
+Row = tuple[float, ...]
+
+ALIKE = 1.5
+"""Lack of fit counts as noise up to this ratio of its mean square to that of repeats.
+
+About the upper quartile of the F distribution, which is where a test made only to decide on pooling
+should stand (T. A. Bancroft, Analysis and inference for incompletely specified models, 1964).
+"""
+
+FEWEST_REPEATS = 5
+"""A group of so many has a spread of its own; smaller ones share one estimate."""
+
+MOST_DEGREES = 1000
+"""Beyond this Student's t is the normal distribution's to 0.1%."""
+
+_ROUNDS = 5
+"""Of weighting by the last predictions; with 10% noise the fifth changes the eighth digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Measurements of the same thing: value = known + row * coefficients, plus noise."""
+
+    row: Row
+    values: Sequence[float]
+    known: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """The variance of an estimate, and on how many degrees of freedom it is known."""
+
+    value: float
+    degrees: float
+
+    def margin(self, confidence: float = 0.95) -> float:
+        """Return half the width of the interval."""
+        whole = max(1, min(MOST_DEGREES, math.floor(self.degrees + 1e-9)))
+        return student_t(whole, confidence) * math.sqrt(self.value)
+
+    def around(self, value: float) -> Estimate:
+        """Return the value with its 95% interval."""
+        margin = self.margin()
+        return Estimate(value, value - margin, value + margin)
+
+
+def added(*parts: Variance) -> Variance:
+    """Return the variance of a sum of independent parts (Satterthwaite's degrees of freedom)."""
+    total = sum(part.value for part in parts)
+    share = sum(part.value**2 / part.degrees for part in parts)
+    return Variance(total, total**2 / share if share > 0 else min(part.degrees for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A group with what the regression makes of it: residuals relative to the scale."""
+
+    row: Row
+    scale: float
+    residuals: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.residuals) / len(self.residuals)
+
+    @property
+    def squares(self) -> float:
+        """The squares of the residuals about their own mean."""
+        mean = self.mean
+        return math.fsum((residual - mean) ** 2 for residual in self.residuals)
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """One or two coefficients, and how far each combination of them may be off."""
+
+    coefficients: Row
+    inverse: tuple[Row, ...]
+    groups: tuple[_Fitted, ...]
+
+    def value(self, weights: Row) -> float:
+        """Return the weighted sum of the coefficients."""
+        return _dot(weights, self.coefficients)
+
+    def estimate(self, weights: Row) -> Estimate:
+        """Return the weighted sum of the coefficients, with its 95% interval."""
+        return self.variance(weights).around(self.value(weights))
+
+    def variance(self, weights: Row) -> Variance:
+        """Return the variance of the weighted sum of the coefficients.
+
+        There are up to four answers, and the one with the widest interval counts: all residuals
+        together; the repeats within groups; each group by its own spread, where all have repeats
+        enough (small messages may be noisier than large ones); and the lack of fit, where the means
+        of groups are farther off than their repeats explain.
+        """
+        spread = _dot(weights, _times(self.inverse, weights))
+        answers = [Variance(part.value * spread, part.degrees) for part in self._noise()]
+        own = self._own_spreads(weights)
+        return max([*answers, *own], key=Variance.margin)
+
+    def repeats(self) -> Variance | None:
+        """Return the relative variance of one value among its repeats, if there are any."""
+        degrees = self._count - len(self.groups)
+        if degrees == 0:
+            return None
+        return Variance(math.fsum(group.squares for group in self.groups) / degrees, degrees)
+
+    @property
+    def _count(self) -> int:
+        return sum(len(group.residuals) for group in self.groups)
+
+    def _noise(self) -> list[Variance]:
+        degrees = self._count - len(self.coefficients)
+        unfit = math.fsum(len(group.residuals) * group.mean**2 for group in self.groups)
+        within = math.fsum(group.squares for group in self.groups)
+        answers = [Variance((unfit + within) / degrees, degrees)]
+        repeats, free = self.repeats(), len(self.groups) - len(self.coefficients)
+        if repeats is not None:
+            answers.append(repeats)
+            if free and unfit / free > ALIKE * repeats.value:
+                answers.append(Variance(unfit / free, free))
+        return answers
+
+    def _own_spreads(self, weights: Row) -> list[Variance]:
+        if any(len(group.residuals) < FEWEST_REPEATS for group in self.groups):
+            return []
+        parts = []
+        for group in self.groups:
+            lever = _dot(weights, _times(self.inverse, group.row)) / group.scale
+            count = len(group.residuals)
+            own = group.squares / (count - 1)
+            parts.append(Variance(count * lever**2 * own, count - 1))
+        return [added(*parts)]
+
+
+def regress(groups: Sequence[Group]) -> Regression:
+    """Fit the coefficients; there must be as many different rows, and a value more than those."""
+    middles = [statistics.median(group.values) for group in groups]
+    scales = middles
+    for _ in range(_ROUNDS):
+        inverse, found = _solved(groups, scales)
+        predicted = [group.known + _dot(group.row, found) for group in groups]
+        # A line that is far off somewhere must not give the values there all the weight.
+        scales = [
+            min(max(value, middle / 2), 2 * middle)
+            for value, middle in zip(predicted, middles, strict=True)
+        ]
+    fitted = tuple(
+        _Fitted(group.row, scale, tuple((value - line) / scale for value in group.values))
+        for group, line, scale in zip(groups, predicted, scales, strict=True)
+    )
+    return Regression(found, inverse, fitted)
+
+
+def _solved(groups: Sequence[Group], scales: Sequence[float]) -> tuple[tuple[Row, ...], Row]:
+    """Return (X'WX)^-1 and the coefficients, with weights 1 / scale^2."""
+    weights = [len(group.values) / scale**2 for group, scale in zip(groups, scales, strict=True)]
+    targets = [math.fsum(group.values) / len(group.values) - group.known for group in groups]
+
+    def product(left: Sequence[float], right: Sequence[float]) -> float:
+        return math.fsum(w * x * y for w, x, y in zip(weights, left, right, strict=True))
+
+    columns = list(zip(*(group.row for group in groups), strict=True))
+    square = product(columns[0], columns[0])
+    first = product(columns[0], targets) / square
+    if len(columns) == 1:
+        return ((1 / square,),), (first,)
+    # The second column without its share of the first, so that no near-equal sums are subtracted.
+    share = product(columns[0], columns[1]) / square
+    rest = [y - share * x for x, y in zip(*columns, strict=True)]
+    rest_square = product(rest, rest)
+    second = product(rest, targets) / rest_square
+    off = -share / rest_square
+    inverse = ((1 / square - share * off, off), (off, 1 / rest_square))
+    return inverse, (first - share * second, second)
+
+
+def _times(matrix: Sequence[Row], vector: Row) -> Row:
+    return tuple(_dot(row, vector) for row in matrix)
+
+
+def _dot(left: Row, right: Row) -> float:
+    return math.fsum(x * y for x, y in zip(left, right, strict=True))
