@@ -1,0 +1,1 @@
+"""Measure real clusters: what their network and their models cost."""
