@@ -25,7 +25,7 @@ def options(*arguments: str) -> argparse.Namespace:
         (["vgg16", "all"], "two of the models are called 'vgg16'; give one of them."),
         (["absent.py:f"], "absent.py: no such file."),
         (["no_such_module:f"], "cannot import module 'no_such_module': ModuleNotFoundError"),
-        (["own.py:g"], "has no function 'g'. Did you mean 'f'?"),
+        (["own.py:g"], "own.py: has no function 'g'. Known: f."),
         (["bad.py:f"], "bad.py, line 2, column 5: SyntaxError: invalid syntax"),
         (["raises.py:f"], "raises.py, line 1: ZeroDivisionError: division by zero"),
         (["vgg16", "--batch-sizes", "0"], "--batch-sizes: must be at least 1, not 0."),

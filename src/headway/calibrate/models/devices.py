@@ -10,7 +10,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class Device(ABC):
         """Give back what earlier models held."""
 
     @abstractmethod
-    def watch(self, held: Iterable[Tensor]) -> Any:
+    def watch(self, held: Iterable[Tensor]) -> AbstractContextManager[Peak]:
         """Return a context that yields the `Peak` of the passes inside, given what is held."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Gpu(Device):
 
     def mark(self) -> torch.cuda.Event:
         """Record an event on the current stream."""
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 

@@ -63,7 +63,8 @@ class _Block(nn.Module):
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         x = x + self._attention(self.before_attention(x), cosines, sines)
         inner = self.before_perceptron(x)
-        return x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
+        out: Tensor = x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
+        return out
 
     def _attention(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         query = _rotated(_by_head(self.query(x)), cosines, sines)
@@ -83,7 +84,8 @@ class _Block(nn.Module):
 
 def _by_head(x: Tensor) -> Tensor:
     """Return (batch, head, place, width of a head)."""
-    return x.unflatten(2, (-1, _HEAD_WIDTH)).transpose(1, 2)
+    batch, length, _ = x.shape
+    return x.view(batch, length, -1, _HEAD_WIDTH).transpose(1, 2)
 
 
 def _angles() -> Tensor:
