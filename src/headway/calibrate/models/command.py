@@ -1,0 +1,215 @@
+"""`headway calibrate model`: its arguments, and the run of all measurements."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.limits import scaled, whole
+from headway.domain.models import MEBIBYTE, MOST_BATCH
+from headway.files import check_output
+
+if TYPE_CHECKING:
+    from headway.calibrate.models.definitions import Definition
+    from headway.calibrate.models.devices import Device
+    from headway.calibrate.models.measure import Measurement, Settings
+
+MOST_PASSES = 10**6
+MOST_BUCKET_BYTES = 2**40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = (
+        "Measure what an iteration of a model costs on this machine's GPU: forward and backward "
+        "time, bytes of gradients, memory, and when each bucket of gradients is there. Needs "
+        "PyTorch."
+    )
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="TARGET",
+        help="a shipped model such as resnet50, or all of them: all; or your own, "
+        "path/to/file.py:function or module:function, a function of a batch size that returns "
+        "(model, batch)",
+    )
+    parser.add_argument(
+        "--batch-sizes",
+        metavar="N,…",
+        help="mini-batches of one GPU (default: each shipped model's own list; else 16)",
+    )
+    parser.add_argument(
+        "--precisions", metavar="NAME,…", default="fp32", help="fp32, tf32, bf16 (default: fp32)"
+    )
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), help="default: cuda if PyTorch sees a GPU"
+    )
+    parser.add_argument(
+        "--warm-up", metavar="N", default="5", help="iterations before those timed (default: 5)"
+    )
+    parser.add_argument(
+        "--repeats", metavar="N", default="20", help="iterations that are timed (default: 20)"
+    )
+    parser.add_argument(
+        "--bucket-mb",
+        metavar="MB",
+        default="25",
+        help="size of a bucket of gradients; the first has 1 MB (default: 25)",
+    )
+    parser.add_argument(
+        "--gpu",
+        metavar="NAME",
+        help="the type of GPU, as clusters name it (default: from the driver's name)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="models.toml",
+        help="the file of profiles to write (default: models.toml)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One configuration to measure."""
+
+    definition: Definition
+    batch_size: int
+    precision: str
+
+    def __str__(self) -> str:
+        return f"{self.definition.name}, batch {self.batch_size}, {self.precision}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure every model at every batch size in every precision, and write the file."""
+    check_output(options.output)
+    sizes = None
+    if options.batch_sizes is not None:
+        sizes = [
+            _whole(text, "--batch-sizes", 1, MOST_BATCH)
+            for text in _parts(options.batch_sizes, "--batch-sizes")
+        ]
+    precisions = _parts(options.precisions, "--precisions")
+    passes = (
+        _whole(options.warm_up, "--warm-up", 1, MOST_PASSES),
+        _whole(options.repeats, "--repeats", 2, MOST_PASSES),
+    )
+    bucket_bytes = _bucket_bytes(options.bucket_mb)
+    if options.gpu is not None and not options.gpu.strip():
+        raise InputError("must not be empty.", field="--gpu")
+    try:
+        from headway.calibrate.models.definitions import find_definitions
+        from headway.calibrate.models.devices import find_device
+        from headway.calibrate.models.document import write_models
+        from headway.calibrate.models.measure import PRECISIONS, Settings
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise InputError("measuring models needs PyTorch: pip install torch.") from None
+
+    device = find_device(options.device)
+    for precision in precisions:
+        if precision not in PRECISIONS:
+            raise InputError(
+                f"unknown precision {shown(precision)}.{did_you_mean(precision, PRECISIONS)}",
+                field="--precisions",
+            )
+        if precision == "tf32" and device.kind == "cpu":
+            raise InputError("tf32 is a precision of NVIDIA's GPUs.", field="--precisions")
+    cases = [
+        _Case(definition, size, precision)
+        for definition in find_definitions(options.targets)
+        for precision in precisions
+        for size in (definition.batch_sizes if sizes is None else sizes)
+    ]
+    started_at = datetime.now(UTC)
+    found = _measure_all(cases, device, Settings(*passes, bucket_bytes))
+    write_models(found, device, (options.gpu or device.gpu).strip(), started_at, options.output)
+    _tell(f"{len(found)} of {len(cases)} written to {options.output}")
+    return 0
+
+
+def _measure_all(cases: list[_Case], device: Device, settings: Settings) -> list[Measurement]:
+    """Measure what can be measured, and tell how far it is; an error if it is nothing.
+
+    What does not fit in memory is left out, and so is a model that fails; the others go on.
+    """
+    from headway.calibrate.models.definitions import is_out_of_memory
+    from headway.calibrate.models.measure import measure
+
+    _tell(f"configurations to measure on {device.name}: {len(cases)}")
+    if notice := device.notice():
+        _tell(f"note: {notice}")
+    found: list[Measurement] = []
+    failed: set[str] = set()
+    started = time.monotonic()
+    for number, case in enumerate(cases, 1):
+        if case.definition.name in failed:
+            continue
+        try:
+            one = measure(case.definition, case.batch_size, case.precision, device, settings)
+            found.append(one)
+            said = (
+                f"forward {one.forward.median_ns / 1e6:.3g} ms, "
+                f"backward {one.backward.median_ns / 1e6:.3g} ms"
+            )
+        except InputError as error:
+            failed.add(case.definition.name)
+            if not found and all(other.definition.name in failed for other in cases[number:]):
+                raise
+            said = f"left out with the rest of this model: {error}"
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            said = "left out: out of memory"
+        _tell(f"[{number}/{len(cases)}] {case}: {said}{_time_left(started, number, len(cases))}")
+    if not found:
+        raise InputError(f"nothing was measured: no configuration fits in {device.name}'s memory.")
+    return found
+
+
+def _time_left(started: float, done: int, total: int) -> str:
+    """Guess the time left from that of the configurations so far."""
+    if done == total:
+        return ""
+    left_s = (time.monotonic() - started) / done * (total - done)
+    return f"; about {left_s / 60:.0f} min left" if left_s >= 90 else f"; about {left_s:.0f} s left"
+
+
+def _parts(text: str, field: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise InputError(
+            f"must be values with commas between them, not {shown(text)}.", field=field
+        )
+    if len(set(parts)) < len(parts):
+        raise InputError(f"names a value twice: {shown(text)}.", field=field)
+    return parts
+
+
+def _whole(text: str, field: str, least: int, most: int) -> int:
+    try:
+        return whole(int(text[:30]), field, least, most)
+    except ValueError:
+        raise InputError(f"must be a whole number, not {shown(text)}.", field=field) from None
+
+
+def _bucket_bytes(text: str) -> int:
+    try:
+        number = float(text)
+    except ValueError:
+        raise InputError(
+            f"must be a number of MB, not {shown(text)}.", field="--bucket-mb"
+        ) from None
+    return scaled(number, MEBIBYTE, "--bucket-mb", 1, MOST_BUCKET_BYTES, "MB", given=text)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

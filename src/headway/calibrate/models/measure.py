@@ -1,0 +1,177 @@
+"""Measuring one model at one batch size in one precision."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from headway.calibrate.models.buckets import bucket_members
+from headway.calibrate.models.definitions import Definition, Example
+from headway.calibrate.models.devices import Device
+from headway.domain.errors import InputError
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+"""fp32 without and with tensor cores; bf16 passes with fp32 weights and gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How often passes are run before and while they are timed, and how large buckets are."""
+
+    warm_up: int = 5
+    repeats: int = 20
+    bucket_bytes: int = 25 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of some measurements in ns, and their quartiles."""
+
+    median_ns: float
+    quartiles_ns: tuple[float, float]
+
+    @classmethod
+    def of(cls, times_ns: Sequence[float]) -> Spread:
+        """Summarise at least two measurements."""
+        low, median, high = statistics.quantiles(times_ns, n=4, method="inclusive")
+        return cls(median, (low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one iteration costs on one device.
+
+    `buckets` are the bytes of each bucket of gradients, and the median time in ns after the start
+    of the backward pass at which the last of its gradients was there.
+    """
+
+    name: str
+    batch_size: int
+    precision: str
+    parameters: int
+    forward: Spread
+    backward: Spread
+    gradient_bytes: int
+    memory_bytes: int
+    repeats: int
+    buckets: tuple[tuple[int, float], ...]
+
+
+def measure(
+    definition: Definition, batch_size: int, precision: str, device: Device, settings: Settings
+) -> Measurement:
+    """Measure a model; memory and gradients are those of the warm-up."""
+    with definition.explained():
+        device.clear()
+        _set_precision(precision)
+        example = definition.example(batch_size, device.kind)
+        passes = _Passes(example, precision, device)
+        with device.watch(example.tensors) as peak:
+            for _ in range(settings.warm_up):
+                passes.run()
+        sizes = [p.grad.numel() * p.grad.element_size() for p in passes.trained()]
+        # The device is left to work ahead, as in training; one wait at the end.
+        marks = [passes.run() for _ in range(settings.repeats)]
+        device.finish()
+        forward = Spread.of([device.between_ns(start, middle) for start, middle, _ in marks])
+        backward = Spread.of([device.between_ns(middle, end) for _, middle, end in marks])
+        buckets = _bucket_times(passes, sizes, settings)
+    # On a GPU the peak has the gradients in it; what is counted tensor by tensor has not.
+    gradients_apart = sum(sizes) if device.kind == "cpu" else 0
+    return Measurement(
+        name=definition.name,
+        batch_size=batch_size,
+        precision=precision,
+        parameters=sum(parameter.numel() for parameter in example.model.parameters()),
+        forward=forward,
+        backward=backward,
+        gradient_bytes=sum(sizes),
+        memory_bytes=peak.bytes + gradients_apart,
+        repeats=settings.repeats,
+        buckets=buckets,
+    )
+
+
+class _Passes:
+    """Forward and backward passes of one example."""
+
+    def __init__(self, example: Example, precision: str, device: Device) -> None:
+        self.example, self.device = example, device
+        self._autocast = precision == "bf16"
+
+    def run(self) -> tuple[Any, Any, Any]:
+        """Run an iteration; return the marks before forward, before backward and after it."""
+        self.example.model.zero_grad(set_to_none=True)
+        start = self.device.mark()
+        with torch.autocast(self.device.kind, torch.bfloat16, enabled=self._autocast):
+            loss = self.example.loss()
+        middle = self.device.mark()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return start, middle, self.device.mark()
+
+    def trained(self) -> list[Any]:
+        """Return the parameters to which the last pass gave a gradient, in the model's order."""
+        return [p for p in self.example.model.parameters() if p.grad is not None]
+
+
+def _bucket_times(
+    passes: _Passes, sizes: list[int], settings: Settings
+) -> tuple[tuple[int, float], ...]:
+    """Return bytes and median time of each bucket, from iterations with hooks."""
+    parameters, device = passes.trained(), passes.device
+    members = bucket_members(sizes, settings.bucket_bytes)
+    ready: dict[int, Any] = {}
+    missing: list[set[int]] = []
+    hooks = []
+
+    def watch(index: int, bucket: int) -> None:
+        def arrived(_: torch.Tensor) -> None:
+            missing[bucket].discard(index)
+            if not missing[bucket]:
+                ready[bucket] = device.mark()
+
+        hooks.append(parameters[index].register_post_accumulate_grad_hook(arrived))
+
+    for bucket, indices in enumerate(members):
+        for index in indices:
+            watch(index, bucket)
+    marks = []
+    try:
+        for _ in range(settings.repeats):
+            missing[:] = [set(indices) for indices in members]
+            ready.clear()
+            _, middle, _ = passes.run()
+            if len(ready) < len(members):
+                raise InputError(
+                    "the model gives gradients to other parameters from pass to pass; right is "
+                    "the same ones each time."
+                )
+            marks.append((middle, [ready[bucket] for bucket in range(len(members))]))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    device.finish()
+    times_ns = [
+        statistics.median(device.between_ns(middle, found[bucket]) for middle, found in marks)
+        for bucket in range(len(members))
+    ]
+    return tuple(
+        (sum(sizes[index] for index in indices), time_ns)
+        for indices, time_ns in zip(members, times_ns, strict=True)
+    )
+
+
+def _set_precision(precision: str) -> None:
+    """Say for each kind of fp32 operation of a GPU whether it may use tensor cores."""
+    if hasattr(torch.backends, "fp32_precision"):
+        how = "tf32" if precision == "tf32" else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = how
+        torch.backends.cudnn.conv.fp32_precision = how  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn.fp32_precision = how  # type: ignore[attr-defined]
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"

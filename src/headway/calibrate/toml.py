@@ -1,0 +1,60 @@
+"""Writing TOML: tables of strings, numbers, truth values and lists of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+Scalar = str | int | float | bool
+Value = Scalar | Sequence[Scalar]
+
+_SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def table(name: str, values: Mapping[str, Value]) -> str:
+    """Return the table [name]."""
+    return f"[{_key(name)}]\n{_lines(values)}"
+
+
+def tables(name: str, members: Iterable[Mapping[str, Value]]) -> str:
+    """Return the tables [[name]], with an empty line between them."""
+    return "\n".join(f"[[{_key(name)}]]\n{_lines(values)}" for values in members)
+
+
+def _lines(values: Mapping[str, Value]) -> str:
+    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in values.items())
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _string(key)
+
+
+def _value(value: Value) -> str:
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _number(value)
+    return f"[{', '.join(map(_value, value))}]"
+
+
+def _number(value: float) -> str:
+    """Return the shortest text that reads back as the same number."""
+    if math.isnan(value) or math.isinf(value):
+        return str(value)
+    text = repr(value)
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def _string(text: str) -> str:
+    """Quote a text; half of a surrogate pair, which TOML cannot hold, becomes a question mark."""
+    clean = text.encode(errors="replace").decode()
+    return '"' + "".join(_SHORT.get(char) or _plain(char) for char in clean) + '"'
+
+
+def _plain(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x20 or ord(char) == 0x7F else char
