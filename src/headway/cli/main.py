@@ -18,6 +18,7 @@ from headway.cli import (
     reproduce,
     simulate,
     sweep,
+    testbed,
     workload,
 )
 from headway.domain.errors import HeadwayError
@@ -43,6 +44,7 @@ app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)
 app.command("network")(network.network_command)
 app.add_typer(workload.app, name="workload")
+app.add_typer(testbed.app, name="testbed")
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,6 +2,7 @@
 
 HeadwayError
 ├── InputError    a file, a flag or an argument is not what it must be
+├── MachineError  this machine lacks something, or refused something
 └── PolicyError   a policy does not compile, or answered something impossible during a run
 """
 
@@ -50,6 +51,10 @@ class InputError(HeadwayError):
     def at(self, source: str, line: int | None = None, column: int | None = None) -> InputError:
         """Return the same error with its place."""
         return InputError(self.problem, field=self.field, source=source, line=line, column=column)
+
+
+class MachineError(HeadwayError):
+    """This machine lacks something or refused something; the message says what."""
 
 
 class PolicyError(HeadwayError):
