@@ -18,9 +18,10 @@ from typing import Any
 
 from headway.calibrate.network.on_testbed import ranks
 from headway.calibrate.network.processes import run_all, taking_part
-from headway.calibrate.network.rank import imported, message_on_network
+from headway.calibrate.network.rank import imported
 from headway.calibrate.progress import ProgressLine
 from headway.testbed import Testbed
+from headway.testbed.keeper_client import message_on_network
 
 SLOTS = 5
 """Messages of a mix."""

@@ -19,6 +19,7 @@ from headway.cli import (
     reproduce,
     simulate,
     sweep,
+    testbed,
     workload,
 )
 from headway.domain.errors import HeadwayError
@@ -47,6 +48,7 @@ app.command(
     "calibrate", add_help_option=False, context_settings=calibrate.PASS_ON
 )(calibrate.calibrate_command)
 app.add_typer(workload.app, name="workload")
+app.add_typer(testbed.app, name="testbed")
 
 
 def _show_version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from headway.calibrate.network.plan import ELEMENT_BYTES, Combination, Pace, Plan
 from headway.calibrate.network.samples import Sample
 from headway.domain.errors import InputError, MachineError
+from headway.testbed.keeper_client import message_on_network
 
 _MPI = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
@@ -126,14 +128,15 @@ class _Rank:
         """Make one shot; return this process's time in ns, or 0 if it had no part."""
         dist, part = self._torch.distributed, self._local_rank < combination.k
         data = self._data[: combination.message_bytes // ELEMENT_BYTES]
-        self._settle()
-        dist.barrier(self._control)
-        if not part:
-            return 0
-        started = time.perf_counter_ns()
-        dist.all_reduce(data, group=self._group)
-        self._settle()
-        return max(1, time.perf_counter_ns() - started)
+        with message_on_network() if part else nullcontext():
+            self._settle()
+            dist.barrier(self._control)
+            if not part:
+                return 0
+            started = time.perf_counter_ns()
+            dist.all_reduce(data, group=self._group)
+            self._settle()
+            return max(1, time.perf_counter_ns() - started)
 
     def _settle(self) -> None:
         if self._device.type == "cuda":

@@ -1,0 +1,140 @@
+"""Making a testbed and removing it, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import chain
+
+from headway.domain.errors import InputError, MachineError
+from headway.testbed import processes, state
+from headway.testbed.description import Testbed, log_of
+from headway.testbed.inspection import inspect
+from headway.testbed.processes import Process
+from headway.testbed.shaping import CONGESTION, tbf
+from headway.testbed.system import batch, exists, require
+
+
+def up(testbed: Testbed) -> bool:
+    """Make a testbed; False if it is up already. What a crash left of it is made anew."""
+    require()
+    with state.locked() as lock:
+        record = state.read(testbed.name)
+        if record is None:
+            _refuse_strangers(testbed)
+        elif record.testbed != testbed:
+            raise InputError(
+                f"testbed {testbed.name!r} is there with other settings ({record.testbed}): "
+                f"first run headway testbed down --name {testbed.name}."
+            )
+        elif inspect(record).healthy:
+            return False
+        else:
+            _remove(record, lock)
+        try:
+            state.write(state.Record(testbed))
+            _make(testbed, lock)
+            if testbed.eta > 0:
+                _start_keeper(testbed)
+        except BaseException:
+            with _uninterrupted():
+                _remove(state.read(testbed.name) or state.Record(testbed), lock)
+            raise
+    return True
+
+
+def down(name: str = "default") -> bool:
+    """End what runs inside a testbed and remove it; False if there was none."""
+    require()
+    with state.locked() as lock:
+        record = state.read(name)
+        with _uninterrupted():
+            if record is None:
+                state.forget(name)
+            else:
+                _remove(record, lock)
+    return record is not None
+
+
+def _refuse_strangers(testbed: Testbed) -> None:
+    strangers = [namespace for namespace in testbed.namespaces if exists(namespace)]
+    if strangers:
+        raise InputError(
+            f"there is a namespace {strangers[0]} that no testbed made: it is left alone. "
+            "Choose another name, or remove it (ip netns delete)."
+        )
+
+
+def _make(testbed: Testbed, lock: int) -> None:
+    """Make namespaces, the bridge, the links, the addresses, and last the limits."""
+    batch("ip", [f"netns add {namespace}" for namespace in testbed.namespaces], lock)
+    lines = ["link add br0 type bridge", "link set br0 up"]
+    for host in testbed.numbers:
+        peer = f"peer name eth0 mtu 1500 netns {testbed.namespace(host)}"
+        lines.append(f"link add port{host} mtu 1500 type veth {peer}")
+        lines.append(f"link set port{host} master br0 up")
+    batch("ip", lines, lock, testbed.switch)
+    for host in testbed.numbers:
+        address = testbed.address(host)
+        lines = [
+            "link set lo up",
+            f"address add {address}/24 dev eth0",
+            "link set eth0 up",
+            f"route replace 10.77.0.0/24 dev eth0 proto kernel scope link src {address} "
+            f"congctl {CONGESTION}",
+        ]
+        batch("ip", lines, lock, testbed.namespace(host))
+        batch("tc", [f"qdisc add dev eth0 {tbf(testbed)}"], lock, testbed.namespace(host))
+    limits = [f"qdisc add dev port{host} {tbf(testbed)}" for host in testbed.numbers]
+    batch("tc", limits, lock, testbed.switch)
+
+
+def _start_keeper(testbed: Testbed) -> None:
+    """Start the keeper, and let it go only once its number is written down."""
+    with (
+        open(log_of(testbed.name), "w") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "headway.testbed.keeper", testbed.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as starter,
+    ):
+        assert starter.stdin is not None
+        assert starter.stdout is not None
+        number = starter.stdout.readline()
+        keeper = Process.of(int(number)) if number else None
+        if keeper is not None:
+            state.write(state.Record(testbed, keeper))
+            with contextlib.suppress(BrokenPipeError):
+                starter.stdin.write("go\n")
+                starter.stdin.flush()
+        if keeper is None or starter.stdout.readline() != "ready\n":
+            reason = log_of(testbed.name).read_text().splitlines()[-1:] or ["it said nothing"]
+            raise MachineError(f"the keeper did not start: {reason[0]}")
+
+
+def _remove(record: state.Record, lock: int) -> None:
+    """Remove all of a testbed, however little of it is there; its state goes last."""
+    keeper, namespaces = record.keeper, record.testbed.namespaces
+    if keeper is not None:
+        processes.end(lambda: [keeper.pid] if keeper.alive() else [])
+    processes.end(lambda: chain.from_iterable(processes.inside(namespaces).values()))
+    there = [f"netns delete {namespace}" for namespace in namespaces if exists(namespace)]
+    if there:
+        batch("ip", there, lock)
+    state.forget(record.testbed.name)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C and SIGTERM until the work inside is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,155 @@
+"""Nothing is left behind, and nothing that others made is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headway import testbed as testbeds
+from headway.domain.errors import InputError
+from headway.testbed.system import batch
+from testbed.looking import FOLDER, eventually, headway, leftovers, namespaces
+
+UP = (
+    "import sys, headway.__main__ as start, headway.cli.main, signal\n"
+    "for number in (signal.SIGINT, signal.SIGTERM):\n"
+    "    signal.signal(number, start._leave)\n"
+    "print('go', flush=True)\n"
+    "sys.argv = ['headway', 'testbed', 'up', *sys.argv[1:]]\n"
+    "headway.cli.main.run()\n"
+)
+SPAN_S = 0.25
+"""About as long as the making takes; when exactly a signal comes does not matter."""
+
+
+def start_up(name: str) -> subprocess.Popen[str]:
+    """Start `up` in a process of its own; it is about to begin when this returns."""
+    words = [sys.executable, "-c", UP, "--name", name, "--hosts", "6", "--eta", "0.5"]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "go\n"
+    return process
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_down_cleans_up_after_an_up_that_was_killed_anywhere(name: str, seed: int) -> None:
+    with start_up(name) as making:
+        time.sleep(random.Random(seed).uniform(0, SPAN_S))
+        making.kill()
+    testbeds.down(name)
+    assert namespaces(name) == []
+    assert eventually(lambda: leftovers(name) == [])
+
+
+@pytest.mark.parametrize("seed", range(6, 9))
+def test_up_finishes_what_a_killed_up_began(name: str, seed: int) -> None:
+    with start_up(name) as making:
+        time.sleep(random.Random(seed).uniform(0, SPAN_S))
+        making.kill()
+    testbeds.up(testbeds.Testbed(name, hosts=6, eta=0.5))
+    assert testbeds.status(name).problems == ()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ctrl_c_during_up_leaves_all_or_nothing(name: str, seed: int) -> None:
+    with start_up(name) as making:
+        time.sleep(random.Random(seed).uniform(0, SPAN_S))
+        os.killpg(making.pid, signal.SIGINT)
+        code = making.wait()
+    if code == 0:
+        assert testbeds.status(name).healthy
+    else:
+        assert code == 130
+        assert eventually(lambda: leftovers(name) == [])
+
+
+def test_two_ups_at_once_do_not_get_into_each_others_way(name: str) -> None:
+    with start_up(name) as one, start_up(name) as other:
+        said = sorted([one.communicate()[0], other.communicate()[0]], key=len)
+    assert said[0].startswith(f"testbed {name} is up: 6 hosts")
+    assert said[1].startswith(f"testbed {name} is up already: 6 hosts")
+    assert testbeds.status(name).healthy
+
+
+def test_a_namespace_that_someone_else_made_is_left_alone(new_name: Callable[[], str]) -> None:
+    name = new_name()
+    stranger = f"headway-{name}-2"
+    subprocess.run(["ip", "netns", "add", stranger], check=True)
+    try:
+        refused = headway("up", "--name", name)
+        assert refused.returncode == 2
+        assert stranger in refused.stderr
+        assert not testbeds.down(name)
+        assert leftovers(name) == [stranger]
+    finally:
+        subprocess.run(["ip", "netns", "delete", stranger], check=True)
+
+
+def test_down_works_when_namespaces_are_gone_already(name: str) -> None:
+    testbeds.up(testbeds.Testbed(name, hosts=2))
+    subprocess.run(["ip", "netns", "delete", f"headway-{name}-1"], check=True)
+    status = testbeds.status(name)
+    assert f"namespace headway-{name}-1 is missing" in status.problems
+    assert testbeds.down(name)
+    assert leftovers(name) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("link set eth0 down", "eth0 is down in headway-{name}-1"),
+        ("address flush dev eth0", "eth0 in headway-{name}-1 lacks 10.77.0.1"),
+        ("link delete eth0", "eth0 is missing in headway-{name}-1"),
+    ],
+)
+def test_what_is_missing_is_told_and_made_anew(name: str, line: str, problem: str) -> None:
+    testbed = testbeds.Testbed(name, hosts=2)
+    testbeds.up(testbed)
+    with testbeds.state.locked() as lock:
+        batch("ip", [line], lock, testbed.namespace(1))
+    assert problem.format(name=name) in testbeds.status(name).problems
+    assert testbeds.up(testbed)
+    assert testbeds.status(name).healthy
+
+
+def test_down_ends_even_a_process_that_ignores_requests(name: str) -> None:
+    testbed = testbeds.Testbed(name, hosts=2)
+    testbeds.up(testbed)
+    script = "trap '' TERM; echo ready; while :; do sleep 60; done"
+    words = testbeds.command(testbed, 1, ["sh", "-c", script])
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as stubborn:
+        assert stubborn.stdout is not None
+        assert stubborn.stdout.readline() == "ready\n"
+        assert testbeds.down(name)
+        assert stubborn.wait() == -signal.SIGKILL
+    assert leftovers(name) == []
+
+
+def _state(**changes: object) -> str:
+    values = {"hosts": 2, "rate_mbit": 200, "eta": 0, "keeper": None}
+    return json.dumps(values | {"namespaces": ["headway-other-1"]} | changes)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", "\x00", _state(), _state(hosts=10**9), _state(keeper=[1])]
+)
+def test_a_state_that_makes_no_sense_is_refused_and_nothing_removed(name: str, text: str) -> None:
+    path = FOLDER / f"{name}.json"
+    path.write_text(text)
+    try:
+        for command in (testbeds.down, testbeds.find, testbeds.status):
+            with pytest.raises(InputError, match="is not the state of a testbed") as refused:
+                command(name)
+            assert refused.value.source == str(path)
+    finally:
+        path.unlink()
