@@ -23,13 +23,13 @@ MOST_PASSES = 10**6
 MOST_BUCKET_BYTES = 2**40
 
 
+DESCRIPTION = """\
+Measure what an iteration of a model costs on this machine's GPU: forward and backward time, bytes
+of gradients, memory, and when each bucket of gradients is there. Needs PyTorch."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the command."""
-    parser.description = (
-        "Measure what an iteration of a model costs on this machine's GPU: forward and backward "
-        "time, bytes of gradients, memory, and when each bucket of gradients is there. Needs "
-        "PyTorch."
-    )
+    """Describe the command's options."""
     parser.add_argument(
         "targets",
         nargs="+",

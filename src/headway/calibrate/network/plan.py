@@ -70,7 +70,9 @@ class Plan:
     def combinations(self) -> list[Combination]:
         """Every combination."""
         return [
-            Combination(k, size) for k in range(1, self.concurrent + 1) for size in sorted(self.sizes_bytes)
+            Combination(k, size)
+            for k in range(1, self.concurrent + 1)
+            for size in sorted(self.sizes_bytes)
         ]
 
     def rounds(self) -> list[list[Combination]]:
@@ -80,7 +82,10 @@ class Plan:
         same other one. The first `warm_up` rounds do not count.
         """
         lots = random.Random(self.seed)
-        return [lots.sample(self.combinations, len(self.combinations)) for _ in range(self.warm_up + self.repeats)]
+        return [
+            lots.sample(self.combinations, len(self.combinations))
+            for _ in range(self.warm_up + self.repeats)
+        ]
 
 
 @dataclass(slots=True)
@@ -93,7 +98,9 @@ class Pace:
     @classmethod
     def of(cls, rounds: Sequence[Sequence[Combination]]) -> Pace:
         """Return the pace of a measurement that is about to start."""
-        return cls(sum(combination.weight for combinations in rounds for combination in combinations))
+        return cls(
+            sum(combination.weight for combinations in rounds for combination in combinations)
+        )
 
     def count(self, combination: Combination) -> float:
         """Count a shot as done; return the share of the whole that is done."""
@@ -112,6 +119,4 @@ def _size(text: str) -> int:
         number = text.upper().removesuffix(unit)
         if text.upper().endswith(unit) and number.strip().isdecimal():
             return int(number) * factor
-    raise InputError(
-        f"must be sizes such as 64KB,1MB,25MB, not {shown(text)}.", field="--sizes"
-    )
+    raise InputError(f"must be sizes such as 64KB,1MB,25MB, not {shown(text)}.", field="--sizes")

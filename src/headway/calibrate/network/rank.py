@@ -118,7 +118,9 @@ class _Rank:
                 for group in range(combination.k):
                     ranks = range(group, len(everyone), len(everyone) // self._nodes)
                     slowest = max(everyone[rank][place] for rank in ranks)
-                    samples.append(Sample(shot, combination.k, combination.message_bytes, group, slowest))
+                    samples.append(
+                        Sample(shot, combination.k, combination.message_bytes, group, slowest)
+                    )
                 shot += 1
         if hosts is None:
             return None

@@ -1,10 +1,10 @@
-"""Weighted least squares with honest intervals, for noise in proportion to what is measured.
+"""Weighted least squares with honest intervals, for noise that grows with what is measured.
 
 Times spread in proportion to their length: a message of 64 MB varies by more milliseconds than one
-of 64 KB, and both by about as many percent. So residuals are relative to the predicted time, and
-every shot counts alike in percent; the latency a, which is part of every prediction, is the floor
-of the noise. Weights come from predictions and not from the times themselves, which would favour
-shots that happened to be fast.
+of 64 KB, and both by about as many percent; but a busy host delays both by the same milliseconds.
+So the standard deviation of a time T is taken as r * sqrt(T^2 + f^2), with the floor f, and
+residuals are relative to that root. Weights come from predictions and not from the times
+themselves, which would favour shots that happened to be fast.
 """
 
 from __future__ import annotations
@@ -155,13 +155,14 @@ class Regression:
 def regress(groups: Sequence[Group]) -> Regression:
     """Fit the coefficients; there must be as many different rows, and a value more than those."""
     middles = [statistics.median(group.values) for group in groups]
-    scales = middles
+    floor = _floor(groups)
+    scales = [math.hypot(middle, floor) for middle in middles]
     for _ in range(_ROUNDS):
         inverse, found = _solved(groups, scales)
         predicted = [group.known + _dot(group.row, found) for group in groups]
         # A line that is far off somewhere must not give the values there all the weight.
         scales = [
-            min(max(value, middle / 2), 2 * middle)
+            math.hypot(min(max(value, middle / 2), 2 * middle), floor)
             for value, middle in zip(predicted, middles, strict=True)
         ]
     fitted = tuple(
@@ -169,6 +170,29 @@ def regress(groups: Sequence[Group]) -> Regression:
         for group, line, scale in zip(groups, predicted, scales, strict=True)
     )
     return Regression(found, inverse, fitted)
+
+
+def _floor(groups: Sequence[Group]) -> float:
+    """Return f of the noise r * sqrt(T^2 + f^2); 0 where too few repeats tell it.
+
+    The groups with the longer times tell r, those with the shorter ones then f, each by a median,
+    so that one group with an odd spread decides nothing.
+    """
+    spreads = sorted(
+        (statistics.fmean(group.values), statistics.stdev(group.values))
+        for group in groups
+        if len(group.values) >= FEWEST_REPEATS
+    )
+    if len(spreads) < 2:
+        return 0.0
+    half = len(spreads) // 2
+    proportion = statistics.median(spread / time for time, spread in spreads[half:])
+    if proportion == 0:
+        return 0.0
+    beyond = statistics.median(
+        (spread / proportion) ** 2 - time**2 for time, spread in spreads[:half]
+    )
+    return math.sqrt(max(0.0, beyond))
 
 
 def _solved(groups: Sequence[Group], scales: Sequence[float]) -> tuple[tuple[Row, ...], Row]:
