@@ -13,7 +13,7 @@ from pathlib import Path
 from headway import testbed as testbeds
 
 FOLDER = Path("/run/headway/testbeds")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def headway(*words: str) -> subprocess.CompletedProcess[str]:

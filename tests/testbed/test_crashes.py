@@ -19,9 +19,8 @@ from headway.testbed.system import batch
 from testbed.looking import FOLDER, eventually, headway, leftovers, namespaces
 
 UP = (
-    "import sys, headway.__main__ as start, headway.cli.main, signal\n"
-    "for number in (signal.SIGINT, signal.SIGTERM):\n"
-    "    signal.signal(number, start._leave)\n"
+    "import sys, headway.cli.main, headway.interrupts\n"
+    "headway.interrupts.handle_signals()\n"
     "print('go', flush=True)\n"
     "sys.argv = ['headway', 'testbed', 'up', *sys.argv[1:]]\n"
     "headway.cli.main.run()\n"

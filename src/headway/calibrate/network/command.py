@@ -120,7 +120,11 @@ def run(options: argparse.Namespace) -> int:
             raise InputError("--fit-only measures nothing; leave --on out.")
         output.check(options.fit_only)
         samples = read_samples(options.fit_only)
-        output.write(fit(samples), samples, {"samples": options.fit_only})
+        try:
+            fitted = fit(samples)
+        except InputError as error:
+            raise error.at(options.fit_only) from None
+        output.write(fitted, samples, {"samples": options.fit_only})
         return 0
     plan = _plan(options)
     if options.on is not None or _is_first():

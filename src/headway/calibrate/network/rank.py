@@ -215,7 +215,8 @@ def _device(torch: Any, backend: str, gpu: int) -> Any:
 
 
 def _join(torch: Any, plan: Plan) -> None:
-    """Meet the other processes, or say who is missing."""
+    """Meet the other processes, or say why not."""
+    _check_route()
     place = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
     try:
         torch.distributed.init_process_group(
@@ -230,4 +231,19 @@ def _join(torch: Any, plan: Plan) -> None:
         raise MachineError(
             f"{socket.gethostname()} could not meet the other processes at {place} within "
             f"{plan.timeout_s} s: {first_line(error)}"
+        ) from None
+
+
+def _check_route() -> None:
+    """Refuse a host that has no way to the first process, where torch would wait and wait."""
+    address = os.environ.get("MASTER_ADDR")
+    if address is None:
+        return
+    try:
+        family, _, _, _, place = socket.getaddrinfo(address, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(place)  # Looks for a route; nothing is sent.
+    except OSError as error:
+        raise MachineError(
+            f"{socket.gethostname()} has no route to {address}: {error.strerror}."
         ) from None
