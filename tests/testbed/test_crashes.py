@@ -64,11 +64,12 @@ def test_ctrl_c_during_up_leaves_all_or_nothing(name: str, seed: int) -> None:
     with start_up(name) as making:
         time.sleep(random.Random(seed).uniform(0, SPAN_S))
         os.killpg(making.pid, signal.SIGINT)
-        code = making.wait()
-    if code == 0:
+        making.communicate()
+    # One that comes when all is done finds it done, whatever the exit code.
+    if testbeds.find(name) is not None:
         assert testbeds.status(name).healthy
     else:
-        assert code == 130
+        assert making.returncode in (130, -signal.SIGINT)
         assert eventually(lambda: leftovers(name) == [])
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from headway import testbed as testbeds
 from headway.domain.errors import InputError, MachineError
-from headway.testbed import state
+from headway.testbed import processes, state
 from headway.testbed.keeper_client import message_on_network
 from testbed.looking import eventually, inside, leftovers, rates_mbit
 
@@ -188,6 +188,17 @@ def test_a_keeper_whose_testbed_is_gone_ends_by_itself(penal: testbeds.Testbed) 
         assert eventually(lambda: not keeper.alive())
     finally:
         aside.rename(path)
+
+
+def test_a_keeper_that_cannot_set_rates_ends_rather_than_pretend(
+    penal: testbeds.Testbed, worker: socket.socket
+) -> None:
+    for pid in processes.inside([penal.namespace(1)])[penal.namespace(1)]:
+        os.kill(pid, signal.SIGKILL)
+    worker.sendall(b"1\n++")
+    while worker.recv(1):
+        pass
+    assert eventually(lambda: "the keeper has ended" in testbeds.status(penal.name).problems)
 
 
 def test_a_keeper_that_is_never_told_to_go_ends(penal: testbeds.Testbed) -> None:

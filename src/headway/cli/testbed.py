@@ -50,13 +50,13 @@ def status(
     ] = None,
 ) -> None:
     """Show hosts, addresses, rates and processes, and whether anything is missing."""
-    found = testbeds.names() if name is None else [name]
+    found = testbeds.statuses() if name is None else [testbeds.status(name)]
     if not found:
         typer.echo("no testbed is up")
     for place, one in enumerate(found):
         if place:
             typer.echo()
-        _show(testbeds.status(one))
+        _show(one)
 
 
 def _show(status: Status) -> None:

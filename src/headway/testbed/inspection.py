@@ -50,6 +50,13 @@ def status(name: str = "default") -> Status:
         return inspect(record)
 
 
+def statuses() -> list[Status]:
+    """Return how every testbed stands."""
+    require()
+    with state.locked(shared=True):
+        return [inspect(record) for record in map(state.read, state.names()) if record is not None]
+
+
 def inspect(record: state.Record) -> Status:
     """Look at everything that a testbed is made of."""
     testbed = record.testbed

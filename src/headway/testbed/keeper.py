@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections import Counter
 
-from headway.domain.errors import HeadwayError, MachineError
+from headway.domain.errors import HeadwayError, InputError, MachineError
 from headway.testbed.description import Testbed
 from headway.testbed.shaping import rate_bytes_per_s, tbf
 from headway.testbed.state import find, path_of
@@ -41,16 +41,21 @@ class _Control:
         """Ask for a change; `wait` returns when it is made."""
         assert self._tc.stdin is not None
         # tc says nothing about a change that went well: the question after it makes it answer.
-        self._tc.stdin.write(
-            f"qdisc change dev {device} {words}\nqdisc show dev {device}\n".encode()
-        )
-        self._tc.stdin.flush()
+        lines = f"qdisc change dev {device} {words}\nqdisc show dev {device}\n"
+        try:
+            self._tc.stdin.write(lines.encode())
+            self._tc.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
 
     def wait(self) -> None:
         """Wait until the last change is made."""
         assert self._tc.stdout is not None
         if not self._tc.stdout.readline():
-            raise MachineError(f"tc ended in {self._namespace}.")
+            raise self._ended()
+
+    def _ended(self) -> MachineError:
+        return MachineError(f"tc ended in {self._namespace}.")
 
 
 class _Links:
@@ -61,6 +66,9 @@ class _Links:
         self._switch = _Control(testbed.switch)
         self._hosts = {host: _Control(testbed.namespace(host)) for host in testbed.numbers}
         self._messages: Counter[int] = Counter()
+        # This also waits until every tc is where it belongs, so that `down` finds it there.
+        for host in testbed.numbers:
+            self._set(host)
 
     def add(self, host: int, messages: int) -> None:
         """Count messages that begin (or end, below 0) on a host, and set both ends of its link."""
@@ -69,11 +77,14 @@ class _Links:
         rates = {rate_bytes_per_s(self._testbed, count) for count in (before, now)}
         # A change fills the bucket anew, which is a burst for nothing: none where nothing changes.
         if len(rates) > 1:
-            words = tbf(self._testbed, now)
-            self._hosts[host].change("eth0", words)
-            self._switch.change(f"port{host}", words)
-            self._hosts[host].wait()
-            self._switch.wait()
+            self._set(host)
+
+    def _set(self, host: int) -> None:
+        words = tbf(self._testbed, self._messages[host])
+        self._hosts[host].change("eth0", words)
+        self._switch.change(f"port{host}", words)
+        self._hosts[host].wait()
+        self._switch.wait()
 
 
 class _Worker:
@@ -97,9 +108,7 @@ class _Worker:
                 step = {ord("+"): 1, ord("-"): -1}[word]
                 self._count(step)
                 self._connection.send(_ANSWER)
-        except (OSError, ValueError, KeyError, HeadwayError) as error:
-            if isinstance(error, MachineError):
-                raise
+        except (OSError, ValueError, KeyError, InputError):
             return False
         return True
 
@@ -162,14 +171,14 @@ def main() -> None:
         testbed.socket.unlink(missing_ok=True)
         listener.bind(str(testbed.socket))
         listener.listen(socket.SOMAXCONN)
-        links = _Links(testbed)
-        print("ready", flush=True)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
         try:
+            links = _Links(testbed)
+            print("ready", flush=True)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, 0)
+            os.dup2(nothing, 1)
             _serve(testbed, listener, links)
-        except HeadwayError as error:
+        except (HeadwayError, OSError) as error:
             sys.exit(str(error))
 
 
