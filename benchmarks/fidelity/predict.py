@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mixes import Timed
+
 from headway.calibrate.network.samples import Sample, shots
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
-from mixes import Timed
 
 _PINNED = f"{Path(__file__).parent / 'pinned.py'}:pinned"
 
@@ -66,6 +67,5 @@ def halves(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
 def errors_of_half(rest: Sequence[Sample], network: NetworkModel) -> list[float]:
     """Return predicted / measured - 1 for every shot of the other half."""
     return [
-        network.all_reduce_ns(shot.message_bytes, shot.k) / shot.time_ns - 1
-        for shot in shots(rest)
+        network.all_reduce_ns(shot.message_bytes, shot.k) / shot.time_ns - 1 for shot in shots(rest)
     ]

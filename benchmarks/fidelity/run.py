@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import argparse
 import csv
-import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mixes import Message, Timed, measure_mixes, random_mixes
+from predict import errors_of_half, halves, models, predicted_s
 
 from headway import testbed
 from headway.calibrate.network.fit import fit
 from headway.calibrate.network.on_testbed import measure_on_testbed
 from headway.calibrate.network.plan import Plan
-from headway.calibrate.network.samples import Sample, read_samples, write_samples
+from headway.calibrate.network.samples import read_samples, write_samples
 from headway.calibrate.progress import ProgressLine
 from headway.network.contention import NetworkModel
-from headway.reports.tables import markdown_table
+from headway.reports.style import COLOURS, DASHES, INK, house_style, save_figure
+from headway.reports.tables import Table
 from headway.testbed import Testbed
-from mixes import Message, Timed, measure_mixes, random_mixes
-from predict import errors_of_half, halves, models, predicted_s
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Pair = tuple[float, float]
+"""Measured and predicted seconds."""
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -117,10 +127,8 @@ def read_mixes(path: Path) -> list[list[Timed]]:
     return list(mixes.values())
 
 
-def mix_errors(
-    mixes: Sequence[Sequence[Timed]], hosts: int, network: NetworkModel
-) -> list[tuple[float, float]]:
-    """Return (measured, predicted) seconds of every message."""
+def pairs(mixes: Sequence[Sequence[Timed]], hosts: int, network: NetworkModel) -> list[Pair]:
+    """Return the measured and predicted seconds of every message."""
     return [
         (timed.end_s - timed.start_s, predicted)
         for mix in mixes
@@ -128,16 +136,169 @@ def mix_errors(
     ]
 
 
-def percentile(values: Iterable[float], share: float) -> float:
-    """Return the linear percentile."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One setting: the half that was predicted, and its mixes under every network model."""
+
+    setting: Testbed
+    network: NetworkModel
+    half: list[float]
+    mixes: dict[str, dict[str, list[Pair]]]
+    """By kind of mix, then by network model."""
 
 
-def summary(errors: Iterable[float]) -> str:
+def judge(setting: Testbed) -> Judged:
+    """Fit a setting to one half of its calibration, and predict everything else."""
+    samples = read_samples(samples_path(setting))
+    known, rest = halves(samples)
+    network = fit(known).network()
+    mixes = {}
+    for kind in kinds(setting):
+        measured = read_mixes(mixes_path(setting, kind))
+        mixes[kind] = {
+            name: pairs(measured, setting.hosts, model)
+            for name, model in models(network, setting.hosts).items()
+        }
+    return Judged(setting, network, errors_of_half(rest, network), mixes)
+
+
+def halves_table(judged: Sequence[Judged]) -> Table:
+    """Show how well one half of a calibration predicts the other."""
+    rows = [
+        (
+            title(one.setting),
+            f"{one.network.a_ns / 1e6:.2f}",
+            f"{one.network.b_ns_per_byte:.2f}",
+            f"{one.network.eta_ns_per_byte:.2f}",
+            f"{len(one.half):,}",
+            *figures(one.half),
+        )
+        for one in judged
+    ]
+    header = ("testbed", "a (ms)", "b (ns/byte)", "eta (ns/byte)", "shots", "median", "95th")
+    return Table(
+        "halves", "Sizes and concurrency that were not fitted: error of the time", header, rows
+    )
+
+
+def mixes_table(judged: Sequence[Judged]) -> Table:
+    """Show how well mixes are predicted, by network model."""
+    rows = [
+        (
+            title(one.setting),
+            kind,
+            *(" / ".join(figures(errors(found))) for found in by_model.values()),
+        )
+        for one in judged
+        for kind, by_model in one.mixes.items()
+    ]
+    header = ("testbed", "messages", *next(iter(judged[0].mixes.values())))
+    caption = "Mixes that were never measured: median and 95th percentile of the error of the time"
+    return Table("mixes", caption, header, rows, texts=2)
+
+
+def all_table(judged: Sequence[Judged]) -> Table:
+    """Show the errors over all settings together."""
+    rows = [("sizes and concurrency", "paper", *figures([x for one in judged for x in one.half]))]
+    for kind in KINDS:
+        for name in models(judged[0].network, 2):
+            found = [
+                error
+                for one in judged
+                if kind in one.mixes
+                for error in errors(one.mixes[kind][name])
+            ]
+            rows.append((f"mixes, {kind}", name, *figures(found)))
+    header = ("predicted", "network model", "median", "95th percentile")
+    return Table("all", "All testbeds together: error of the time", header, rows, texts=2)
+
+
+def errors(found: Iterable[Pair]) -> list[float]:
+    """Return predicted / measured - 1."""
+    return [predicted / measured - 1 for measured, predicted in found]
+
+
+def figures(found: Iterable[float]) -> tuple[str, str]:
     """Return the median and the 95th percentile of the sizes of errors."""
-    sizes = [abs(error) for error in errors]
-    return f"{statistics.median(sizes):.1%} / {percentile(sizes, 0.95):.1%}"
+    sizes = [abs(error) for error in found]
+    return f"{np.median(sizes):.1%}", f"{np.percentile(sizes, 95):.1%}"
+
+
+def draw(judged: Sequence[Judged]) -> Figure:
+    """Draw predicted against measured times of all mixes, and the errors' distribution."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    shown = (("paper", COLOURS[3]), ("max-min, by servers", COLOURS[0]))
+    for axes, kind in ((left, "on all hosts"), (middle, "on some hosts")):
+        found = [
+            [pair for one in judged if kind in one.mixes for pair in one.mixes[kind][name]]
+            for name, _ in shown
+        ]
+        ends = [min(map(min, found[0])) * 0.8, max(map(max, found[0])) * 1.25]
+        axes.plot(ends, ends, color=INK, linewidth=0.8)
+        for (name, colour), points in zip(shown, found, strict=True):
+            axes.plot(
+                *zip(*points, strict=True),
+                linestyle="",
+                marker=".",
+                markersize=2.5,
+                alpha=0.6,
+                color=colour,
+                label=name,
+            )
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlim=ends,
+            ylim=ends,
+            xlabel="measured [s]",
+            ylabel="predicted [s]",
+            title=f"Mixes {kind}",
+        )
+    left.legend(loc="upper left", markerscale=3)
+    for name, colour in shown:
+        for dash, kind in zip(DASHES, KINDS, strict=False):
+            sizes = np.sort(
+                [
+                    100 * abs(error)
+                    for one in judged
+                    if kind in one.mixes
+                    for error in errors(one.mixes[kind][name])
+                ]
+            )
+            share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
+            right.plot(sizes, share, color=colour, linestyle=dash, label=f"{name}, {kind}")
+    right.set(
+        xlim=(0, 60), ylim=(0, 100), xlabel="error [%]", ylabel="messages [%]", title="Errors"
+    )
+    right.legend(loc="lower right", fontsize=5.5)
+    return figure
+
+
+def report() -> None:
+    """Write the tables and the figure of the documentation."""
+    judged = [judge(setting) for setting in SETTINGS if samples_path(setting).exists()]
+    DOCS.mkdir(exist_ok=True)
+    for table in (halves_table(judged), mixes_table(judged), all_table(judged)):
+        (DOCS / f"{table.name}.md").write_text(table.to_markdown())
+        print(table.to_markdown())
+    with house_style():
+        save_figure(draw(judged), DOCS / "mixes.svg")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("measure", "report"))
+    parser.add_argument("--settings", type=int, nargs="*", default=range(len(SETTINGS)))
+    parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--mixes", type=int, default=MIXES)
+    options = parser.parse_args()
+    if options.what == "measure":
+        measure([SETTINGS[place] for place in options.settings], options.repeats, options.mixes)
+    report()
+
+
+if __name__ == "__main__":
+    main()
