@@ -13,7 +13,7 @@ from headway.files import open_input
 
 LARGEST_FILE = 2**20
 
-TABLES = ("cluster", "network", "gpu", "profile")
+TABLES = ("cluster", "network", "gpu", "profile", "calibration", "model")
 """What a file may hold."""
 
 Place = tuple[int | None, int | None]
