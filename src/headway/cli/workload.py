@@ -11,8 +11,8 @@ import typer
 from rich.markup import escape
 
 from headway.cli.console import estimates_line, figures_table, messages, results
-from headway.cli.traces import import_command
 from headway.cli.options import ProfilesOption
+from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
@@ -111,6 +111,7 @@ def describe(
 
     workload = read_workload(file, profiles or ())
     chosen = cluster_from(cluster)
+    estimated = estimates(workload, chosen)
     gpus = chosen.gpus
     console = results()
     arrivals = [job.arrival_ns for job in workload]
@@ -130,7 +131,7 @@ def describe(
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
         console.print(f"GPU hours and load are those of a {names}, not of the cluster's types.")
-    if line := estimates_line(estimates(workload, chosen)):
+    if line := estimates_line(estimated):
         console.print(line, markup=False, end="")
     console.print()
     console.print(_counts(workload, "GPUs", lambda job: job.gpus))
