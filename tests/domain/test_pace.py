@@ -13,6 +13,7 @@ from headway.domain.gpus import V100, GpuType, gpu_type
 from headway.domain.job import Job
 from headway.domain.pace import compute_times_ns, estimates, pace
 from headway.domain.profiles import Profile
+from headway.domain.workload import Workload
 from headway.workload.generate import generate_workload
 
 TWICE = GpuType("twice", 2**34, 31.4, 0, 0)
@@ -108,3 +109,37 @@ def test_a_type_too_slow_for_the_clock_is_refused() -> None:
         pace(make_workload(make_job(forward_ns=2**50)), slow)
     with pytest.raises(InputError, match="on twice computing alone would end after"):
         pace(make_workload(make_job(iterations=10**6)), slow)
+
+
+def test_times_measured_on_another_type_count_there_and_are_estimated_elsewhere() -> None:
+    job = make_job(forward_ns=1001, backward_ns=7, measured_on="twice")
+    assert on_twice(job) == ((1001, 7), False)
+    found = pace(make_workload(job), Cluster.of(MIXED))
+    assert found.times_ns[0, 0].tolist() == [2002, 14]
+    assert found.estimated[0].tolist() == [True, False]
+
+
+def test_a_type_whose_performance_is_not_known_tells_nothing_about_others() -> None:
+    job = make_job(model="bert", batch_size=8, measured_on="mystery")
+    with pytest.raises(InputError, match="measured on 'mystery', whose performance is not known"):
+        pace(make_workload(job), Cluster.of(MIXED))
+    profiles = [Profile("bert", V100.name, 3, 4, 8), Profile("bert", "twice", 5, 6, 4)]
+    found = pace(make_workload(job), Cluster.of(MIXED, profiles=profiles))
+    assert found.times_ns[0].tolist() == [[3, 4], [10, 12]]
+    assert pace(make_workload(job), Cluster()).times_ns[0, 0].tolist() == [1_000_000, 2_000_000]
+
+
+def test_a_clusters_own_profile_comes_before_one_of_the_workload() -> None:
+    job = make_job(model="bert", batch_size=8)
+    general, own = Profile("bert", "twice", 3, 4, 8), Profile("bert", "twice", 5, 6, 8)
+    workload = Workload([job], profiles=[general])
+    assert pace(workload, Cluster.of(MIXED)).times_ns[0, 1].tolist() == [3, 4]
+    assert pace(workload, Cluster.of(MIXED, profiles=[own])).times_ns[0, 1].tolist() == [5, 6]
+
+
+def test_an_estimate_on_the_reference_type_may_be_too_slow_for_the_clock_as_well() -> None:
+    job = make_job(forward_ns=2**60, measured_on="fast")
+    fast = GpuType("fast", 2**34, 1e6, 0, 0)
+    groups = [ServerGroup(1, 1, V100), ServerGroup(1, 1, fast)]
+    with pytest.raises(InputError, match="on v100-sxm2 computing alone would end after"):
+        pace(make_workload(job), Cluster.of(groups))

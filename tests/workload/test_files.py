@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.domain.gpus import ALIASES
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.workload.files import read_workload, write_workload
@@ -89,6 +90,13 @@ texts = (
     .map(str.strip)
     .filter(bool)
 )
+
+
+def is_own_name(text: str) -> bool:
+    """Whether a name is not a shorter one for a known type."""
+    return text not in ALIASES
+
+
 jobs = st.builds(
     Job,
     job_id=texts,
@@ -100,6 +108,7 @@ jobs = st.builds(
     gradient_bytes=st.integers(0, 2**50),
     memory_bytes=st.integers(0, 2**50),
     model=st.sampled_from(["", "vgg16", "my-net"]),
+    measured_on=st.one_of(st.sampled_from(["v100-sxm2", "h100-sxm5"]), texts.filter(is_own_name)),
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as jsons
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,9 +16,10 @@ from headway.cli.options import (
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
+    ProfilesOption,
     ThreadsOption,
 )
-from headway.configuration import cluster_from, network_from
+from headway.configuration import cluster_from, network_from, profiles_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.files import STANDARD, check_different, check_output, open_output
@@ -65,6 +68,7 @@ def compare_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     threads: ThreadsOption = None,
     json: Annotated[
@@ -89,7 +93,7 @@ def compare_command(
     files = [name for name in workloads if name != PAPER]
     check_different(files, outputs, "the workloads and the outputs")
     where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
-    jobs, draws = _workloads(workloads, seeds)
+    jobs, draws = _workloads(workloads, seeds, profiles or ())
 
     from headway.experiments.compare import compare
 
@@ -117,20 +121,23 @@ def compare_command(
     console.print("\nkWh × h: energy times average JCT. " + _INTERVALS[several])
 
 
-def _workloads(names: list[str], seeds: str | None) -> tuple[list[Workload], list[int]]:
+def _workloads(
+    names: list[str], seeds: str | None, profiles: Sequence[str]
+) -> tuple[list[Workload], list[int]]:
     """Return the workloads, and a seed for each."""
     if PAPER in names:
         if len(names) > 1:
             raise InputError("give `paper` or files, not both (./paper is a file).")
-        from headway.workload.generate import generate_workload
+        from headway.workload.generate import generate_workload, preset_recipe
 
+        recipe = replace(preset_recipe(PAPER), profiles=profiles_from(profiles))
         draws = list(parse_seeds(seeds or _USUAL_SEEDS, fewest=1))
-        return [generate_workload(PAPER, seed) for seed in draws], draws
+        return [generate_workload(recipe, seed) for seed in draws], draws
     if seeds is not None:
         raise InputError("--seeds goes with `paper`; files are what they are.")
     from headway.workload.files import read_workload
 
-    return [read_workload(name) for name in names], list(range(len(names)))
+    return [read_workload(name, profiles) for name in names], list(range(len(names)))
 
 
 def _described(names: list[str], draws: list[int]) -> str:

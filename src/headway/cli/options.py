@@ -23,6 +23,17 @@ GpuOption = Annotated[
 NetworkOption = Annotated[
     str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
 ]
+ProfilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profiles",
+        metavar="NAME|FILE.toml",
+        help="What models cost: a set that comes with Headway (`headway workload profiles` lists "
+        "them) or a file of `headway calibrate model`; may be given several times, and the first "
+        "that has a model counts.  [default: v100]",
+        show_default=False,
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(

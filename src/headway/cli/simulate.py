@@ -10,7 +10,13 @@ import typer
 from rich.markup import escape
 
 from headway.cli.console import ProgressBar, estimates_line, figures_table, messages, results
-from headway.cli.options import ClusterOption, GpuMemoryOption, GpuOption, NetworkOption
+from headway.cli.options import (
+    ClusterOption,
+    GpuMemoryOption,
+    GpuOption,
+    NetworkOption,
+    ProfilesOption,
+)
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different, check_output
@@ -36,6 +42,7 @@ def simulate_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     a_ns: Annotated[
         int | None, typer.Option(help="Latency a of an all-reduce, instead of the network's.")
@@ -123,7 +130,7 @@ def simulate_command(
     for output in outputs:
         check_output(output)
     check_different([workload], outputs, "the workload and the outputs")
-    jobs = read_workload(workload)
+    jobs = read_workload(workload, profiles or ())
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
     chosen_network = replace(

@@ -1,4 +1,4 @@
-"""`headway workload`: generate, import, describe, graph."""
+"""`headway workload`: generate, import, describe, graph, profiles."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 
 from headway.cli.console import estimates_line, figures_table, messages, results
+from headway.cli.options import ProfilesOption
 from headway.cli.traces import import_command
-from headway.configuration import cluster_from
+from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
-from headway.domain.gpus import V100
 from headway.files import STANDARD
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def generate(
         str | None, typer.Option(help="LOW:HIGH, both included, such as 1000:6000.")
     ] = None,
     models: Annotated[str | None, typer.Option(help="NAME,… of the models to draw from.")] = None,
+    profiles: ProfilesOption = None,
     output: Annotated[
         str, typer.Option("--output", "-o", help="A .csv or .parquet file, or - for stdout.")
     ] = STANDARD,
@@ -68,6 +69,7 @@ def generate(
         "mix": None if mix is None else _mix(mix),
         "iterations": None if iterations is None else _pair(iterations, "iterations", int),
         "models": None if models is None else [name.strip() for name in models.split(",")],
+        "profiles": profiles_from(profiles or ()),
     }
     recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
     workload = generate_workload(recipe, seed)
@@ -101,13 +103,15 @@ def describe(
     cluster: Annotated[
         str, typer.Option(help="The cluster whose load to tell: SERVERSxGPUS or a .toml file.")
     ] = "16x4",
+    profiles: ProfilesOption = None,
 ) -> None:
     """Show what a workload holds: counts, GPU hours, load, how long jobs compute."""
     from headway.domain.pace import estimates
     from headway.workload.files import read_workload
 
-    workload = read_workload(file)
+    workload = read_workload(file, profiles or ())
     chosen = cluster_from(cluster)
+    estimated = estimates(workload, chosen)
     gpus = chosen.gpus
     console = results()
     arrivals = [job.arrival_ns for job in workload]
@@ -123,9 +127,11 @@ def describe(
         console.print(
             f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (1 is every GPU computing)."
         )
-    if any(not gpu.is_reference for gpu in chosen.gpu_types):
-        console.print(f"GPU hours and load are those of a {V100.name}, not of the cluster's types.")
-    if line := estimates_line(estimates(workload, chosen)):
+    measured = {job.measured_on for job in workload}
+    if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
+        names = ", ".join(sorted(measured))
+        console.print(f"GPU hours and load are those of a {names}, not of the cluster's types.")
+    if line := estimates_line(estimated):
         console.print(line, markup=False, end="")
     console.print()
     console.print(_counts(workload, "GPUs", lambda job: job.gpus))
@@ -187,9 +193,41 @@ def graph(
     form: Annotated[
         GraphFormat, typer.Option("--format", help="text, or dot for Graphviz.")
     ] = GraphFormat.TEXT,
+    profiles: ProfilesOption = None,
 ) -> None:
     """Show a job's tasks and what each waits for."""
     from headway.workload.files import read_workload
 
-    picture = read_workload(file).find(job_id).graph(iterations)
+    picture = read_workload(file, profiles or ()).find(job_id).graph(iterations)
     typer.echo(picture.to_dot() if form is GraphFormat.DOT else picture.to_text(), nl=False)
+
+
+@app.command("profiles")
+def profiles_command(
+    sets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|FILE.toml]...", help="Which sets; without one, all that come along."
+        ),
+    ] = None,
+) -> None:
+    """List sets of model profiles: what an iteration of each model costs on one GPU."""
+    from headway.configuration.profiles import shipped_names
+
+    console = results(uncut=True)
+    for place, one in enumerate(profiles_from(sets or shipped_names())):
+        table = figures_table(
+            "model", "GPU", "batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"
+        )
+        for profile in one.profiles:
+            table.add_row(
+                escape(profile.name),
+                escape(profile.gpu),
+                f"{profile.batch_size:,}",
+                f"{profile.forward_ns / 1e6:,.2f}",
+                f"{profile.backward_ns / 1e6:,.2f}",
+                f"{profile.gradient_bytes / 2**20:,.1f}",
+                f"{profile.memory_bytes / 2**20:,.0f}",
+            )
+        console.print(f"{chr(10) * (place > 0)}{one.name}", markup=False)
+        console.print(table)

@@ -13,7 +13,7 @@ from headway.files import open_input
 
 LARGEST_FILE = 2**20
 
-TABLES = ("cluster", "network", "gpu", "profile", "calibration")
+TABLES = ("cluster", "network", "gpu", "profile", "calibration", "model")
 """What a file may hold; [calibration] says how the rest was measured and is not read."""
 
 Place = tuple[int | None, int | None]

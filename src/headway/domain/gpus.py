@@ -44,11 +44,6 @@ class GpuType:
     def __str__(self) -> str:
         return f"{self.name} of {self.memory_bytes / 2**30:g} GB"
 
-    @property
-    def is_reference(self) -> bool:
-        """Whether a workload's own times are those on this type: the paper's Tesla V100."""
-        return self.name == V100.name and self.performance == V100.performance
-
 
 def watts(value: float, field: str) -> float:
     """Return a power if it is a number of watts."""
@@ -97,6 +92,8 @@ GPUS = {
         # to 70 W (SXM5); for PCIe an assumption.
         _known("h100-sxm5", 80, 67.0, 70.0, 700.0),
         _known("h100-pcie", 80, 51.0, 50.0, 350.0),
+        # H200 data sheet (2024): 67 TFLOPS, 700 W, 141 GB (SXM). Idle: an assumption.
+        _known("h200-sxm5", 141, 67.0, 75.0, 700.0),
     )
 }
 """Known types. The paper's measurements are of a Tesla V100."""
@@ -106,11 +103,12 @@ ALIASES = {
     "p100": "p100-sxm2",
     "a100": "a100-sxm4",
     "h100": "h100-sxm5",
+    "h200": "h200-sxm5",
 }
 """Shorter names."""
 
 V100 = GPUS["v100-sxm2"]
-"""The reference type, on which the times of models and jobs are measured."""
+"""The reference type, on which times are measured unless something else is said."""
 
 
 def gpu_type(name: str) -> GpuType:

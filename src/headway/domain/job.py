@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headway.domain.errors import InputError, did_you_mean
+from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.gpus import V100
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
@@ -15,14 +16,15 @@ from headway.domain.limits import (
     MOST_ITERATIONS,
     whole,
 )
-from headway.domain.models import MODELS, MOST_BATCH
+from headway.domain.models import MOST_BATCH, PAPER_PROFILES, ProfileSet
+from headway.domain.profiles import batch_size_of, model_names, profile_at
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One data-parallel training job: n GPUs, I iterations of forward, backward, all-reduce.
 
-    `forward_ns` and `backward_ns` are its times on the reference type of GPU, a Tesla V100, at its
+    `forward_ns` and `backward_ns` are its times on the type of GPU they were `measured_on`, at its
     own `batch_size` (the mini-batch of one GPU; None: that of its model's profile, or unknown).
     They are `estimated` if they were measured at another batch size and scaled.
     """
@@ -38,6 +40,7 @@ class Job:
     model: str = ""
     batch_size: int | None = None
     estimated: bool = False
+    measured_on: str = V100.name
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -51,6 +54,8 @@ class Job:
         whole(self.memory_bytes, "memory_bytes", 0, MOST_BYTES)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MOST_BATCH)
+        if not isinstance(self.measured_on, str) or not self.measured_on:
+            raise InputError(f"must be a name, not {shown(self.measured_on)}.", field="measured_on")
         if self.arrival_ns + self.iterations * (self.forward_ns + self.backward_ns) > HORIZON_NS:
             raise InputError(
                 "too many: computing alone would end after the simulator's last instant "
@@ -60,14 +65,22 @@ class Job:
 
     @classmethod
     def of_model(
-        cls, model: str, *, job_id: str, arrival_ns: int, gpus: int, iterations: int
+        cls,
+        model: str,
+        *,
+        job_id: str,
+        arrival_ns: int,
+        gpus: int,
+        iterations: int,
+        profiles: Sequence[ProfileSet] = PAPER_PROFILES,
     ) -> Job:
         """Make a job that trains one of the known models."""
-        if model not in MODELS:
-            raise InputError(
-                f"unknown model '{model}'.{did_you_mean(model, MODELS)}", field="model"
-            )
-        profile = MODELS[model]
+        found = profile_at(model, None, profiles)
+        if found is None:
+            known = did_you_mean(model, model_names(profiles))
+            raise InputError(f"unknown model '{model}'.{known}", field="model")
+        profile, _ = found
+        usual = profile.batch_size == batch_size_of(model, None)
         return cls(
             job_id=job_id,
             arrival_ns=arrival_ns,
@@ -78,6 +91,8 @@ class Job:
             gradient_bytes=profile.gradient_bytes,
             memory_bytes=profile.memory_bytes,
             model=model,
+            batch_size=None if usual else profile.batch_size,
+            measured_on=profile.gpu,
         )
 
     def graph(self, iterations: int = 2) -> JobGraph:

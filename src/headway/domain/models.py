@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+
+from headway.domain.gpus import V100
 
 MEBIBYTE = 2**20
 MOST_BATCH = 2**31
@@ -12,7 +16,8 @@ MOST_BATCH = 2**31
 class ModelProfile:
     """Gradient size, GPU memory, and the times of a forward and a backward pass.
 
-    `batch_size` is the mini-batch of one GPU at which memory and times were measured.
+    `batch_size` is the mini-batch of one GPU at which memory and times were measured, `gpu` the
+    type of GPU.
     """
 
     name: str
@@ -21,6 +26,23 @@ class ModelProfile:
     forward_ns: int
     backward_ns: int
     batch_size: int
+    gpu: str = V100.name
+
+
+@dataclass(frozen=True)
+class ProfileSet:
+    """Profiles of models under a name; the first of a model is the one meant without a batch."""
+
+    name: str
+    profiles: tuple[ModelProfile, ...]
+
+    @cached_property
+    def by_model(self) -> Mapping[str, tuple[ModelProfile, ...]]:
+        """The profiles of each model, in their order."""
+        found: dict[str, list[ModelProfile]] = {}
+        for profile in self.profiles:
+            found.setdefault(profile.name, []).append(profile)
+        return {name: tuple(profiles) for name, profiles in found.items()}
 
 
 def _profile(
@@ -51,3 +73,6 @@ MODELS = {
     )
 }
 """The paper's DNNs on a Tesla V100 (its table "DNN training parameter")."""
+
+PAPER_PROFILES = (ProfileSet("v100", tuple(MODELS.values())),)
+"""Where models are looked up unless other sets are given."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError
-from headway.domain.gpus import V100, GpuType
+from headway.domain.errors import InputError, shown
+from headway.domain.gpus import GPUS, GpuType
 from headway.domain.job import Job
 from headway.domain.limits import HORIZON_NS, LONGEST_NS
 from headway.domain.profiles import Profile, at_batch_size, batch_size_of
@@ -46,15 +46,21 @@ def pace(workload: Workload, cluster: Cluster) -> Pace:
     Raises:
         InputError: On one of the types a job would compute for longer than the clock can count.
     """
-    measured = _measured(cluster.profiles)
-    kinds: dict[tuple[str, int | None, int, int, bool], int] = {}
+    # What a cluster says of its own GPUs comes before what is said of their type.
+    measured = _measured(workload.profiles + cluster.profiles)
+    performance = {gpu.name: gpu.performance for gpu in (*cluster.gpu_types, *GPUS.values())}
+    kinds: dict[tuple[str, int | None, int, int, bool, str], int] = {}
     rows: list[list[tuple[Times, bool]]] = []
     place = np.empty(len(workload), np.int64)
     for index, job in enumerate(workload):
-        key = (job.model, job.batch_size, job.forward_ns, job.backward_ns, job.estimated)
+        times = job.forward_ns, job.backward_ns
+        key = (job.model, job.batch_size, *times, job.estimated, job.measured_on)
         if key not in kinds:
             kinds[key] = len(rows)
-            row = [_on(job, gpu, measured) for gpu in cluster.gpu_types]
+            try:
+                row = _on_each(job, cluster, performance.get(job.measured_on), measured)
+            except InputError as error:
+                raise workload.error(index, error.problem, "measured_on") from None
             if max(time for times, _ in row for time in times) > LONGEST_NS:
                 slow = max(range(len(row)), key=lambda at: max(row[at][0]))
                 raise _too_slow(workload, index, cluster.gpu_types[slow])
@@ -76,11 +82,15 @@ def estimates(workload: Workload, cluster: Cluster) -> list[tuple[str, str]]:
     estimated = pace(workload, cluster).estimated
     found = set()
     for index, kind in zip(*np.nonzero(estimated), strict=True):
-        found.add((workload[int(index)].model, cluster.gpu_types[int(kind)].name))
+        job = workload[int(index)]
+        # Equal servers have whatever type the times were measured on.
+        gpu = cluster.gpu_types[int(kind)].name if cluster.groups else job.measured_on
+        found.add((job.model, gpu))
     return sorted(found)
 
 
 def _measured(profiles: tuple[Profile, ...]) -> _Measured:
+    """Return the times by their keys; of two with the same key the last counts."""
     found: dict[tuple[str, str], dict[int | None, Times]] = {}
     for profile in profiles:
         model, gpu, batch_size = profile.key
@@ -89,16 +99,28 @@ def _measured(profiles: tuple[Profile, ...]) -> _Measured:
     return found
 
 
-def _on(job: Job, gpu: GpuType, measured: _Measured) -> tuple[Times, bool]:
+def _on_each(
+    job: Job, cluster: Cluster, performance: float | None, measured: _Measured
+) -> list[tuple[Times, bool]]:
+    """Return a job's times on each type; on equal servers they count as they stand."""
+    if not cluster.groups:
+        return [((job.forward_ns, job.backward_ns), job.estimated)]
+    return [_on(job, gpu, performance, measured) for gpu in cluster.gpu_types]
+
+
+def _on(
+    job: Job, gpu: GpuType, performance: float | None, measured: _Measured
+) -> tuple[Times, bool]:
     """Return a job's times on a type of GPU, and whether they are estimated."""
     own = job.forward_ns, job.backward_ns
-    if gpu.is_reference and not job.estimated:
+    is_own = gpu.name == job.measured_on and gpu.performance == performance
+    if is_own and not job.estimated:
         return own, False
     batch_size = batch_size_of(job.model, job.batch_size)
     by_batch = measured.get((job.model, gpu.name), {})
     if batch_size in by_batch:
         return by_batch[batch_size], False
-    if gpu.is_reference:
+    if is_own:
         return own, True
     others = [other for other in by_batch if other is not None]
     if others and batch_size is not None:
@@ -108,14 +130,20 @@ def _on(job: Job, gpu: GpuType, measured: _Measured) -> tuple[Times, bool]:
             at_batch_size(forward, batch_size, nearest),
             at_batch_size(backward, batch_size, nearest),
         ), True
-    return (_at_performance(own[0], gpu), _at_performance(own[1], gpu)), True
+    if performance is None:
+        raise InputError(
+            f"its times were measured on {shown(job.measured_on)}, whose performance is not "
+            f"known, so that those on {gpu.name} cannot be told; give a profile for {gpu.name}."
+        )
+    ratio = performance, gpu.performance
+    return (_at_performance(own[0], *ratio), _at_performance(own[1], *ratio)), True
 
 
-def _at_performance(time_ns: int, gpu: GpuType) -> int:
-    """Return round(t_ref * P_ref / P), at least 1 ns; t_ref itself for an equal P."""
-    if gpu.performance == V100.performance:
+def _at_performance(time_ns: int, measured: float, wanted: float) -> int:
+    """Return round(t * P_measured / P), at least 1 ns; t itself for an equal P."""
+    if measured == wanted:
         return time_ns
-    return max(1, round(time_ns * V100.performance / gpu.performance))
+    return max(1, round(time_ns * measured / wanted))
 
 
 def _check_horizon(workload: Workload, cluster: Cluster, times_ns: NDArray[np.int64]) -> None:
@@ -125,8 +153,9 @@ def _check_horizon(workload: Workload, cluster: Cluster, times_ns: NDArray[np.in
     end_ns = arrival_ns[:, None] + iterations[:, None] * times_ns.sum(axis=2, dtype=np.float64)
     late = np.argwhere(end_ns > HORIZON_NS * 1.0)
     for index, kind in late.tolist():
+        job = workload[index]
         # A job's own times have been checked, exactly.
-        if not cluster.gpu_types[kind].is_reference:
+        if times_ns[index, kind].tolist() != [job.forward_ns, job.backward_ns]:
             raise _too_slow(workload, index, cluster.gpu_types[kind])
 
 

@@ -1,12 +1,13 @@
-"""Measured times of a model on a type of GPU."""
+"""Measured times of models on types of GPU, and how a model's profile is found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import LONGEST_NS, whole
-from headway.domain.models import MODELS, MOST_BATCH
+from headway.domain.models import MODELS, MOST_BATCH, ModelProfile, ProfileSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,42 @@ def batch_size_of(model: str, given: int | None) -> int | None:
 def at_batch_size(time_ns: int, batch_size: int, measured_at: int) -> int:
     """Return round(t * B / B_ref), at least 1 ns: the paper's t = lambda * B / P."""
     return max(1, round(time_ns * batch_size / measured_at))
+
+
+def profile_at(
+    model: str, batch_size: int | None, sets: Iterable[ProfileSet]
+) -> tuple[ModelProfile, bool] | None:
+    """Return a model's profile at a batch size, and whether its times are scaled to it.
+
+    The first set that has the model tells: without a batch size by its first profile, else by the
+    one at the nearest batch size, the smaller of two equally near. None: no set has the model.
+    """
+    found = next((one.by_model[model] for one in sets if model in one.by_model), None)
+    if found is None or batch_size is None:
+        return None if found is None else (found[0], False)
+    nearest = min(found, key=lambda one: (abs(one.batch_size - batch_size), one.batch_size))
+    if nearest.batch_size == batch_size:
+        return nearest, False
+    scaled = replace(
+        nearest,
+        forward_ns=at_batch_size(nearest.forward_ns, batch_size, nearest.batch_size),
+        backward_ns=at_batch_size(nearest.backward_ns, batch_size, nearest.batch_size),
+        batch_size=batch_size,
+    )
+    return scaled, True
+
+
+def model_names(sets: Iterable[ProfileSet]) -> list[str]:
+    """Return the models that the sets have, without repeats."""
+    return list(dict.fromkeys(name for one in sets for name in one.by_model))
+
+
+def measured_times(sets: Sequence[ProfileSet]) -> tuple[Profile, ...]:
+    """Return the times of all sets; of two for one model, type and batch size the first counts."""
+    found: dict[tuple[str, str, int | None], Profile] = {}
+    for one in sets:
+        for entry in one.profiles:
+            times = entry.forward_ns, entry.backward_ns
+            profile = Profile(entry.name, entry.gpu, *times, entry.batch_size)
+            found.setdefault(profile.key, profile)
+    return tuple(found.values())

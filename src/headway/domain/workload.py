@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
+from headway.domain.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Workload:
     """The line of the source that each job stood on."""
     columns: tuple[str, ...] | None = None
     """The columns of the source."""
+    profiles: tuple[Profile, ...] = ()
+    """Times measured on types of GPU, which tell more than an estimate from a job's own."""
 
     def __init__(
         self,
@@ -26,11 +29,13 @@ class Workload:
         source: str | None = None,
         lines: Sequence[int] | None = None,
         columns: Sequence[str] | None = None,
+        profiles: Sequence[Profile] = (),
     ) -> None:
         object.__setattr__(self, "jobs", tuple(jobs))
         object.__setattr__(self, "source", source)
         object.__setattr__(self, "lines", None if lines is None else tuple(lines))
         object.__setattr__(self, "columns", None if columns is None else tuple(columns))
+        object.__setattr__(self, "profiles", tuple(profiles))
         if not self.jobs:
             raise InputError("there are no jobs; a workload needs at least one.", source=source)
         first_with: dict[str, int] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.gpus import ALIASES, V100
 from headway.domain.job import Job
 from headway.domain.limits import (
     HORIZON_NS,
@@ -15,13 +16,19 @@ from headway.domain.limits import (
     scaled,
     whole,
 )
-from headway.domain.models import MEBIBYTE, MODELS, MOST_BATCH
-from headway.domain.profiles import at_batch_size
+from headway.domain.models import (
+    MEBIBYTE,
+    MOST_BATCH,
+    PAPER_PROFILES,
+    ModelProfile,
+    ProfileSet,
+)
+from headway.domain.profiles import batch_size_of, model_names, profile_at
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
 PROFILE = (*TIMES, "gradient_mb", "memory_mb")
-KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE)
+KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on")
 
 Value = str | int | float | None
 
@@ -67,7 +74,7 @@ def check_header(names: list[str]) -> None:
         raise InputError(f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}{hint}.")
 
 
-def job_from_row(row: Mapping[str, Value]) -> Job:
+def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPER_PROFILES) -> Job:
     """Make a job from a row; an error names the column at fault."""
     present = {
         name: value.strip() if isinstance(value, str) else value
@@ -82,11 +89,16 @@ def job_from_row(row: Mapping[str, Value]) -> Job:
         _UNITS[name].field: _measure(name, present[name]) for name in PROFILE if name in present
     }
     batch_size = _batch_size(present)
+    measured_on = _measured_on(present)
     estimated = False
     if len(given) < len(PROFILE):
-        _check_model(model, present, row)
-        estimated = _scales(model, batch_size) and not all(name in present for name in TIMES)
-        given = _from_model(model, batch_size) | given
+        profile, scales = _profile_of(model, batch_size, present, row, profiles)
+        if not all(name in present for name in TIMES):
+            estimated = scales
+            measured_on = _checked_type(measured_on, profile)
+            if profile.batch_size != batch_size_of(model, batch_size):
+                batch_size = profile.batch_size
+        given = _values(profile) | given
     return Job(
         job_id=str(present["job_id"]),
         arrival_ns=_measure("arrival_s", present["arrival_s"]),
@@ -95,6 +107,7 @@ def job_from_row(row: Mapping[str, Value]) -> Job:
         model=model,
         batch_size=batch_size,
         estimated=estimated,
+        measured_on=measured_on or V100.name,
         forward_ns=given["forward_ns"],
         backward_ns=given["backward_ns"],
         gradient_bytes=given["gradient_bytes"],
@@ -108,35 +121,51 @@ def _batch_size(present: Mapping[str, Value]) -> int | None:
     return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MOST_BATCH)
 
 
-def _check_model(model: str, present: Mapping[str, Value], columns: Collection[str]) -> None:
-    """Refuse a row that leaves values to a model which has none."""
+def _measured_on(present: Mapping[str, Value]) -> str | None:
+    """Return the type of GPU that the row says its times were measured on."""
+    if "measured_on" not in present:
+        return None
+    name = str(present["measured_on"])
+    return ALIASES.get(name, name)
+
+
+def _checked_type(given: str | None, profile: ModelProfile) -> str:
+    """Return the type of a profile that gives times; a row must not say another."""
+    if given not in (None, profile.gpu):
+        raise InputError(
+            f"the times of {shown(profile.name)} were measured on {profile.gpu}; for "
+            f"{shown(given)} give {' and '.join(TIMES)} too.",
+            field="measured_on",
+        )
+    return profile.gpu
+
+
+def _profile_of(
+    model: str,
+    batch_size: int | None,
+    present: Mapping[str, Value],
+    columns: Collection[str],
+    profiles: Sequence[ProfileSet],
+) -> tuple[ModelProfile, bool]:
+    """Return the profile that a row leaves values to, and whether it is scaled."""
     missing = [name for name in PROFILE if name not in present]
     if not model:
         raise InputError(
             f"must not be empty; without a model a row needs {', '.join(PROFILE)}.",
             field="model" if "model" in columns else missing[0],
         )
-    if model not in MODELS:
+    found = profile_at(model, batch_size, profiles)
+    if found is None:
         raise InputError(
-            f"unknown model {shown(model)}.{did_you_mean(model, MODELS)} "
+            f"unknown model {shown(model)}.{did_you_mean(model, model_names(profiles))} "
             f"(Or give {', '.join(missing)}.)",
             field="model",
         )
+    return found
 
 
-def _scales(model: str, batch_size: int | None) -> bool:
-    """Whether a model's times must be scaled to this batch size."""
-    return batch_size is not None and batch_size != MODELS[model].batch_size
-
-
-def _from_model(model: str, batch_size: int | None) -> dict[str, int]:
-    """Return a model's values; its times at the batch size, if one is given."""
-    profile = MODELS[model]
-    values = {unit.field: getattr(profile, unit.field) for unit in _profile_units()}
-    if batch_size is not None and _scales(model, batch_size):
-        for field in ("forward_ns", "backward_ns"):
-            values[field] = at_batch_size(values[field], batch_size, profile.batch_size)
-    return values
+def _values(profile: ModelProfile) -> dict[str, int]:
+    return {unit.field: getattr(profile, unit.field) for unit in _profile_units()}
 
 
 def _measure(name: str, value: Value) -> int:
@@ -162,49 +191,52 @@ def _integer(name: str, value: Value) -> int:
 
 def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], Iterator[list[Value]]]:
     """Return the header and the rows; optional columns only where some job needs them."""
-    named = any(job.model for job in jobs)
-    batched = any(job.batch_size is not None for job in jobs)
-    plain = all(_follows_from_model(job) for job in jobs)
-    header = [
-        *REQUIRED,
-        *(["model"] if named else []),
-        *(["batch_size"] if batched else []),
-        *([] if plain else PROFILE),
-    ]
-    return header, (_row(job, named, batched, plain) for job in jobs)
+    optional = {
+        "model": any(job.model for job in jobs),
+        "batch_size": any(job.batch_size is not None for job in jobs),
+        **dict.fromkeys(PROFILE, not all(map(_follows_from_model, jobs))),
+        "measured_on": any(job.measured_on != V100.name for job in jobs),
+    }
+    header = [*REQUIRED, *(name for name, needed in optional.items() if needed)]
+    return header, (list(map(_cells(job).__getitem__, header)) for job in jobs)
 
 
-def _row(job: Job, named: bool, batched: bool, plain: bool) -> list[Value]:
-    row: list[Value] = [job.job_id, _in_unit(job.arrival_ns, 10**9), job.gpus, job.iterations]
-    if named:
-        row.append(job.model)
-    if batched:
-        row.append(job.batch_size)
-    if not plain:
-        row += _profile_cells(job)
-    return row
+def _cells(job: Job) -> dict[str, Value]:
+    """Return what each column says of a job."""
+    return {
+        "job_id": job.job_id,
+        "arrival_s": _in_unit(job.arrival_ns, 10**9),
+        "gpus": job.gpus,
+        "iterations": job.iterations,
+        "model": job.model,
+        "batch_size": job.batch_size,
+        **_profile_cells(job),
+        "measured_on": job.measured_on,
+    }
 
 
 def _follows_from_model(job: Job) -> bool:
     """Whether model and batch size tell all the rest, and whether it is estimated."""
-    if job.model not in MODELS or job.estimated != _scales(job.model, job.batch_size):
+    found = profile_at(job.model, job.batch_size, PAPER_PROFILES)
+    if found is None or (job.measured_on, job.estimated) != (found[0].gpu, found[1]):
         return False
-    values = _from_model(job.model, job.batch_size)
-    return all(getattr(job, field) == value for field, value in values.items())
+    return all(getattr(job, field) == value for field, value in _values(found[0]).items())
 
 
-def _profile_cells(job: Job) -> list[Value]:
-    """Return the last columns; estimated times stay empty, so that they are estimated again."""
+def _profile_cells(job: Job) -> dict[str, Value]:
+    """Return the times and sizes; estimated times stay empty, so that they are estimated again."""
     again = {}
-    if job.estimated and job.model in MODELS:
-        values = _from_model(job.model, job.batch_size)
+    found = profile_at(job.model, job.batch_size, PAPER_PROFILES) if job.estimated else None
+    if found is not None and found[0].gpu == job.measured_on:
+        values = _values(found[0])
         again = {_UNITS[name].field: values[_UNITS[name].field] for name in TIMES}
-    return [
-        None
-        if again.get(unit.field) == getattr(job, unit.field)
-        else _in_unit(getattr(job, unit.field), int(unit.factor))
-        for unit in _profile_units()
-    ]
+    cells: dict[str, Value] = {}
+    for name in PROFILE:
+        unit = _UNITS[name]
+        value = getattr(job, unit.field)
+        same = again.get(unit.field) == value
+        cells[name] = None if same else _in_unit(value, int(unit.factor))
+    return cells
 
 
 def _profile_units() -> list[_Unit]:

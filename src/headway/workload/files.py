@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from headway.configuration import profiles_from
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
+from headway.domain.models import ProfileSet
+from headway.domain.profiles import measured_times
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
@@ -20,20 +24,27 @@ _NOT_TEXT = "not a text file; a workload is CSV, or Parquet named .parquet."
 _TOO_LONG = "a workload's lines are short."
 
 
-def read_workload(path: str | os.PathLike[str]) -> Workload:
+def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) -> Workload:
     """Read a workload from a `.csv` or `.parquet` file, or CSV from standard input for `-`.
 
     A name without a suffix, such as `muri-1`, is that of a workload that comes with Headway.
+
+    Args:
+        path: The file or the name.
+        profiles: Sets of profiles that tell what its models cost, by name or path of a `.toml`
+            file; the first that has a model counts. None: the paper's, `v100`.
     """
+    sets = profiles_from(profiles)
+    times = measured_times(sets) if profiles else ()
     source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
     packaged = packaged_workload(os.fspath(path))
     if packaged is not None:
         with packaged.open("rb") as stream:
-            return _read_csv(stream, source)
+            return Workload(*_read_csv(stream, source, sets), times)
     with open_input(path) as stream:
         if Path(path).suffix == ".parquet":
-            return _read_parquet(stream, source)
-        return _read_csv(stream, source)
+            return Workload(*_read_parquet(stream, source, sets), times)
+        return Workload(*_read_csv(stream, source, sets), times)
 
 
 def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
@@ -53,7 +64,11 @@ def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
             text.detach()
 
 
-def _read_csv(stream: IO[bytes], source: str) -> Workload:
+_Parts = tuple[list[Job], str, Sequence[int], Sequence[str] | None]
+"""Jobs, source, lines and columns of a workload."""
+
+
+def _read_csv(stream: IO[bytes], source: str, sets: Sequence[ProfileSet]) -> _Parts:
     reader = csv.reader(text_lines(stream, source, _NOT_TEXT, _TOO_LONG), strict=True)
     jobs: list[Job] = []
     lines: list[int] = []
@@ -67,7 +82,7 @@ def _read_csv(stream: IO[bytes], source: str) -> Workload:
                     [field.strip() for field in fields], source, reader.line_num
                 )
             else:
-                jobs.append(_job(header, fields, source, reader.line_num))
+                jobs.append(_job(header, fields, source, reader.line_num, sets))
                 lines.append(reader.line_num)
     except csv.Error as error:
         raise InputError(f"not CSV: {error}.", source=source, line=reader.line_num) from None
@@ -77,7 +92,7 @@ def _read_csv(stream: IO[bytes], source: str) -> Workload:
             "job_id,arrival_s,gpus,iterations,model.",
             source=source,
         )
-    return Workload(jobs, source, lines, header)
+    return jobs, source, lines, header
 
 
 def _checked_header(names: list[str], source: str, line: int) -> list[str]:
@@ -89,7 +104,9 @@ def _checked_header(names: list[str], source: str, line: int) -> list[str]:
     return names
 
 
-def _job(header: list[str], fields: list[str], source: str, line: int) -> Job:
+def _job(
+    header: list[str], fields: list[str], source: str, line: int, sets: Sequence[ProfileSet]
+) -> Job:
     if len(fields) != len(header):
         raise InputError(
             f"{len(fields)} fields, but the header has {len(header)} columns.",
@@ -98,13 +115,13 @@ def _job(header: list[str], fields: list[str], source: str, line: int) -> Job:
             column=min(len(fields), len(header)) + 1,
         )
     try:
-        return job_from_row(dict(zip(header, fields, strict=True)))
+        return job_from_row(dict(zip(header, fields, strict=True)), sets)
     except InputError as error:
         column = header.index(error.field) + 1 if error.field in header else None
         raise error.at(source, line, column) from None
 
 
-def _read_parquet(stream: BinaryIO, source: str) -> Workload:
+def _read_parquet(stream: BinaryIO, source: str, sets: Sequence[ProfileSet]) -> _Parts:
     import polars
 
     try:
@@ -135,7 +152,7 @@ def _read_parquet(stream: BinaryIO, source: str) -> Workload:
         table.select(n for n in KNOWN if n in table.columns).iter_rows(named=True)
     ):
         try:
-            jobs.append(job_from_row(row))
+            jobs.append(job_from_row(row, sets))
         except InputError as error:
             raise error.at(source, number + 1) from None
-    return Workload(jobs, source, range(1, len(jobs) + 1))
+    return jobs, source, range(1, len(jobs) + 1), None

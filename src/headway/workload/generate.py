@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.job import Job
 from headway.domain.limits import MOST_GPUS, MOST_ITERATIONS, whole
-from headway.domain.models import MODELS
+from headway.domain.models import MODELS, PAPER_PROFILES, ProfileSet
+from headway.domain.profiles import measured_times, model_names
 from headway.domain.workload import Workload
 
 MOST_JOBS = 10**7
@@ -21,7 +22,8 @@ class Recipe:
     """How jobs are drawn.
 
     `mix` maps a number of GPUs to its share of the jobs. Iterations are uniform over a closed
-    range, models uniform, arrivals uniform over the whole seconds 1..span.
+    range, models uniform, arrivals uniform over the whole seconds 1..span. What a model costs is
+    told by the first of the sets of `profiles` that has it.
     """
 
     jobs: int
@@ -29,6 +31,7 @@ class Recipe:
     mix: Mapping[int, float]
     iterations: tuple[int, int]
     models: Sequence[str]
+    profiles: tuple[ProfileSet, ...] = PAPER_PROFILES
 
     def __post_init__(self) -> None:
         whole(self.jobs, "jobs", 1, MOST_JOBS)
@@ -44,10 +47,11 @@ class Recipe:
             whole(gpus, "mix", 1, MOST_GPUS)
             if not 0 < share <= MOST_JOBS:
                 raise InputError(f"shares must be positive, not {shown(share)}.", field="mix")
+        known = model_names(self.profiles)
         for model in self.models:
-            if model not in MODELS:
+            if model not in known:
                 raise InputError(
-                    f"unknown model {shown(model)}.{did_you_mean(model, MODELS)}", field="models"
+                    f"unknown model {shown(model)}.{did_you_mean(model, known)}", field="models"
                 )
 
 
@@ -94,12 +98,14 @@ def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload
                 arrival_ns=arrival * 10**9,
                 gpus=count,
                 iterations=rounds,
+                profiles=recipe.profiles,
             )
             for index, (model, arrival, count, rounds) in enumerate(
                 zip(models, arrivals, gpus, iterations, strict=True)
             )
         ],
         source=f"generated workload, seed {seed}",
+        profiles=() if recipe.profiles == PAPER_PROFILES else measured_times(recipe.profiles),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -256,6 +257,24 @@ def test_where_nothing_fits_nothing_is_written(home: Path) -> None:
     assert done.returncode == 2
     assert "nothing was measured: no configuration fits" in done.stderr
     assert not (home / "models.toml").exists()
+
+
+def test_an_interrupted_run_writes_nothing(home: Path) -> None:
+    command = [sys.executable, "-m", "headway.calibrate.models", "--device", "cpu"]
+    running = subprocess.Popen(
+        [*command, "own.py:tiny", "--repeats", "1000000"],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr is not None
+    assert running.stderr.readline().startswith("configurations to measure")
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert told.strip() == "headway: interrupted"
+    assert not list(home.glob("*.toml*"))
 
 
 def test_pytorch_is_all_that_is_needed(home: Path) -> None:

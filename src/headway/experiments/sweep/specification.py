@@ -12,10 +12,11 @@ from math import prod
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from headway.configuration import cluster_from, network_from, read_toml
+from headway.configuration import cluster_from, network_from, profiles_from, read_toml
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
 from headway.domain.limits import MOST_BYTES, scaled
+from headway.domain.models import ProfileSet
 from headway.domain.workload import Workload
 from headway.experiments.seeds import parse_seeds
 from headway.experiments.sweep.places import locate
@@ -40,6 +41,7 @@ COORDINATES = ("workload", "seed", *_CLUSTER_AXES, "network", *_POLICY_AXES)
 _USUAL = {"clusters": "16x4", "networks": "10gbe"}
 _KEYS = {
     "workloads",
+    "profiles",
     "seeds",
     "clusters",
     "networks",
@@ -120,6 +122,7 @@ class _Reader:
         self._source = source
         self._folder = "" if source is None else os.path.dirname(source)
         self._files: dict[str, bytes] = {}
+        self._profiles: list[str] = []
 
     def sweep(self) -> Sweep:
         """Return the sweep; sizes are checked before any other file is read."""
@@ -132,6 +135,11 @@ class _Reader:
         jobs = self._document.get("jobs", False)
         if not isinstance(jobs, bool):
             raise self._error(f"must be true or false, not {shown(jobs)}.", "jobs")
+        if "profiles" in self._document:
+            names = self._items("profiles", str)
+            self._profiles = list(map(self._beside, names))
+            for place, name in enumerate(self._profiles):
+                self._checked("profiles", place, profiles_from, [name])
         seeds = self._checked("seeds", None, self._seeds, self._document.get("seeds", _USUAL_SEEDS))
         workloads = [
             self._checked("workloads", place, self._workload, (item, seeds, place))
@@ -264,7 +272,7 @@ class _Reader:
         try:
             if "recipe" in table:
                 changes = {key: value for key, value in table.items() if key in _RECIPE_KEYS}
-                source = _recipe(table["recipe"], changes)
+                source = _recipe(table["recipe"], changes, profiles_from(self._profiles))
                 usual = " ".join([table["recipe"], *(_told(*item) for item in changes.items())])
             else:
                 usual, seeds, source = table["file"], (0,), self._path(table["file"])
@@ -285,8 +293,9 @@ class _Reader:
     def _load(self, part: tuple[str, tuple[int, ...], Recipe | str]) -> Entry[Jobs]:
         name, seeds, source = part
         if isinstance(source, str):
-            jobs = read_workload(source)
-            return Entry({"workload": name}, Jobs(jobs, seeds), _digest(jobs.jobs))
+            jobs = read_workload(source, self._profiles)
+            digest = _digest((jobs.jobs, jobs.profiles) if jobs.profiles else jobs.jobs)
+            return Entry({"workload": name}, Jobs(jobs, seeds), digest)
         return Entry({"workload": name}, Jobs(source, seeds), _digest(source))
 
     def _cluster(self, at: dict[str, Any]) -> Entry[Cluster]:
@@ -364,7 +373,7 @@ def own_file(name: str | None) -> str | None:
     return path + ".py" if found else None
 
 
-def _recipe(preset: str, changes: dict[str, Any]) -> Recipe:
+def _recipe(preset: str, changes: dict[str, Any], profiles: tuple[ProfileSet, ...]) -> Recipe:
     """Return a preset with some of its parts changed, as TOML writes them."""
     recipe = preset_recipe(preset)
     made = dict(changes)
@@ -386,7 +395,7 @@ def _recipe(preset: str, changes: dict[str, Any]) -> Recipe:
             raise InputError(
                 f"must be such as {{ 1 = 80, 8 = 30 }}, not {shown(mix)}.", field="mix"
             ) from None
-    return replace(recipe, **made)
+    return replace(recipe, profiles=profiles, **made)
 
 
 def _told(key: str, value: object) -> str:

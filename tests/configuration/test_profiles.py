@@ -1,0 +1,101 @@
+"""Sets of model profiles, shipped and from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.configuration import profiles_from
+from headway.configuration.profiles import shipped_names
+from headway.domain.errors import InputError
+from headway.domain.gpus import GPUS
+from headway.domain.models import MODELS, PAPER_PROFILES
+
+ENTRY = """
+[[model]]
+name = "bert"
+gpu = "h100"
+batch_size = 8
+precision = "bf16"
+forward_ms = 10.5
+backward_ms = 21
+gradient_mb = 400.25
+memory_mb = 9000
+parameters = 104923136
+repeats = 20
+forward_ms_quartiles = [10.4, 10.6]
+backward_ms_quartiles = [20.9, 21.2]
+bucket_mb = [1.5, 398.75]
+bucket_ready_ms = [2.5, 20.8]
+"""
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_set_can_be_read_and_its_types_are_known(name: str) -> None:
+    (found,) = profiles_from([name])
+    assert found.name == name
+    assert found.profiles
+    for profile in found.profiles:
+        assert profile.gpu in GPUS
+        assert profile.forward_ns < 10**11
+        assert profile.backward_ns < 10**11
+        assert 0 < profile.gradient_bytes <= profile.memory_bytes
+        assert profile.memory_bytes <= GPUS[profile.gpu].memory_bytes
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_set_has_the_papers_models_at_the_papers_batch_sizes_first(name: str) -> None:
+    (found,) = profiles_from([name])
+    for model in MODELS.values():
+        assert found.by_model[model.name][0].batch_size == model.batch_size
+
+
+def test_without_names_the_set_is_the_papers() -> None:
+    assert profiles_from(()) == profiles_from(["v100"]) == PAPER_PROFILES
+    assert PAPER_PROFILES[0].profiles == tuple(MODELS.values())
+
+
+def test_a_file_is_read_in_its_order_with_its_units(tmp_path: Path) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text(
+        f'[calibration]\nmeasured_at = "now"\n{ENTRY}{ENTRY.replace("= 8", "= 4")}'
+        "[cluster]\nservers = 1\ngpus_per_server = 1\n"
+    )
+    ((eight, four),) = (one.profiles for one in profiles_from([str(path)]))
+    assert (eight.name, eight.gpu, eight.batch_size) == ("bert", "h100-sxm5", 8)
+    assert (eight.forward_ns, eight.backward_ns) == (10_500_000, 21_000_000)
+    assert (eight.gradient_bytes, eight.memory_bytes) == (round(400.25 * 2**20), 9000 * 2**20)
+    assert four.batch_size == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "m.toml: there are no tables [[model]]."),
+        ("model = 3\n", "m.toml, line 1, column 1 (model): must be tables [[model]], not 3."),
+        ("[models]\n", "line 1, column 2 (models): unknown table or key. Did you mean 'model'?"),
+        (ENTRY + "speed = 3\n", "line 17, column 1 (speed): unknown key."),
+        (ENTRY.replace("memory_mb = 9000\n", ""), "line 2, column 3: 'memory_mb' is missing."),
+        (ENTRY.replace("10.5", "0"), "line 7, column 1 (forward_ms): must be at least 0.000001"),
+        (ENTRY.replace("21\n", '"21"\n'), "line 8, column 1 (backward_ms): must be a number"),
+        (ENTRY.replace("= 9000", "= nan"), "(memory_mb): must be a finite number of MB"),
+        (ENTRY.replace("= 8", "= 0"), "line 5, column 1 (batch_size): must be at least 1"),
+        (ENTRY.replace('"bert"', '""'), "line 3, column 1 (name): must be a name in quotes"),
+        (ENTRY.replace('"h100"', "7"), "line 4, column 1 (gpu): must be a name in quotes, not 7."),
+        (ENTRY * 2, "line 19, column 1 (name): 'bert' on 'h100-sxm5' stands there twice for batch"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        profiles_from(["m.toml"])
+    assert message in str(caught.value)
+
+
+def test_an_unknown_set_is_refused() -> None:
+    with pytest.raises(InputError, match=r"profiles: unknown set 'v10'\. Did you mean 'v100'\?"):
+        profiles_from(["v10"])
