@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headway.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from headway.domain.cluster import Cluster, ServerGroup
     from headway.domain.errors import HeadwayError, InputError, PolicyError
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from headway.results.store import write_json, write_parquet
     from headway.workload.files import read_workload, write_workload
     from headway.workload.generate import Recipe, generate_workload
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Cluster": "domain.cluster",

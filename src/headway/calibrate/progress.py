@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a measurement is, with nothing but the standard library."""
+"""A line on the terminal that says how far a measurement is; the standard library alone."""
 
 from __future__ import annotations
 

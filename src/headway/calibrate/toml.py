@@ -1,4 +1,4 @@
-"""Writing TOML: tables of strings, numbers, truth values and lists of them."""
+"""Writing TOML: tables of strings, numbers, truth values, lists and tables in one line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 Scalar = str | int | float | bool
-Value = Scalar | Sequence[Scalar]
+Value = Scalar | Sequence[Scalar] | Sequence[Mapping[str, Scalar]]
+
+_WIDEST = 100
+"""Columns of a list in one line; a longer one has a line for each member."""
 
 _SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def table(name: str, values: Mapping[str, Value]) -> str:
-    """Return the table [name]."""
-    return f"[{_key(name)}]\n{_lines(values)}"
+def table(name: str, values: Mapping[str, Value], inside: str | None = None) -> str:
+    """Return the table [name], or [inside.name]."""
+    path = _key(name) if inside is None else f"{_key(inside)}.{_key(name)}"
+    return f"[{path}]\n{_lines(values)}"
 
 
 def tables(name: str, members: Iterable[Mapping[str, Value]]) -> str:
@@ -30,7 +34,7 @@ def _key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _string(key)
 
 
-def _value(value: Value) -> str:
+def _value(value: Value | Mapping[str, Scalar]) -> str:
     if isinstance(value, str):
         return _string(value)
     if isinstance(value, bool):
@@ -39,7 +43,14 @@ def _value(value: Value) -> str:
         return str(value)
     if isinstance(value, float):
         return _number(value)
-    return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        members = [f"{_key(key)} = {_value(one)}" for key, one in value.items()]
+        return f"{{{', '.join(members)}}}"
+    members = [_value(one) for one in value]
+    line = f"[{', '.join(members)}]"
+    if len(line) <= _WIDEST:
+        return line
+    return "[\n" + "".join(f"    {one},\n" for one in members) + "]"
 
 
 def _number(value: float) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from headway import __version__
 from headway.cli import (
     calibrate,
     compare,
@@ -23,6 +22,7 @@ from headway.cli import (
     workload,
 )
 from headway.domain.errors import HeadwayError
+from headway.version import __version__
 
 BAD_INPUT = 2
 
@@ -44,9 +44,9 @@ app.command("explain")(explain.explain_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)
 app.command("network")(network.network_command)
-app.command(
-    "calibrate", add_help_option=False, context_settings=calibrate.PASS_ON
-)(calibrate.calibrate_command)
+app.command("calibrate", add_help_option=False, context_settings=calibrate.PASS_ON)(
+    calibrate.calibrate_command
+)
 app.add_typer(workload.app, name="workload")
 app.add_typer(testbed.app, name="testbed")
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ import pytest
 from headway import testbed as testbeds
 from headway.calibrate.network.samples import read_samples, shots
 from headway.configuration import network_from
-from headway.network.contention import NetworkModel
 from testbed.looking import eventually
 
 RATE_MBIT = 200

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from calibrate.network.drawing import draw_samples, model
 from headway.calibrate.network.figure import draw
 from headway.calibrate.network.fit import Fit, fit
-from headway.calibrate.network.profile import report, write_network
+from headway.calibrate.network.profile import write_network
+from headway.calibrate.network.report import report
 from headway.configuration import network_from
 from headway.domain.errors import InputError
 

@@ -7,12 +7,12 @@ import platform
 from collections.abc import Sequence
 from datetime import datetime
 
-from headway import __version__
 from headway.calibrate import toml
 from headway.calibrate.models.devices import Device
 from headway.calibrate.models.measure import Measurement, Spread
 from headway.domain.models import MEBIBYTE
 from headway.files import open_output
+from headway.version import __version__
 
 
 def profile_name(model: str, precision: str) -> str:

@@ -10,17 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headway import __version__
 from headway.calibrate.network.figure import draw
 from headway.calibrate.network.fit import Fit, fit
 from headway.calibrate.network.plan import BACKENDS, SIZES_BYTES, Plan, sizes_from
-from headway.calibrate.network.profile import report, write_network
+from headway.calibrate.network.profile import write_network
 from headway.calibrate.network.rank import Measurement, imported, is_rank, measure
+from headway.calibrate.network.report import report
 from headway.calibrate.network.samples import Sample, read_samples, write_samples
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
 from headway.files import check_different, check_output
+from headway.version import __version__
 
 DESCRIPTION = """\
 Measure what all-reduces cost on a network, alone and together, and fit the contention model
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         default="network.toml",
         metavar="FILE.toml",
-        help="the network's file; FILE.samples.csv and FILE.svg go beside it (default: %(default)s)",
+        help="the network; FILE.samples.csv and FILE.svg go beside it (default: %(default)s)",
     )
     parser.add_argument(
         "--on",

@@ -46,7 +46,7 @@ def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) 
                 for task in done:
                     ray.get(task)
                 progress(ray.get(actors[0].share.remote()))
-            measurement = ray.get(tasks[0])
+            measurement: Measurement = ray.get(tasks[0])
         except ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, HeadwayError) else error from None
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
@@ -92,19 +92,15 @@ class _Actor:
 
     def meeting_place(self) -> tuple[str, int]:
         """Return this node's address and a port that is free there."""
-        import ray
-
-        address = ray.util.get_node_ip_address()
+        address = _node_address()
         with socket.socket() as free:
             free.bind((address, 0))
             return address, int(free.getsockname()[1])
 
     def measure(self, plan: Plan, environment: dict[str, str]) -> Measurement | None:
         """Take part."""
-        import ray
-
         os.environ.update(environment)
-        interface = _interface_of(ray.util.get_node_ip_address())
+        interface = _interface_of(_node_address())
         if interface is not None:
             # The network that Ray uses, whatever the node's name stands for.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -117,6 +113,12 @@ class _Actor:
 
     def _tell(self, share: float) -> None:
         self._share = share
+
+
+def _node_address() -> str:
+    import ray
+
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 def _interface_of(address: str) -> str | None:

@@ -78,8 +78,8 @@ class Plan:
     def rounds(self) -> list[list[Combination]]:
         """Return the shots: in every round each combination once, in an order of its own.
 
-        So a slow minute of the network falls on all combinations alike, and no combination always follows the
-        same other one. The first `warm_up` rounds do not count.
+        So a slow minute of the network falls on all combinations alike, and none always follows
+        the same other one. The first `warm_up` rounds do not count.
         """
         lots = random.Random(self.seed)
         return [

@@ -69,7 +69,7 @@ def _started(processes: Sequence[Process]) -> Iterator[list[_Running]]:
     running: list[_Running] = []
     try:
         for number, process in enumerate(processes):
-            errors = tempfile.TemporaryFile()  # noqa: SIM115: lives as long as the process
+            errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
             popen = subprocess.Popen(
                 process.command,
                 stdin=subprocess.PIPE,

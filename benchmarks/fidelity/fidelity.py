@@ -1,7 +1,7 @@
 """Does the contention model predict? Measure on the testbed, predict, and compare.
 
-python benchmarks/fidelity/run.py measure   # needs root and about half an hour
-python benchmarks/fidelity/run.py report    # writes the tables and the figure of the documentation
+python benchmarks/fidelity/fidelity.py measure   # needs root and about half an hour
+python benchmarks/fidelity/fidelity.py report    # makes the documentation's tables and figure
 """
 
 from __future__ import annotations
