@@ -20,7 +20,7 @@ from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.policies.presets import choose_policies
-from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters
+from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters, varied
 
 STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
 ORDERS = ("srsf", "srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.00001", "gpu-intensity")
@@ -75,7 +75,7 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
     return Case(
         workload=Workload(jobs),
         cluster=cluster,
-        network=draw(st.sampled_from(NETWORKS)),
+        network=draw(varied(NETWORKS)),
         placement=draw(st.sampled_from(["lwf:1", "lwf:1", "ls", "ff", "rand", "least-delay"])),
         priority=draw(st.sampled_from(ORDERS)),
         admission=draw(st.sampled_from(STEADY_ADMISSIONS)),
