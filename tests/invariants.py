@@ -101,27 +101,22 @@ def _links(result: Result, job: int) -> dict[tuple[str, int], float]:
 def check_bytes(result: Result, tasks: Records) -> None:
     """Integrate each message's rate over its life: its bytes were sent, but for rounding."""
     network = result.settings.network
-    messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns").view(np.recarray)
+    messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns")
+    columns = ["start_ns", "end_ns", "job", "iteration"]
     turns: dict[tuple[int, int], int] = defaultdict(int)
-    for message in messages:
-        servers = len(result.settings.cluster.servers_of(result.gpus[message.job]))
+    for start, end, job, iteration in messages[columns].tolist():
+        servers = len(result.settings.cluster.servers_of(result.gpus[job]))
         weight = network.byte_weight(servers)
-        others = [
-            (int(other.start_ns), int(other.end_ns), int(other.job))
-            for other in messages
-            if other.start_ns < message.end_ns and other.end_ns > message.start_ns
-        ]
-        begin = int(message.start_ns) + network.latency_ns(servers)
-        times = sorted(
-            {begin, int(message.end_ns)}
-            | {t for o in others for t in o[:2] if begin < t < message.end_ns}
-        )
+        meets = (messages["start_ns"] < end) & (messages["end_ns"] > start)
+        others = messages[meets][columns[:3]].tolist()
+        begin = start + network.latency_ns(servers)
+        times = sorted({begin, end} | {t for o in others for t in o[:2] if begin < t < end})
         sent, changes = 0.0, len(times)
         for low, high in itertools.pairwise(times):
-            running = [job for start, end, job in others if start <= low < end]
-            sent += (high - low) * _speed(result, int(message.job), running) / weight
-        size = _buckets(result, message.job)[turns[message.job, message.iteration]]
-        turns[message.job, message.iteration] += 1
+            running = [other for first, last, other in others if first <= low < last]
+            sent += (high - low) * _speed(result, job, running) / weight
+        size = _buckets(result, job)[turns[job, iteration]]
+        turns[job, iteration] += 1
         # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
         slack = (changes + 1) * 2 / (weight * network.cost_ns_per_byte(1)) + 1e-6 * size
         assert abs(sent - size) <= slack, (sent, size)

@@ -302,10 +302,11 @@ class Simulation:
                 self.admitted += 1
             elif answer is not False:
                 job.not_before_ns = answer
-        fair = self.fair_costs() if self.fair and self.contends else {}
+        fair = self.fair_costs() if self.fair and self.contends else None
         for job in self.held():
             if job.message is not None:
-                cost = self.v(job) * fair.get(job.index, self.cost_of_byte(job))
+                by_link = self.cost_of_byte(job) if fair is None else fair[job.index]
+                cost = self.v(job) * by_link
                 if cost != job.message.cost:
                     self.rate(job.message, cost, t)
 

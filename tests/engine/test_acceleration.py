@@ -143,6 +143,28 @@ def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
     assert run(found, less) == run(found, more)
 
 
+def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
+    """A set that repeats, and in which somebody takes what another leaves, is skipped exactly."""
+
+    def reaches(case: Case) -> bool:
+        if case.network.sharing != "max-min" or not case.network.contends:
+            return False
+        papers = replace(case, network=replace(case.network, sharing="busiest"))
+        solo, full = run_state(case, "solo"), run_state(case, "full")
+        return bool(
+            full.tally[0].instants < solo.tally[0].instants // 2
+            and full.cluster.jobs.finish_ns.tolist()
+            != run_state(papers, "full").cluster.jobs.finish_ns.tolist()
+        )
+
+    found = find(
+        repetitive((20, 200)),
+        reaches,
+        settings=settings(phases=[Phase.generate], max_examples=2_000),
+    )
+    assert run(found, "full") == run(found, "none")
+
+
 def jobs_of(*rows: tuple[int, int, int, int, int, int]) -> Workload:
     """Make jobs of (arrival, GPUs, iterations, forward, backward, gradient)."""
     return Workload(
