@@ -101,33 +101,54 @@ def _links(result: Result, job: int) -> dict[tuple[str, int], float]:
 def check_bytes(result: Result, tasks: Records) -> None:
     """Integrate each message's rate over its life: its bytes were sent, but for rounding."""
     network = result.settings.network
-    messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns").view(np.recarray)
+    messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns")
+    columns = ["start_ns", "end_ns", "job", "iteration"]
     turns: dict[tuple[int, int], int] = defaultdict(int)
-    for message in messages:
-        links = _links(result, message.job)
-        others = [
-            (int(other.start_ns), int(other.end_ns), _links(result, other.job))
-            for other in messages
-            if other.start_ns < message.end_ns and other.end_ns > message.start_ns
-        ]
-        begin = int(message.start_ns) + network.a_ns
-        times = sorted(
-            {begin, int(message.end_ns)}
-            | {t for o in others for t in o[:2] if begin < t < message.end_ns}
-        )
+    for start, end, job, iteration in messages[columns].tolist():
+        servers = len(result.settings.cluster.servers_of(result.gpus[job]))
+        weight = network.byte_weight(servers)
+        meets = (messages["start_ns"] < end) & (messages["end_ns"] > start)
+        others = messages[meets][columns[:3]].tolist()
+        begin = start + network.latency_ns(servers)
+        times = sorted({begin, end} | {t for o in others for t in o[:2] if begin < t < end})
         sent, changes = 0.0, len(times)
         for low, high in itertools.pairwise(times):
-            running = [theirs for start, end, theirs in others if start <= low < end]
-            cost = max(
-                factor * network.cost_ns_per_byte(sum(link in theirs for theirs in running))
-                for link, factor in links.items()
-            )
-            sent += (high - low) / (cost if network.contends else network.cost_ns_per_byte(1))
-        size = _buckets(result, message.job)[turns[message.job, message.iteration]]
-        turns[message.job, message.iteration] += 1
+            running = [other for first, last, other in others if first <= low < last]
+            sent += (high - low) * _speed(result, job, running) / weight
+        size = _buckets(result, job)[turns[job, iteration]]
+        turns[job, iteration] += 1
         # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
-        slack = (changes + 1) * 2 / network.cost_ns_per_byte(1) + 1e-6 * size
+        slack = (changes + 1) * 2 / (weight * network.cost_ns_per_byte(1)) + 1e-6 * size
         assert abs(sent - size) <= slack, (sent, size)
+
+
+def _speed(result: Result, job: int, running: list[int]) -> float:
+    """Return the bytes per ns of a job's message among those of the running jobs, its own too."""
+    network = result.settings.network
+    if not network.contends:
+        return 1 / network.b_ns_per_byte
+    links = {other: _links(result, other) for other in running}
+    factors = {link: factor for own in links.values() for link, factor in own.items()}
+    users = {link: {other for other in running if link in links[other]} for link in factors}
+    # What a link carries in all: k messages at its cost(k) each.
+    carries = {
+        link: len(own) / (factors[link] * network.cost_ns_per_byte(len(own)))
+        for link, own in users.items()
+    }
+    if network.sharing == "busiest":
+        return min(carries[link] / len(users[link]) for link in links[job])
+    # All messages become faster together; those on a link that is full stay as they are.
+    speed: dict[int, float] = {}
+    while job not in speed:
+        room = {
+            link: (carries[link] - sum(speed.get(other, 0.0) for other in own))
+            / len(own - speed.keys())
+            for link, own in users.items()
+            if own - speed.keys()
+        }
+        full = min(room, key=room.__getitem__)
+        speed |= dict.fromkeys(users[full] - speed.keys(), room[full])
+    return speed[job]
 
 
 def check_admission(result: Result, tasks: Records) -> None:

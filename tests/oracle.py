@@ -145,6 +145,8 @@ class Simulation:
     b: float
     eta: float
     contends: bool
+    fair: bool  # whether links are shared by max-min fairness
+    ring: int | None  # the servers among which a and b were measured
     placement: str
     priority: str
     admission: str
@@ -163,8 +165,27 @@ class Simulation:
         """s_J: one iteration's forward and backward, and its all-reduce across servers."""
         s = job.compute_ns
         if len(job.servers) > 1:
-            s += self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
+            s += self.alone_ns(job)
         return s
+
+    def alone_ns(self, job: Job) -> int:
+        """What its all-reduce takes whole and alone."""
+        v = self.v(job) if len(job.servers) > 1 else 1.0
+        a = self.a(job) if len(job.servers) > 1 else self.a_ns
+        return a + math.floor(v * self.b * job.spec.gradient_bytes)
+
+    def a(self, job: Job) -> int:
+        """Latency among the servers of a placed job."""
+        if self.ring is None:
+            return self.a_ns
+        return round(float(self.a_ns) * float(len(job.servers) - 1) / float(self.ring - 1))
+
+    def v(self, job: Job) -> float:
+        """How much dearer a byte is among the servers of a placed job than where b was measured."""
+        if self.ring is None:
+            return 1.0
+        n = len(job.servers)
+        return ((n - 1) / n) / ((self.ring - 1) / self.ring)
 
     def remaining_service(self, job: Job) -> int:
         """L_J."""
@@ -187,7 +208,7 @@ class Simulation:
                 return queue, entered, job.index
             case "gpu-intensity":
                 # Work over sending time, highest first; nothing to send is the highest of all.
-                send = float(self.a_ns + math.floor(self.b * job.spec.gradient_bytes))
+                send = float(self.alone_ns(job))
                 work = float(job.spec.gpus * job.compute_ns)
                 sends = job.spec.gpus > 1 and len(job.servers) != 1
                 key = math.floor(send / (send + work) * 2**53) if sends else 0
@@ -277,13 +298,15 @@ class Simulation:
             if answer is True or (answer is not False and answer <= t):
                 size = self.bucket(job)
                 job.unsent_bytes -= size
-                job.message = Message(t, t + self.a_ns, float(size), t, self.admitted)
+                job.message = Message(t, t + self.a(job), float(size), t, self.admitted)
                 self.admitted += 1
             elif answer is not False:
                 job.not_before_ns = answer
+        fair = self.fair_costs() if self.fair and self.contends else None
         for job in self.held():
             if job.message is not None:
-                cost = self.cost_of_byte(job)
+                by_link = self.cost_of_byte(job) if fair is None else fair[job.index]
+                cost = self.v(job) * by_link
                 if cost != job.message.cost:
                     self.rate(job.message, cost, t)
 
@@ -326,6 +349,32 @@ class Simulation:
             cost = self.cost(len(self.messages_on((kind, number))))
             costs.append(cost if kind == "server" else self.uplinks[number] * cost)
         return max(costs)
+
+    def fair_costs(self) -> dict[int, float]:
+        """What a byte of each running message costs if links are shared fairly, by job."""
+        sending = [job for job in self.held() if job.message]
+        links = [("server", server) for server in range(len(self.server_type))]
+        links += [("rack", rack) for rack in range(len(self.uplinks))]
+        users = {link: [job.index for job in sending if link in job.links] for link in links}
+        full = {}
+        for (kind, number), on_it in users.items():
+            cost = self.cost(len(on_it))
+            full[kind, number] = cost if kind == "server" else self.uplinks[number] * cost
+        left = {link: float(len(on_it)) for link, on_it in users.items()}
+        costs: dict[int, float] = {}
+        while len(costs) < len(sending):
+            offers = []
+            for link in links:
+                still = [index for index in users[link] if index not in costs]
+                if still:
+                    offers.append((full[link] * (len(still) / left[link]), still))
+            # Of equal offers, max takes that of the first link.
+            cost, served = max(offers, key=lambda offer: offer[0])
+            for index in served:
+                costs[index] = cost
+                for link in self.jobs[index].links:
+                    left[link] -= full[link] / cost
+        return costs
 
     def remaining_at(self, message: Message, t: int) -> float:
         """Bytes left at t; a question, which changes nothing."""
@@ -592,6 +641,8 @@ def run(
     b: float,
     eta: float,
     contends: bool = True,
+    sharing: str = "busiest",
+    ring: int | None = None,
     placement: str = "lwf:1",
     priority: str = "srsf",
     admission: str = "ada-dual",
@@ -602,7 +653,8 @@ def run(
 
     Servers have so many GPUs each, of type 0 and in rack 0 unless told; `memory_bytes` is that of a
     GPU of each type, `times_ns` each job's (forward, backward) on each type, its own unless told,
-    and `uplinks` each rack's factor on the cost of a byte.
+    and `uplinks` each rack's factor on the cost of a byte. Sharing is `busiest` or `max-min`, and
+    `ring` the number of servers among which a and b hold, None for any.
     Placement is `ff`, `rand`, `ls`, `lwf:K`, `spread`, `consolidate`, `tiresias` or `apart`;
     priority `srsf`, `srtf`, `fifo`, `smallest`, `las`, `2d-las:QUANTUM_S` or `gpu-intensity`;
     admission `srsf:N`, `ada-dual`, `k-way`, `interleave` or one of tests/data/lattice.py.
@@ -622,6 +674,8 @@ def run(
         b=b,
         eta=eta,
         contends=contends,
+        fair=sharing == "max-min",
+        ring=ring,
         placement=placement,
         priority=priority,
         admission=admission,

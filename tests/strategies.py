@@ -6,7 +6,7 @@ that rounding shows; a few are huge, so that messages last far longer than compu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -45,6 +45,16 @@ NETWORKS = (
     NetworkModel(a_ns=7, b_ns_per_byte=1.0, eta_ns_per_byte=0.5),
     NetworkModel(contends=False),
 )
+
+
+@st.composite
+def varied(draw: st.DrawFn, networks: tuple[NetworkModel, ...]) -> NetworkModel:
+    """Draw one of these networks as it is, with fair shares, with a ring's servers, or both."""
+    return replace(
+        draw(st.sampled_from(networks)),
+        sharing=draw(st.sampled_from(["busiest", "max-min"])),
+        servers=draw(st.sampled_from([None, None, 2, 3, 7])),
+    )
 
 
 @dataclass(frozen=True)
@@ -167,7 +177,7 @@ def cases(draw: st.DrawFn, general: bool = False) -> Case:
     return Case(
         workload=Workload(jobs),
         cluster=cluster,
-        network=draw(st.sampled_from(NETWORKS)),
+        network=draw(varied(NETWORKS)),
         placement=draw(st.sampled_from(PLACEMENTS)),
         priority=draw(st.sampled_from(PRIORITIES)),
         admission=draw(st.sampled_from(ADMISSIONS)),
@@ -221,6 +231,8 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
         b=case.network.b_ns_per_byte,
         eta=case.network.eta_ns_per_byte,
         contends=case.network.contends,
+        sharing=case.network.sharing,
+        ring=case.network.servers,
         placement=case.placement,
         priority=case.priority,
         admission=case.admission,

@@ -519,6 +519,27 @@ NETWORKS = {
         "[network]\na_ns = 1\nb_ns_per_byte = 1\ncontends = 3\n",
         "n.toml, line 4, column 1 (contends): must be true or false, not 3.",
     ),
+    "an unknown sharing": (
+        '[network]\na_ns = 1\nb_ns_per_byte = 1\nsharing = "maxmin"\n',
+        "n.toml, line 4, column 1 (sharing): unknown sharing 'maxmin'. Did you mean 'max-min'?",
+    ),
+    "a ring of half a server": (
+        "[network]\na_ns = 1\nservers = 2.5\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (servers): must be a whole number, not 2.5.",
+    ),
+    "a ring of one server": (
+        "[network]\na_ns = 1\nservers = 1\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (servers): must be at least 2, not 1.",
+    ),
+    "a ring of other servers than nodes": (
+        RING + "servers = 8\n",
+        "n.toml, line 6, column 1 (servers): must be as many as 'nodes', 4, not 8.",
+    ),
+    "the servers of a ring for a tree": (
+        RING.replace("ring", "binary-tree") + "servers = 4\n",
+        "n.toml, line 6, column 1 (servers): goes with the algorithm 'ring' alone, not "
+        "'binary-tree'.",
+    ),
 }
 
 

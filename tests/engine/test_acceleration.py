@@ -20,7 +20,7 @@ from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.policies.presets import choose_policies
-from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters
+from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters, varied
 
 STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
 ORDERS = ("srsf", "srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.00001", "gpu-intensity")
@@ -75,7 +75,7 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
     return Case(
         workload=Workload(jobs),
         cluster=cluster,
-        network=draw(st.sampled_from(NETWORKS)),
+        network=draw(varied(NETWORKS)),
         placement=draw(st.sampled_from(["lwf:1", "lwf:1", "ls", "ff", "rand", "least-delay"])),
         priority=draw(st.sampled_from(ORDERS)),
         admission=draw(st.sampled_from(STEADY_ADMISSIONS)),
@@ -141,6 +141,28 @@ def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
         settings=settings(phases=[Phase.generate], max_examples=2_000),
     )
     assert run(found, less) == run(found, more)
+
+
+def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
+    """A set that repeats, and in which somebody takes what another leaves, is skipped exactly."""
+
+    def reaches(case: Case) -> bool:
+        if case.network.sharing != "max-min" or not case.network.contends:
+            return False
+        papers = replace(case, network=replace(case.network, sharing="busiest"))
+        solo, full = run_state(case, "solo"), run_state(case, "full")
+        return bool(
+            full.tally[0].instants < solo.tally[0].instants // 2
+            and full.cluster.jobs.finish_ns.tolist()
+            != run_state(papers, "full").cluster.jobs.finish_ns.tolist()
+        )
+
+    found = find(
+        repetitive((20, 200)),
+        reaches,
+        settings=settings(phases=[Phase.generate], max_examples=2_000),
+    )
+    assert run(found, "full") == run(found, "none")
 
 
 def jobs_of(*rows: tuple[int, int, int, int, int, int]) -> Workload:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headway.domain.records import GPU, JOB, LINK, PORT, SEAT, SERVER, SYSTEM, ClusterView, zeros
-from headway.network.messages import bytes_left, message_cost_ns_per_byte, most_messages
+from headway.network.messages import (
+    all_reduce_alone_ns,
+    bytes_left,
+    message_cost_ns_per_byte,
+    most_messages,
+)
 
 
 @pytest.fixture
@@ -25,6 +30,7 @@ def cluster() -> ClusterView:
     view.jobs.servers[:] = view.jobs.links[:] = 3
     view.links.port[:] = [0, 1, 2]
     view.ports.factor[:] = 1.0
+    view.jobs.byte_weight[:] = 1.0
     view.jobs.message_k[:] = 2
     view.jobs.message_cost_ns_per_byte[:] = 2.5
     view.jobs.message_since_ns[:] = 1000
@@ -68,3 +74,15 @@ def test_a_byte_costs_what_it_does_on_the_slowest_link(cluster: ClusterView) -> 
     assert message_cost_ns_per_byte(cluster, 0) == 0.75 * (3 * 1.0 + 2 * 0.5)
     cluster.system.contends[:] = 0
     assert message_cost_ns_per_byte(cluster, 0) == 1.0
+
+
+def test_a_byte_weighs_what_the_number_of_servers_makes_it(cluster: ClusterView) -> None:
+    cluster.system.contends[:] = 1
+    cluster.ports.messages[:] = [1, 2, 3]
+    cluster.jobs.byte_weight[:] = 1.5
+    assert message_cost_ns_per_byte(cluster, 0) == 1.5 * (3 * 1.0 + 2 * 0.5)
+    cluster.jobs.latency_ns[:] = 7
+    cluster.jobs.gradient_bytes[:] = 11
+    assert all_reduce_alone_ns(cluster, 0) == 7 + 16
+    cluster.system.contends[:] = 0
+    assert message_cost_ns_per_byte(cluster, 0) == 1.5

@@ -23,6 +23,8 @@ SYSTEM = np.dtype(
         ("b_ns_per_byte", np.float64),
         ("eta_ns_per_byte", np.float64),
         ("contends", np.int64),
+        ("max_min", np.int64),  # whether messages have fair shares
+        ("ring_servers", np.int64),  # among which a and b hold; 0: among any number
         ("bucket_bytes", np.int64),  # the most that one message may carry
     ],
     align=True,
@@ -62,7 +64,10 @@ JOB = np.dtype(
             np.int64,
         ),  # the later of its last change of k and the end of its latency
         ("message_bytes_left", np.float64),  # at message_since_ns
-        ("message_cost_ns_per_byte", np.float64),  # on its slowest link, since then
+        ("message_cost_ns_per_byte", np.float64),  # since then
+        # Its messages' a and what their bytes weigh against b; they follow from `servers`.
+        ("latency_ns", np.int64),
+        ("byte_weight", np.float64),
     ],
     align=True,
 )

@@ -9,8 +9,9 @@ from headway.engine.computing import ask_about, make_message_ready, note_end, re
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.solo import put_on_ports
 from headway.engine.state import Rule, State
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.network.messages import bytes_left, message_cost_ns_per_byte, most_messages
+from headway.network.sharing import share_fairly
 from headway.policies.registry import ADMIT, WAIT
 
 
@@ -72,17 +73,56 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
             s.asked[kept] = job
             kept += 1
     tally[0].asked = kept
-    for turn in range(tally[0].touched):
+    if s.cluster.system[0].max_min != 0:
+        _rate_fairly(s, now_ns)
+    else:
+        _rate_by_busiest(s, now_ns)
+    tally[0].touched = 0
+
+
+@inlined
+def _rate_by_busiest(s: State, now_ns: int) -> None:
+    """Rate the messages on touched ports."""
+    for turn in range(s.tally[0].touched):
         port = s.touched[turn]
         s.cluster.ports[port].touched = 0
         link = s.cluster.ports[port].first_message
         while link != NOBODY:
             job = s.cluster.links[link].job
+            if s.gangs[job].rated != s.tally[0].instants:
+                s.gangs[job].rated = s.tally[0].instants
+                _rate(s, job, now_ns, message_cost_ns_per_byte(s.cluster, job))
+            link = s.cluster.links[link].next
+
+
+@part
+def _rate_fairly(s: State, now_ns: int) -> None:
+    """Rate the messages that common ports connect, one by one, with a touched port.
+
+    No others can have another share than before. All ports of those found are touched, too.
+    """
+    jobs, ports, links, tally = s.cluster.jobs, s.cluster.ports, s.cluster.links, s.tally
+    found, turn = 0, 0
+    while turn < tally[0].touched:
+        link = ports[s.touched[turn]].first_message
+        turn += 1
+        while link != NOBODY:
+            job = links[link].job
             if s.gangs[job].rated != tally[0].instants:
                 s.gangs[job].rated = tally[0].instants
-                _rate(s, job, now_ns)
-            link = s.cluster.links[link].next
-    tally[0].touched = 0
+                s.costs[job] = 0.0
+                s.scratch[found] = job
+                found += 1
+                first = jobs[job].first_link
+                for own in range(first, first + jobs[job].links):
+                    _touch(s, links[own].port)
+            link = links[link].next
+    for turn in range(tally[0].touched):
+        ports[s.touched[turn]].touched = 0
+    share_fairly(s.cluster, s.touched, tally[0].touched, s.shares, s.costs)
+    for turn in range(found):
+        job = s.scratch[turn]
+        _rate(s, job, now_ns, jobs[job].byte_weight * s.costs[job])
 
 
 @inlined
@@ -124,10 +164,10 @@ def _send(s: State, job: int, now_ns: int) -> None:
     jobs[job].message_k = 0
     jobs[job].message_cost_ns_per_byte = 0.0
     jobs[job].message_start_ns = now_ns
-    jobs[job].message_since_ns = now_ns + system[0].a_ns
+    jobs[job].message_since_ns = now_ns + jobs[job].latency_ns
     jobs[job].message_bytes_left = jobs[job].message_bytes
     if system[0].contends == 0:
-        _rate(s, job, now_ns)
+        _rate(s, job, now_ns, message_cost_ns_per_byte(s.cluster, job))
         return
     put_on_ports(s, job)
     first = jobs[job].first_link
@@ -136,10 +176,9 @@ def _send(s: State, job: int, now_ns: int) -> None:
 
 
 @inlined
-def _rate(s: State, job: int, now_ns: int) -> None:
+def _rate(s: State, job: int, now_ns: int, cost: float) -> None:
     """If a message's cost has changed, count what it sent at the old one; give it its new end."""
     jobs = s.cluster.jobs
-    cost = message_cost_ns_per_byte(s.cluster, job)
     if cost == jobs[job].message_cost_ns_per_byte:
         return
     jobs[job].message_bytes_left = bytes_left(s.cluster, job)

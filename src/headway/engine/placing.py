@@ -14,7 +14,7 @@ from headway.engine.repeating import forget_sets_beside, trust_again
 from headway.engine.solo import catch_up, interrupt
 from headway.engine.state import Integers, Rule, State
 from headway.jit import inlined, part
-from headway.network.messages import all_reduce_alone_ns
+from headway.network.messages import all_reduce_alone_ns, ring_latency_ns, ring_weight
 
 _NO_ROOM, _REFUSED, _PLACED, _SPOILT = range(4)
 
@@ -284,6 +284,11 @@ def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs[job].backward_ns = paces[slowest].backward_ns
     jobs[job].service_ns = jobs[job].forward_ns + jobs[job].backward_ns
     if jobs[job].servers > 1:
+        measured = s.cluster.system[0].ring_servers
+        if measured > 0:
+            a_ns, used = s.cluster.system[0].a_ns, jobs[job].servers
+            jobs[job].latency_ns = ring_latency_ns(a_ns, used, measured)
+            jobs[job].byte_weight = ring_weight(used, measured)
         jobs[job].service_ns += all_reduce_alone_ns(s.cluster, job)
     jobs[job].remaining_service_ns = (
         jobs[job].iterations_left * jobs[job].service_ns * jobs[job].gpus

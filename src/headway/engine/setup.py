@@ -55,11 +55,15 @@ def prepare(
     system.b_ns_per_byte[:] = network.b_ns_per_byte
     system.eta_ns_per_byte[:] = network.eta_ns_per_byte
     system.contends[:] = network.contends
+    system.max_min[:] = network.sharing == "max-min"
+    system.ring_servers[:] = network.servers or 0
     system.bucket_bytes[:] = MOST_BYTES if bucket_bytes is None else bucket_bytes
 
     jobs = zeros(len(workload), JOB)
     for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
         jobs[name] = [getattr(job, name) for job in workload]
+    jobs.latency_ns[:] = network.a_ns
+    jobs.byte_weight[:] = 1.0
     fastest = times_ns.sum(axis=2).argmin(axis=1)
     jobs.forward_ns[:], jobs.backward_ns[:] = times_ns[np.arange(len(jobs)), fastest].T
     paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)
@@ -135,14 +139,16 @@ def _check_ranges(
     for index, job in enumerate(workload):
         service_ns = compute_ns[index]
         if job.gpus > 1:
-            if network.a_ns + job.gradient_bytes * slowest > LONGEST_NS:
+            most_servers = max(2, min(job.gpus, cluster.servers))
+            a_ns, weight = network.latency_ns(most_servers), network.byte_weight(most_servers)
+            if a_ns + job.gradient_bytes * (weight * slowest) > LONGEST_NS:
                 raise workload.error(
                     index,
                     f"a message of {job.gradient_bytes:,} bytes among {len(workload):,} jobs' "
                     "could take over 73 years.",
                     "gradient_mb",
                 )
-            service_ns += network.a_ns + math.floor(network.b_ns_per_byte * job.gradient_bytes)
+            service_ns += a_ns + math.floor(weight * network.b_ns_per_byte * job.gradient_bytes)
         services.append(job.iterations * service_ns * job.gpus)
     smallest = max(1, min(job.memory_bytes for job in workload))
     largest_bytes = max(gpu.memory_bytes for gpu in cluster.gpu_types)

@@ -38,9 +38,9 @@ def buckets_of(s: State, job: int) -> int:
 
 
 @inlined
-def _alone_ns(s: State, size: int, cost: float) -> int:
-    """Return how long a message takes whose cost never changes."""
-    return int(max(1, s.cluster.system[0].a_ns + math.ceil(size * cost)))
+def _alone_ns(s: State, job: int, size: int, cost: float) -> int:
+    """Return how long a message of a job takes whose cost never changes."""
+    return int(max(1, s.cluster.jobs[job].latency_ns + math.ceil(size * cost)))
 
 
 @inlined
@@ -80,9 +80,9 @@ def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int, priority
         bucket_bytes = s.cluster.system[0].bucket_bytes
         full = jobs[job].gradient_bytes // bucket_bytes
         rest = jobs[job].gradient_bytes - full * bucket_bytes
-        period_ns += full * _alone_ns(s, bucket_bytes, cost)
+        period_ns += full * _alone_ns(s, job, bucket_bytes, cost)
         if rest > 0 or full == 0:
-            period_ns += _alone_ns(s, rest, cost)
+            period_ns += _alone_ns(s, job, rest, cost)
     if jobs[job].iterations_left > (HORIZON_NS - now_ns) // period_ns:
         return
     end_ns = now_ns + jobs[job].iterations_left * period_ns
@@ -162,7 +162,7 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     s.gangs[job].tasks_left = 0
     cost = message_cost_ns_per_byte(s.cluster, job)
     start_ns = end_ns
-    bucket_ns = _alone_ns(s, system[0].bucket_bytes, cost)
+    bucket_ns = _alone_ns(s, job, system[0].bucket_bytes, cost)
     past = min((now_ns - start_ns - 1) // bucket_ns, buckets_of(s, job) - 1)
     start_ns += past * bucket_ns
     jobs[job].unsent_bytes = jobs[job].gradient_bytes - past * system[0].bucket_bytes
@@ -173,9 +173,9 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs[job].message_k = 1
     jobs[job].message_cost_ns_per_byte = cost
     jobs[job].message_start_ns = start_ns
-    jobs[job].message_since_ns = start_ns + system[0].a_ns
+    jobs[job].message_since_ns = start_ns + jobs[job].latency_ns
     jobs[job].message_bytes_left = jobs[job].message_bytes
-    end_ns = start_ns + _alone_ns(s, jobs[job].message_bytes, cost)
+    end_ns = start_ns + _alone_ns(s, job, jobs[job].message_bytes, cost)
     event = len(s.cluster.gpus) + job
     s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, event, end_ns)
 

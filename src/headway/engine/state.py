@@ -17,6 +17,7 @@ from headway.domain.records import (
     Records,
     zeros,
 )
+from headway.network.sharing import SHARE
 
 GANG = np.dtype(
     [
@@ -182,6 +183,7 @@ Rule = Callable[..., Any]
 """A compiled policy."""
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class State(NamedTuple):
@@ -205,6 +207,8 @@ class State(NamedTuple):
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
     touched: Integers  # ports whose number of messages may have changed
+    shares: Records  # scratch for fair shares, by port
+    costs: Floats  # likewise, by job
     free_groups: Integers  # a stack
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
@@ -248,7 +252,7 @@ def make_state(
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
     queues, queue_of = _queues(jobs)
-    skips = bool(rules[0].skips_sets)
+    skips, fair = bool(rules[0].skips_sets), bool(system[0].max_min)
 
     def integers(count: int) -> Integers:
         return np.zeros(count, np.int64)
@@ -272,6 +276,8 @@ def make_state(
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
         touched=integers(len(ports)),
+        shares=zeros(len(ports) if fair else 0, SHARE),
+        costs=np.zeros(len(jobs) if fair else 0),
         free_groups=np.arange(len(gpus), dtype=np.int64),
         candidates=integers(len(gpus)),
         ended=integers(len(jobs)),

@@ -9,13 +9,19 @@ from headway.jit import inlined
 from headway.network import contention
 
 cost_ns_per_byte = inlined(contention.cost_ns_per_byte)
+ring_latency_ns = inlined(contention.ring_latency_ns)
+ring_weight = inlined(contention.ring_weight)
 
 
 @inlined
 def all_reduce_alone_ns(cluster: ClusterView, job: int) -> int:
-    """Return what a job's all-reduce takes, whole and alone: a + floor(b * M)."""
-    system = cluster.system[0]
-    return int(system.a_ns + math.floor(system.b_ns_per_byte * cluster.jobs[job].gradient_bytes))
+    """Return what a job's all-reduce takes, whole and alone: a + floor(b * M).
+
+    Once the job is placed in several servers, a and b are those of as many.
+    """
+    record = cluster.jobs[job]
+    b_ns_per_byte = record.byte_weight * cluster.system[0].b_ns_per_byte
+    return int(record.latency_ns + math.floor(b_ns_per_byte * record.gradient_bytes))
 
 
 @inlined
@@ -41,13 +47,17 @@ def most_messages(cluster: ClusterView, job: int) -> int:
 
 @inlined
 def message_cost_ns_per_byte(cluster: ClusterView, job: int) -> float:
-    """Return what a byte of the job's message costs on the slowest of its links."""
-    system = cluster.system[0]
+    """Return what a byte of the job's message costs on the slowest of its links.
+
+    That is what it costs if every link is shared equally; with max-min sharing it may cost less.
+    """
+    system, weight = cluster.system[0], cluster.jobs[job].byte_weight
     if system.contends == 0:
-        return float(system.b_ns_per_byte)
+        return float(weight * system.b_ns_per_byte)
     if cluster.jobs[job].links == cluster.jobs[job].servers:
         k = max(1, most_messages(cluster, job))
-        return cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+        cost = cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+        return float(weight * cost)
     slowest = 0.0
     first = cluster.jobs[job].first_link
     for link in range(first, first + cluster.jobs[job].links):
@@ -55,4 +65,4 @@ def message_cost_ns_per_byte(cluster: ClusterView, job: int) -> float:
         k = max(1, port.messages)
         cost = port.factor * cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
         slowest = max(slowest, cost)
-    return slowest
+    return float(weight * slowest)
