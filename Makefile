@@ -39,9 +39,10 @@ unit: $(READY) ## Run the tests.
 docs: $(READY) ## Build the documentation strictly into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-reference: $(READY) ## Write docs/reference/cli.md anew from the commands themselves.
+reference: $(READY) ## Write the pages of the command line anew from the commands themselves.
 	$(BIN)/typer headway.cli.main utils docs --name headway --title "Command line" \
 	    --output docs/reference/cli.md
+	$(BIN)/python scripts/calibrate_reference.py > docs/reference/calibrate.md
 
 reproduction: $(READY) ## Reproduce the paper's evaluation in full; renew the documentation's copy.
 	$(BIN)/headway reproduce --output reproduction

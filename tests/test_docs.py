@@ -124,6 +124,13 @@ def test_the_command_line_reference_is_what_the_commands_say(tmp_path: Path) -> 
     assert path.read_text() == (DOCS / "reference" / "cli.md").read_text()
 
 
+def test_the_page_of_calibrate_is_what_its_parser_says() -> None:
+    """`make reference` writes it anew."""
+    words = [sys.executable, str(ROOT / "scripts" / "calibrate_reference.py")]
+    made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert made == (DOCS / "reference" / "calibrate.md").read_text()
+
+
 @pytest.mark.parametrize("name", ["SYSTEM", "JOB", "GPU", "SERVER", "PORT", "SEAT", "LINK"])
 def test_the_tables_of_records_list_every_field(name: str) -> None:
     text = (DOCS / "reference" / "api.md").read_text()

@@ -12,7 +12,7 @@ from typing import Any
 
 from headway.calibrate.network.figure import draw
 from headway.calibrate.network.fit import Fit, fit
-from headway.calibrate.network.plan import BACKENDS, SIZES_BYTES, Plan, sizes_from
+from headway.calibrate.network.plan import BACKENDS, SIZES, Plan, sizes_from
 from headway.calibrate.network.profile import write_network
 from headway.calibrate.network.rank import Measurement, imported, is_rank, measure
 from headway.calibrate.network.report import report
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         metavar="SIZE,…",
-        default=",".join(f"{size // 1024}KB" for size in SIZES_BYTES),
+        default=SIZES,
         help="of the messages, such as 64KB,1MB,25MB (default: %(default)s)",
     )
     parser.add_argument(

@@ -10,8 +10,8 @@ from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
 
 BACKENDS = ("gloo", "nccl", "mpi")
-SIZES_BYTES = tuple(2**power for power in (16, 18, 20, 22, 23, 24, 25, 26))
-"""64 KB to 64 MB, denser where bandwidth counts."""
+SIZES = "64KB,256KB,1MB,4MB,8MB,16MB,32MB,64MB"
+"""Denser where bandwidth counts."""
 
 ELEMENT_BYTES = 4
 """All-reduces are of float32."""
@@ -20,6 +20,20 @@ MOST_CONCURRENT = 64
 _LARGEST_BYTES = 2**32
 _SHOT_BYTES = 2**18
 """What starting a shot costs, as bytes of a message; only the time left depends on it."""
+
+
+def sizes_from(text: str) -> tuple[int, ...]:
+    """Return the sizes that a text such as `64KB,1MB,25MB` names (1 KB = 1024 bytes)."""
+    return tuple(_size(part.strip()) for part in text.split(","))
+
+
+def _size(text: str) -> int:
+    units = {"GB": 2**30, "MB": 2**20, "KB": 2**10, "B": 1}
+    for unit, factor in units.items():
+        number = text.upper().removesuffix(unit)
+        if text.upper().endswith(unit) and number.strip().isdecimal():
+            return int(number) * factor
+    raise InputError(f"must be sizes such as 64KB,1MB,25MB, not {shown(text)}.", field="--sizes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +53,7 @@ class Combination:
 class Plan:
     """All-reduces of every size among 1 to `concurrent` groups at a time, each `repeats` times."""
 
-    sizes_bytes: tuple[int, ...] = SIZES_BYTES
+    sizes_bytes: tuple[int, ...] = sizes_from(SIZES)
     concurrent: int = 4
     repeats: int = 10
     warm_up: int = 2
@@ -106,17 +120,3 @@ class Pace:
         """Count a shot as done; return the share of the whole that is done."""
         self.done += combination.weight
         return self.done / self.total
-
-
-def sizes_from(text: str) -> tuple[int, ...]:
-    """Return the sizes that a text such as `64KB,1MB,25MB` names (1 KB = 1024 bytes)."""
-    return tuple(_size(part.strip()) for part in text.split(","))
-
-
-def _size(text: str) -> int:
-    units = {"GB": 2**30, "MB": 2**20, "KB": 2**10, "B": 1}
-    for unit, factor in units.items():
-        number = text.upper().removesuffix(unit)
-        if text.upper().endswith(unit) and number.strip().isdecimal():
-            return int(number) * factor
-    raise InputError(f"must be sizes such as 64KB,1MB,25MB, not {shown(text)}.", field="--sizes")

@@ -9,6 +9,13 @@ from headway.calibrate import toml
 from headway.calibrate.network.fit import CellFit, Fit
 from headway.files import open_output
 
+_CHOICES = """\
+# Without these two lines, the paper's model. With them, jobs on fewer servers than were measured
+# send less, and what a message leaves of a link is shared:
+# servers = {nodes}
+# sharing = "max-min"
+"""
+
 
 def write_network(path: str | os.PathLike[str], fit: Fit, about: Mapping[str, toml.Value]) -> None:
     """Write a network as TOML: [network] is what is simulated, [calibration] where it is from.
@@ -27,7 +34,8 @@ def write_network(path: str | os.PathLike[str], fit: Fit, about: Mapping[str, to
                 "b_ns_per_byte": network.b_ns_per_byte,
                 "eta_ns_per_byte": network.eta_ns_per_byte,
             },
-        ),
+        )
+        + _CHOICES.format(nodes=about.get("nodes", "N")),
         toml.table("calibration", about),
         toml.table("fit", _fit(fit), inside="calibration"),
     )
