@@ -209,3 +209,12 @@ def test_every_decision_is_in_the_navigation() -> None:
     for page in (DOCS / "decisions").glob("*.md"):
         assert f"decisions/{page.name}" in navigation
         assert len(page.read_text().splitlines()) < 50
+
+
+def test_the_tables_of_the_predictions_are_those_of_the_measurements() -> None:
+    """`python benchmarks/fidelity/fidelity.py report` writes them anew."""
+    script = ROOT / "benchmarks" / "fidelity" / "fidelity.py"
+    words = [sys.executable, str(script), "tables"]
+    made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    pages = [DOCS / "explanation" / "fidelity" / f"{name}.md" for name in ("halves", "mixes", "all")]
+    assert made == "".join(page.read_text() + "\n" for page in pages)

@@ -2,6 +2,7 @@
 
 python benchmarks/fidelity/fidelity.py measure   # needs root and about half an hour
 python benchmarks/fidelity/fidelity.py report    # makes the documentation's tables and figure
+python benchmarks/fidelity/fidelity.py tables    # prints the tables
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ SETTINGS = [
 KINDS = {"on all hosts": True, "on some hosts": False}
 """Whether every message of a mix is on all hosts."""
 
-MIXES = 40
+MIXES = 24
 COLUMNS = ("mix", "hosts", "message_bytes", "offset_s", "start_s", "end_s")
 
 
@@ -75,24 +76,30 @@ def samples_path(setting: Testbed) -> Path:
     return DATA / f"{stem(setting)}.samples.csv"
 
 
-def measure(settings: Iterable[Testbed], repeats: int, count: int) -> None:
+def measure(settings: Iterable[Testbed], repeats: int, count: int, only_mixes: bool) -> None:
     """Measure every setting, one testbed after the other."""
     DATA.mkdir(exist_ok=True)
     for setting in settings:
         testbed.up(setting)
         try:
-            second = setting.rate_mbit * 1e6 / 8
-            sizes = tuple(round(second * 0.01 * 2**power) // 4 * 4 for power in range(6))
-            plan = Plan(sizes, concurrent=4, repeats=repeats, timeout_s=120)
-            with ProgressLine(f"{title(setting)}: calibration") as progress:
-                measured = measure_on_testbed(setting.name, plan, 29400, progress)
-            write_samples(samples_path(setting), measured.samples)
+            if not only_mixes:
+                _calibrate(setting, repeats)
             for seed, kind in enumerate(kinds(setting)):
                 mixes = random_mixes(setting, count, seed, all_hosts=KINDS[kind])
                 _write_mixes(mixes_path(setting, kind), measure_mixes(setting, mixes))
                 print(f"{title(setting)}, {kind}: measured", file=sys.stderr)
         finally:
             testbed.down(setting.name)
+
+
+def _calibrate(setting: Testbed, repeats: int) -> None:
+    """Measure messages of 0.01 to 0.32 s alone between two hosts, and up to four at a time."""
+    second = setting.rate_mbit * 1e6 / 8
+    sizes = tuple(round(second * 0.01 * 2**power) // 4 * 4 for power in range(6))
+    plan = Plan(sizes, concurrent=4, repeats=repeats, timeout_s=120)
+    with ProgressLine(f"{title(setting)}: calibration") as progress:
+        measured = measure_on_testbed(setting.name, plan, 29400, progress)
+    write_samples(samples_path(setting), measured.samples)
 
 
 def _write_mixes(path: Path, mixes: Sequence[Sequence[Timed]]) -> None:
@@ -277,27 +284,37 @@ def draw(judged: Sequence[Judged]) -> Figure:
     return figure
 
 
+def tables(judged: Sequence[Judged]) -> list[Table]:
+    """Return the tables of the documentation."""
+    return [halves_table(judged), mixes_table(judged), all_table(judged)]
+
+
 def report() -> None:
     """Write the tables and the figure of the documentation."""
-    judged = [judge(setting) for setting in SETTINGS if samples_path(setting).exists()]
+    judged = [judge(setting) for setting in SETTINGS]
     DOCS.mkdir(exist_ok=True)
-    for table in (halves_table(judged), mixes_table(judged), all_table(judged)):
+    for table in tables(judged):
         (DOCS / f"{table.name}.md").write_text(table.to_markdown())
-        print(table.to_markdown())
     with house_style():
         save_figure(draw(judged), DOCS / "mixes.svg")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("measure", "report"))
+    parser.add_argument("what", choices=("measure", "report", "tables"))
     parser.add_argument("--settings", type=int, nargs="*", default=range(len(SETTINGS)))
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--mixes", type=int, default=MIXES)
+    parser.add_argument("--only-mixes", action="store_true", help="keep the calibrations")
     options = parser.parse_args()
     if options.what == "measure":
-        measure([SETTINGS[place] for place in options.settings], options.repeats, options.mixes)
-    report()
+        chosen = [SETTINGS[place] for place in options.settings]
+        measure(chosen, options.repeats, options.mixes, options.only_mixes)
+    if options.what == "tables":
+        for table in tables([judge(setting) for setting in SETTINGS]):
+            print(table.to_markdown())
+    else:
+        report()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from headway.testbed.keeper_client import message_on_network
 SLOTS = 5
 """Messages of a mix."""
 
+_SPAN_S = 3.0
+"""Over which the messages of a mix start: two or three are on the network most of the time."""
+
 _LEAD_S = 0.05
 """From the agreement on a start to the start."""
 
@@ -51,7 +54,7 @@ class Timed:
 def random_mixes(
     testbed: Testbed, count: int, seed: int, all_hosts: bool = False
 ) -> list[list[Message]]:
-    """Draw mixes whose messages take some tenths of a second each, and overlap.
+    """Draw mixes whose messages take 0.1 to 1.6 s alone between two hosts, and overlap.
 
     Args:
         testbed: Its rate scales the sizes.
@@ -71,8 +74,8 @@ def random_mixes(
         mix = []
         for _ in range(SLOTS):
             hosts = subsets[-1] if all_hosts else lots.choice(subsets)
-            size = round(second * 0.05 * 16 ** lots.random()) // 4 * 4
-            mix.append(Message(hosts, size, 0.8 * lots.random()))
+            size = round(second * 0.1 * 16 ** lots.random()) // 4 * 4
+            mix.append(Message(hosts, size, _SPAN_S * lots.random()))
         mixes.append(mix)
     return mixes
 

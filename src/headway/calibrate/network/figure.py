@@ -38,6 +38,8 @@ def draw(fit: Fit, samples: Iterable[Sample], path: str | os.PathLike[str]) -> N
 
 
 def _by_size(axes: Axes, fit: Fit, cells: Sequence[Cell]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     network = fit.network()
     smallest, largest = cells[0].message_bytes, cells[-1].message_bytes
     sizes = [smallest * (largest / smallest) ** (step / 100) for step in range(101)]
@@ -52,7 +54,10 @@ def _by_size(axes: Axes, fit: Fit, cells: Sequence[Cell]) -> None:
     axes.set_yscale("log")
     axes.set(xlabel="Message size M [MB]", ylabel="Time of one all-reduce [ms]")
     for axis in (axes.xaxis, axes.yaxis):
+        # 1, 2 and 5 of every decade: readable whether the sizes span one decade or five.
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if largest < 1000 * smallest else (1,)))
         axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.set_title(
         f"a = {_interval(fit.a_ns, 1e-6)} ms\nb = {_interval(fit.b_ns_per_byte)} ns/byte"
     )
