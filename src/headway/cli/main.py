@@ -14,6 +14,7 @@ from headway.cli import (
     explain,
     network,
     policies,
+    replay,
     report,
     reproduce,
     simulate,
@@ -41,6 +42,7 @@ app.command("compare")(compare.compare_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("report")(report.report_command)
 app.command("explain")(explain.explain_command)
+app.command("replay")(replay.replay_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)
 app.command("network")(network.network_command)
