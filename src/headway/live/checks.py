@@ -47,8 +47,8 @@ def _check_states(core: Core) -> None:
     assert all(view.rows[job.row] is job for job in live)
     assert set(core.queue) <= {job.number for job in live}
     assert set(core.waiting) <= set(view.placed)
-    assert not core._fresh
-    assert not core._asking
+    assert not core.fresh
+    assert not core.asking
 
 
 def _check_slots(core: Core) -> None:
@@ -131,7 +131,7 @@ def _check_messages(core: Core) -> None:
     for job in granted:
         record = cluster.jobs[job.row]
         most = max(int(cluster.ports.messages[port]) for port in job.ports)
-        assert 1 <= int(record.message_k)
+        assert int(record.message_k) >= 1
         assert record.message_cost_ns_per_byte > 0
         assert 0 <= core.view.bytes_left(job) <= int(record.message_bytes)
         if view.network.sharing == "busiest":

@@ -29,7 +29,7 @@ USUAL_GRADIENT_BYTES = 100 * 2**20
 SMOOTHING = 8
 """A further measurement counts one in so many parts, what was known before the others."""
 
-MOST_PRIORITY = 2**31
+MOST_PRIORITY = MOST_ATTEMPTS = 2**31
 NEVER_NS = 2**63 - 1
 
 Request = tuple[int, int]
@@ -43,7 +43,7 @@ def check_spec(spec: JobSpec) -> None:
     whole(spec.gpus, "gpus", 1, MOST_GPUS)
     whole(spec.memory_bytes, "memory_bytes", 0, MOST_BYTES)
     whole(spec.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY)
-    whole(spec.retries, "retries", 0, MOST_PRIORITY)
+    whole(spec.retries, "retries", 0, MOST_ATTEMPTS)
     for name, least, most in (
         ("iterations", 1, MOST_ITERATIONS),
         ("forward_ns", 1, LONGEST_NS),

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -40,6 +40,8 @@ class Entry(msgspec.Struct, frozen=True):
     event: AnyEvent
     instructions: list[AnyInstruction]
 
+
+_Line = TypeVar("_Line")
 
 _encoder = msgspec.json.Encoder()
 _header = msgspec.json.Decoder(Header)
@@ -83,7 +85,7 @@ class LogReader:
         while (entry := self._next(_entry)) is not None:
             yield entry
 
-    def _next[T](self, decoder: msgspec.json.Decoder[T]) -> T | None:
+    def _next(self, decoder: msgspec.json.Decoder[_Line]) -> _Line | None:
         data = self._stream.readline(LONGEST_LINE + 1)
         if not data:
             return None

@@ -76,8 +76,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
         for job in core.known.values():
             if not job.over:
                 _note(core, job, found, log, exited=False)
-    submitted = core._submitted
-    found.without_iterations = submitted - len(found.jobs)
+    found.without_iterations = core.submitted - len(found.jobs)
     return found
 
 
