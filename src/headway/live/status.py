@@ -195,7 +195,7 @@ def _why_queued(core: Core, job: Job) -> str:
         node.gpus for node in view.nodes.values() if node.memory_bytes >= job.spec.memory_bytes
     )
     if large < wanted:
-        return f"{before}{needs}; the cluster has {_are(large)} of that size in all."
+        return f"{before}{needs}; the cluster has {large:,} of that size in all."
     free = len(view.candidates(job))
     if free >= wanted:
         failed = f" ({core.rules.failure})" if core.rules.failure else ""
