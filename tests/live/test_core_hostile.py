@@ -67,7 +67,7 @@ specs = st.builds(
 )
 nodes, jobs = st.sampled_from(NODES), st.sampled_from(JOBS)
 seats = st.lists(st.builds(Seat, nodes, some), max_size=4).map(tuple)
-MOVES = {
+MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     NodeUp: {"node": nodes, "gpus": st.integers(1, 3), "memory_bytes": st.sampled_from([0, 8, 10])},
     NodeLost: {"node": nodes},
     NodeDrained: {"node": nodes, "draining": st.booleans()},
@@ -152,7 +152,7 @@ class Account:
             self.launched[instruction.job] = instruction.attempt
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.sampled_from(POLICIES), st.sampled_from(NETWORKS), moves(), st.randoms())
 def test_the_core_stays_consistent_and_its_log_repeats(
     policy: str, network: NetworkModel, drawn: list[tuple[Any, dict[str, Any]]], dice: Any

@@ -33,6 +33,7 @@ NETWORKS = [
     NetworkModel(),
     NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, servers=3),
     NetworkModel(contends=False),
+    NetworkModel(sharing="max-min", servers=2),
 ]
 ROUNDS = 6
 
@@ -84,7 +85,8 @@ def test_starts_finishes_and_messages_are_those_of_the_engine(policy: str) -> No
         workload = make_workload(dice, cluster.gpus)
         network, seed = dice.choice(NETWORKS), dice.randint(0, 5)
         bucket_bytes = dice.choice([None, None, 1_500_000])
-        driver = Driver(policy, workload, cluster, network, seed, bucket_bytes)
+        name = policy if bucket_bytes is None else f"{policy}@{bucket_bytes / 2**20}"
+        driver = Driver(name, workload, cluster, network, seed, bucket_bytes)
         try:
             driver.run()
         except TieError:
@@ -94,9 +96,8 @@ def test_starts_finishes_and_messages_are_those_of_the_engine(policy: str) -> No
             workload,
             cluster,
             network=network,
-            policy=policy,
+            policy=name,
             seed=seed,
-            bucket_mb=None if bucket_bytes is None else bucket_bytes / 2**20,
             acceleration="none",
             timeline=timeline,
         )

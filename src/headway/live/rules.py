@@ -64,11 +64,13 @@ class Rules:
                 if not self._place(cluster, job, candidates, self._parameters[0]):
                     return None
         except Exception as error:
-            return self._failed(f"placement '{self.placement_name}'", error)
+            self._failed(f"placement '{self.placement_name}'", error)
+            return None
         taken = np.unique(candidates[:count])
         if len(taken) < count or not np.isin(taken, allowed).all():
             problem = ValueError("gave a GPU twice, or one that was not among the candidates")
-            return self._failed(f"placement '{self.placement_name}'", problem)
+            self._failed(f"placement '{self.placement_name}'", problem)
+            return None
         return taken
 
     def key(self, cluster: ClusterView, job: int) -> int:
