@@ -19,6 +19,7 @@ from headway.live.events import (
     JobSubmitted,
     MessageDone,
     MessageReady,
+    NodeLost,
     NodeUp,
 )
 from headway.live.log import first_line, next_line, open_log
@@ -177,3 +178,37 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     assert (two.job_id, two.gpus, two.iterations) == ("two, silent", 1, 7)
     assert (two.forward_ns, two.gradient_bytes) == (10_000_000, 3 * MB)
     assert two.memory_bytes == 8 * MB
+
+
+def write(path: Path, told: list[AnyEvent]) -> Path:
+    """Write the log of a core that is told these events."""
+    core = Core(POLICY, NETWORK)
+    lines = [next_line(event, core.handle(event)) for event in told]
+    path.write_bytes(b"".join([first_line(POLICY, NETWORK, 0), *lines]))
+    return path
+
+
+def test_a_job_that_lost_all_its_slots_is_part_of_the_workload_too(tmp_path: Path) -> None:
+    start = events()[:1]
+    start.append(JobSubmitted(at_ns=1, job="x", spec=JobSpec(command=("x",))))
+    start.append(IterationDone(at_ns=2, job="x", attempt=1, iterations=4))
+    start.append(NodeLost(at_ns=3, node="a"))
+    for told in (start, [*start, JobExited(at_ns=4, job="x", attempt=1, code=1)]):
+        (job,) = replay(write(tmp_path / "log", told)).workload()
+        assert job.iterations == 4
+
+
+def test_a_run_that_cannot_be_simulated_can_still_be_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = {"forward_ns": 2**61, "backward_ns": 2**61}
+    told = events()[:1]
+    told.append(JobSubmitted(at_ns=1, job="x", spec=JobSpec(command=("x",))))
+    told.append(IterationDone(at_ns=2, job="x", attempt=1, iterations=10**12, **slow))
+    log = write(tmp_path / "log", told)
+    assert headway(capsys, "replay", str(log)).status == 0
+    target = tmp_path / "w.csv"
+    outcome = headway(capsys, "replay", str(log), "--workload", str(target))
+    assert outcome.status == 2
+    assert f"{log}, iterations: job 'x': too many" in outcome.err
+    assert not target.exists()

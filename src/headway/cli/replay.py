@@ -49,9 +49,10 @@ def replay_command(
     if workload is not None:
         from headway.workload.files import write_workload
 
-        write_workload(found.workload(), workload)
-        if found.without_iterations:
-            left_out = found.without_iterations
+        jobs = found.workload()
+        write_workload(jobs, workload)
+        left_out = found.submitted - len(jobs)
+        if left_out:
             typer.echo(
                 f"{left_out:,} job{'s' * (left_out > 1)} without an iteration left out.", err=True
             )
