@@ -2,9 +2,9 @@
 
     python benchmarks/live/gate.py [--requests 5000] [--jobs 100] [--seconds 3] [--processes 2]
 
-The gate runs in a process of its own and grants at once. Latency: one worker asks and waits, through
-the client that training uses, while all other jobs are connected and idle. Throughput: all jobs ask
-as fast as they are answered, from a few processes.
+The gate runs in a process of its own and grants at once. Latency: one worker asks and waits,
+through the client that training uses, while all other jobs are connected and idle. Throughput: all
+jobs ask as fast as they are answered, from a few processes.
 """
 
 from __future__ import annotations

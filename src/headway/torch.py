@@ -25,8 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import MOST_BYTES, whole
-from headway.worker.timing import Mark, Meter, split
 from headway.worker.session import Session, session_of
+from headway.worker.timing import Mark, Meter, split
 
 LONGEST_WAIT = timedelta(days=7)
 """How long other ranks wait for rank 0 inside an all-reduce: a gate may let a message wait for
@@ -35,7 +35,9 @@ longer than process groups usually do."""
 _Hook = Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
 
-def attach(ddp_model: DistributedDataParallel, gate: Literal["bucket", "iteration"] = "bucket") -> None:
+def attach(
+    ddp_model: DistributedDataParallel, gate: Literal["bucket", "iteration"] = "bucket"
+) -> None:
     """Let a model's all-reduces ask the gate, on every rank and before the first iteration.
 
     Args:
@@ -133,9 +135,7 @@ class _Average:
 def _ungated(group: dist.ProcessGroup, average: _Average) -> _Hook:
     """Return the hook of ranks that ask nobody."""
 
-    def all_reduce(
-        _state: object, bucket: dist.GradBucket
-    ) -> torch.futures.Future[torch.Tensor]:
+    def all_reduce(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         tensor = bucket.buffer()
         average(tensor)
         work = dist.all_reduce(tensor, group=group, async_op=True)
@@ -205,7 +205,9 @@ class _Gated:
         elif first:
             self._request = self._session.client.ask(self._total_bytes, self._total_bytes)
         on_gpu = tensor.is_cuda
-        future = torch.futures.Future[torch.Tensor](devices=[tensor.device] if on_gpu else [])
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+            devices=[tensor.device] if on_gpu else []
+        )
         self._buckets.put(
             _Bucket(
                 tensor,

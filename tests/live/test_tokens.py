@@ -81,7 +81,9 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes) -> No
 
 
 def test_every_attempt_has_a_token_of_its_own() -> None:
-    names = [(secret, job, number) for secret in "st" for job in ("", "1", "1\n1") for number in (1, 11)]
+    names = [
+        (secret, job, number) for secret in "st" for job in ("", "1", "1\n1") for number in (1, 11)
+    ]
     assert len({tokens.job_token(*name) for name in names}) == len(names)
     assert tokens.job_token("s", "j", 1) == tokens.job_token("s", "j", 1)
 

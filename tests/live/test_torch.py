@@ -204,7 +204,10 @@ def test_a_gate_that_is_killed_stops_no_training_and_is_found_again(tmp_path: Pa
 
 def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
     where = tmp_path / "gate"
-    with granting(where, "--grants", "10") as server, job(2, f"unix:{where}", 30, "bucket") as ranks:
+    with (
+        granting(where, "--grants", "10") as server,
+        job(2, f"unix:{where}", 30, "bucket") as ranks,
+    ):
         server.until("held", "11")
         ranks[1].process.kill()
         server.process.kill()

@@ -119,7 +119,9 @@ def encode(message: Message) -> bytes:
     if isinstance(message, Hello):
         numbers = (message.version, message.attempt, message.rank)
         _check(numbers, (2**16 - 1, 2**32 - 1, 2**32 - 1))
-        return _frame(_HELLO_KIND, _HELLO.pack(*numbers) + _text(message.job) + _text(message.token))
+        return _frame(
+            _HELLO_KIND, _HELLO.pack(*numbers) + _text(message.job) + _text(message.token)
+        )
     assert isinstance(message, Refused)
     return _frame(_REFUSED_KIND, _text(message.text))
 
