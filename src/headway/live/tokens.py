@@ -51,9 +51,11 @@ def read(path: str | os.PathLike[str]) -> str:
     try:
         # A pipe in the file's place must not make anyone wait.
         handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb") as stream:
-            _check(os.fstat(stream.fileno()), source)
-            data = stream.read(_LONGEST)
+        try:
+            _check(os.fstat(handle), source)
+            data = os.read(handle, _LONGEST)
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise InputError("is a link, and must be a file.", source=source) from None
