@@ -184,7 +184,8 @@ def grants_per_s(kind: str, jobs: int, processes: int, seconds: float) -> float:
         talks = [stack.enter_context(conversation(part, seconds, asks=True)) for part in parts]
         for talk in talks:
             talk.send("go")
-        return sum(talk.recv() for talk in talks) / seconds
+        grants: int = sum(talk.recv() for talk in talks)
+        return grants / seconds
 
 
 def main() -> None:

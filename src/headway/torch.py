@@ -9,15 +9,15 @@ for any slow rank. The arithmetic is DDP's own, so weights are the same bit for 
 is gone, training goes on unasked.
 """
 
-# Annotations are evaluated here on purpose: DDP compares those of a hook with its own types.
+from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -28,11 +28,15 @@ from headway.domain.limits import MOST_BYTES, whole
 from headway.worker.session import Session, session_of
 from headway.worker.timing import Mark, Meter, split
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import GradBucket
+
 LONGEST_WAIT = timedelta(days=7)
 """How long other ranks wait for rank 0 inside an all-reduce: a gate may let a message wait for
 longer than process groups usually do."""
 
-_Hook = Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]
+_cuda: Any = torch.cuda
+"""Not typed in PyTorch."""
 
 
 def attach(
@@ -58,12 +62,14 @@ def attach(
     )
     average = _Average(ddp_model, group.size())
     session = session_of(dist.get_rank())
+    # DDP compares the annotations of a hook with its own types: these have none.
     if session is None:
-        ddp_model.register_comm_hook(None, _ungated(group, average))
-    else:
         ddp_model.register_comm_hook(
-            None, _Gated(session, ddp_model, group, average, each_bucket=gate == "bucket").hook()
+            None, lambda _state, bucket: _all_reduce(bucket, group, average)
         )
+    else:
+        gated = _Gated(session, ddp_model, group, average, each_bucket=gate == "bucket")
+        ddp_model.register_comm_hook(None, lambda _state, bucket: gated.take(bucket))
 
 
 @contextlib.contextmanager
@@ -85,8 +91,8 @@ def communication(message_bytes: int) -> Iterator[None]:
         yield
     finally:
         try:
-            if torch.cuda.is_initialized():
-                torch.cuda.current_stream().synchronize()
+            if _cuda.is_initialized():
+                _cuda.current_stream().synchronize()
         finally:
             session.sent_bytes += message_bytes
             session.client.done(request)
@@ -132,16 +138,17 @@ class _Average:
         self._in_place = self._parameter.grad is not None
 
 
-def _ungated(group: dist.ProcessGroup, average: _Average) -> _Hook:
-    """Return the hook of ranks that ask nobody."""
-
-    def all_reduce(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        tensor = bucket.buffer()
-        average(tensor)
-        work = dist.all_reduce(tensor, group=group, async_op=True)
-        return work.get_future().then(lambda future: future.value()[0])
-
-    return all_reduce
+def _all_reduce(
+    bucket: GradBucket, group: dist.ProcessGroup, average: _Average
+) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket over all ranks, asking nobody."""
+    tensor = bucket.buffer()
+    average(tensor)
+    work: Any = dist.all_reduce(tensor, group=group, async_op=True)
+    averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(
+        lambda future: future.value()[0]
+    )
+    return averaged
 
 
 class _Bucket(NamedTuple):
@@ -152,7 +159,7 @@ class _Bucket(NamedTuple):
     request: int
     asks: bool
     ends: bool
-    ready: torch.cuda.Event | None
+    ready: Any
     marks: list[Mark]
 
 
@@ -177,21 +184,11 @@ class _Gated:
         self._request = 0
         self._meter = Meter(model)
         self._counts = session.counts_this_model()
-        self._streams: dict[torch.device, torch.cuda.Stream] = {}
+        self._streams: dict[torch.device, Any] = {}
         self._buckets: SimpleQueue[_Bucket] = SimpleQueue()
         Thread(target=self._send_all, name="headway-sender", daemon=True).start()
 
-    def hook(self) -> _Hook:
-        """Return the hook, which DDP wants to be a function."""
-
-        def ask_then_all_reduce(
-            _state: object, bucket: dist.GradBucket
-        ) -> torch.futures.Future[torch.Tensor]:
-            return self._take(bucket)
-
-        return ask_then_all_reduce
-
-    def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def take(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Ask for a bucket and leave it to the thread; runs in autograd's, and waits for nobody."""
         tensor = bucket.buffer()
         self._average(tensor)
@@ -215,7 +212,7 @@ class _Gated:
                 self._request,
                 asks=self._each_bucket or first,
                 ends=self._each_bucket or bucket.is_last(),
-                ready=torch.cuda.current_stream(tensor.device).record_event() if on_gpu else None,
+                ready=_cuda.current_stream(tensor.device).record_event() if on_gpu else None,
                 marks=self._meter.stop(on_gpu) if bucket.is_last() else [],
             )
         )
@@ -231,7 +228,8 @@ class _Gated:
             except Exception as error:
                 # Raised again where the backward pass waits for this bucket.
                 if not bucket.future.done():
-                    bucket.future.set_exception(error)
+                    failed: Any = bucket.future
+                    failed.set_exception(error)
 
     def _send(self, bucket: _Bucket) -> None:
         if bucket.ready is None:
@@ -242,10 +240,10 @@ class _Gated:
             bucket.future.set_result(bucket.tensor)
             return
         stream = self._stream(bucket.tensor.device)
-        with torch.cuda.stream(stream):
+        with _cuda.stream(stream):
             stream.wait_event(bucket.ready)
             dist.all_reduce(bucket.tensor, group=self._group)
-            end = stream.record_event(torch.cuda.Event(blocking=True))
+            end = stream.record_event(_cuda.Event(blocking=True))
             # Whoever takes the result waits on the GPU for what this stream has to do until here.
             bucket.future.set_result(bucket.tensor)
         end.synchronize()
@@ -258,7 +256,7 @@ class _Gated:
         if bucket.marks and self._counts:
             self._session.iterated(*split(bucket.marks), self._total_bytes)
 
-    def _stream(self, device: torch.device) -> torch.cuda.Stream:
+    def _stream(self, device: torch.device) -> Any:
         if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
+            self._streams[device] = _cuda.Stream(device)
         return self._streams[device]

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+from headway.domain.errors import InputError
 from headway.live.tokens import job_token
 from live.gates import SECRET, Recorder, Running, make_certificate, running_gate
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 HERE = Path(__file__).parent
 DEADLINE_S = 120
@@ -161,13 +162,13 @@ def test_weights_are_those_of_plain_ddp_however_late_grants_come(tmp_path: Path)
     assert late.words()[-1] == "lost"
     assert late.words().count("ready") == late.words().count("done")
 
-    # The variants with buckets: each bucket asks, and says what is left of its iteration.
+    # Each bucket asks, and says what is left of its iteration; DDP's first one has one bucket.
     total = 4 * 4 * (32 * 32 + 32)
     ready = [one[4:] for one in late.heard if one[0] == "ready"]
-    assert ready[0][1] == total
-    assert ready[0][0] < total
-    assert ready[1][1] == total - ready[0][0]
-    assert (total, total) in ready
+    assert ready[0] == (total, total)
+    assert ready[1][1] == total
+    assert ready[1][0] < total
+    assert ready[2][1] == total - ready[1][0]
     assert ready[-1] == (400, 400)
 
     # Only the first model counts, and then the iterations by hand.
@@ -216,8 +217,13 @@ def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
         assert any("Error" in line for line in lines)
 
 
-def test_without_a_gate_nothing_is_attached(tmp_path: Path) -> None:
-    with job(1, "", 2, "bucket", "by-hand") as ranks:
-        lines = ranks[0].rest()
-    for plain, gated in digests(lines, ["bucket", "by-hand"]).values():
-        assert plain == gated
+def test_without_a_gate_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    import headway.torch
+
+    monkeypatch.delenv("HEADWAY_GATE", raising=False)
+    model = torch.nn.Linear(2, 2)
+    headway.torch.attach(model)
+    with headway.torch.communication(100):
+        headway.torch.iteration()
+    with pytest.raises(InputError, match="'bucket' or 'iteration', not 'layer'"):
+        headway.torch.attach(model, gate="layer")  # type: ignore[arg-type]
