@@ -27,7 +27,8 @@ from pathlib import Path
 from headway.live.gate import Gate
 from headway.live.protocol import VERSION, Done, Frames, Grant, Hello, Ping, Pong, Ready, encode
 from headway.live.tokens import job_token
-from headway.worker.client import Address, GateClient
+from headway.worker.address import Address
+from headway.worker.client import GateClient
 
 SECRET = "benchmark" * 8
 SPAWN = multiprocessing.get_context("spawn")

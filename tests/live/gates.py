@@ -15,7 +15,7 @@ from typing import Any
 from headway.live.gate import Gate
 from headway.live.protocol import VERSION, Frames, Hello, Message, encode
 from headway.live.tokens import job_token
-from headway.worker.client import Address
+from headway.worker.address import Address
 
 SECRET = "0123456789abcdef" * 4
 PATIENCE_S = 30.0

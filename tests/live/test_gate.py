@@ -15,7 +15,8 @@ import pytest
 
 from headway.domain.errors import InputError, MachineError
 from headway.live.protocol import Bye, Done, Grant, Iteration, Ready, Refused, Welcome, encode
-from headway.worker.client import Address, GateClient
+from headway.worker.address import Address
+from headway.worker.client import GateClient
 from live.gates import Raw, Running, address, eventually, hello, make_certificate, running_gate
 
 
@@ -126,7 +127,8 @@ def test_a_worker_that_is_not_wanted_is_told_why(running: Running, path: Path) -
 
 WORKER = """
 import os, sys, time
-from headway.worker.client import GateClient, address_from
+from headway.worker.address import address_from
+from headway.worker.client import GateClient
 client = GateClient(address_from(os.environ))
 client.wait_for_first_try(30)
 request = client.ask(1, 1)

@@ -15,7 +15,8 @@ import pytest
 from headway.domain.errors import InputError
 from headway.live.protocol import Ping, Welcome, encode
 from headway.worker import client as module
-from headway.worker.client import Address, GateClient, address_from
+from headway.worker.address import Address, address_from
+from headway.worker.client import GateClient
 from live.gates import address, eventually, make_certificate, running_gate
 
 ENVIRONMENT = {

@@ -4,7 +4,7 @@
 
 Each rank trains each variant twice from the same start, first plainly, then attached. Rank 0 prints
 `VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE it waits before that step of an attached training
-until the file is there.
+until the file is there; DEVICE (cpu) and BACKEND (gloo) say where it trains.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 import headway.torch
 
 RANK = int(os.environ["RANK"])
+DEVICE = os.environ.get("DEVICE", "cpu")
+BACKEND = os.environ.get("BACKEND", "gloo")
 
 
 def pause(step: int) -> None:
@@ -40,7 +42,8 @@ def model_of(options: dict[str, Any]) -> DistributedDataParallel:
     layers: list[torch.nn.Module] = []
     for _ in range(4):
         layers += [torch.nn.Linear(32, 32), torch.nn.Tanh()]
-    return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01, **options)
+    model = torch.nn.Sequential(*layers).to(DEVICE)
+    return DistributedDataParallel(model, bucket_cap_mb=0.01, **options)
 
 
 def train(variant: str, steps: int, attached: bool) -> str:
@@ -62,19 +65,19 @@ def train(variant: str, steps: int, attached: bool) -> str:
         for part in range(2 if variant == "accumulated" else 1):
             last = variant != "accumulated" or part == 1
             model.require_backward_grad_sync = last
-            loss = model(torch.randn(16, 32)).square().mean()
+            loss = model(torch.randn(16, 32).to(DEVICE)).square().mean()
             loss.backward()
         optimizer.step()
-    weights = b"".join(one.detach().numpy().tobytes() for one in model.parameters())
+    weights = b"".join(one.detach().cpu().numpy().tobytes() for one in model.parameters())
     return hashlib.sha256(weights).hexdigest()
 
 
 def reduce_by_hand(steps: int, asking: bool) -> str:
     """All-reduce without DDP."""
     torch.manual_seed(RANK)
-    total = torch.zeros(100)
+    total = torch.zeros(100, device=DEVICE)
     for _ in range(steps):
-        piece = torch.randn(100)
+        piece = torch.randn(100).to(DEVICE)
         if asking:
             with headway.torch.communication(piece.nbytes):
                 dist.all_reduce(piece)
@@ -82,13 +85,13 @@ def reduce_by_hand(steps: int, asking: bool) -> str:
         else:
             dist.all_reduce(piece)
         total += piece
-    return hashlib.sha256(total.numpy().tobytes()).hexdigest()
+    return hashlib.sha256(total.cpu().numpy().tobytes()).hexdigest()
 
 
 def main() -> None:
     steps, variants = int(sys.argv[1]), sys.argv[2:]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group(BACKEND)
     for variant in variants:
         if variant == "by-hand":
             digests = [reduce_by_hand(steps, asking) for asking in (False, True)]

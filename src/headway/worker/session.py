@@ -9,7 +9,8 @@ import threading
 import time
 
 from headway.live.protocol import Iteration
-from headway.worker.client import GateClient, address_from
+from headway.worker.address import address_from
+from headway.worker.client import GateClient
 
 FIRST_TRY_S = 2.0
 """How long the start of a job waits for a gate that is slow to answer."""
