@@ -136,7 +136,7 @@ class Late(Recorder):
         self._loop.call_later(delay_s, self.gate.grant, job, attempt, request)
 
 
-VARIANTS = ["bucket", "iteration", "static", "view", "kept", "accumulated", "by-hand"]
+VARIANTS = ["bucket", "iteration", "static", "view", "kept", "accumulated", "busy", "by-hand"]
 STEPS = 6
 
 
@@ -215,6 +215,23 @@ def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
         lines = ranks[0].rest()
         assert ranks[0].process.wait() == 1, lines
         assert any("Error" in line for line in lines)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("nccl", 1)])
+def test_weights_are_those_of_plain_ddp_on_a_gpu(tmp_path: Path, backend: str, ranks: int) -> None:
+    variants = VARIANTS[:-2]
+    with running_gate(unix=tmp_path / "gate") as running:
+        running.gate._listener = late = Late(running)
+        where = f"unix:{tmp_path / 'gate'}"
+        more = {"DEVICE": "cuda", "BACKEND": backend}
+        with job(ranks, where, STEPS, *variants, **more) as started:
+            lines = started[0].rest()
+            assert [rank.process.wait() for rank in started] == [0] * ranks, lines
+    for variant, (plain, gated) in digests(lines, variants).items():
+        assert plain == gated, variant
+    iterations = [one[3:] for one in late.heard if one[0] == "iteration"]
+    assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations)
 
 
 def test_without_a_gate_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
