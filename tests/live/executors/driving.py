@@ -25,7 +25,7 @@ from headway.live.executors.local import LocalExecutor, LocalNode
 
 PATIENCE_S = 60.0
 GRACE_S = 0.5
-QUICK = (sys.executable, "-I", "-S", "-c")
+QUICK = (sys.executable, "-I", "-S", "-u", "-c")
 """A Python that starts at once."""
 
 NODES = (LocalNode("n1", 4, 2**30), LocalNode("n2", 4, 2**30))

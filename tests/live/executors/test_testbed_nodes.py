@@ -11,8 +11,7 @@ import pytest
 
 from headway import testbed as testbeds
 from headway.domain.errors import InputError
-from headway.live.executors import Attempt
-from headway.live.executors.local import testbed_nodes
+from headway.live.executors import Attempt, nodes
 from live.executors.driving import eventually, having, job, local, seats
 
 A = Attempt("a", 1)
@@ -42,12 +41,12 @@ def bed() -> Iterator[testbeds.Testbed]:
 
 def test_ranks_meet_over_the_network_of_the_testbed(bed: testbeds.Testbed, tmp_path: Path) -> None:
     async def run() -> str:
-        nodes = testbed_nodes(bed.name, 2, 2**30)
-        assert [(node.name, node.address) for node in nodes] == [
+        hosts = nodes.testbed_nodes(bed.name, 2, 2**30)
+        assert [(node.name, node.address) for node in hosts] == [
             ("host1", "10.77.0.1"),
             ("host2", "10.77.0.2"),
         ]
-        async with local(tmp_path, nodes) as (executor, diary):
+        async with local(tmp_path, hosts) as (executor, diary):
             await executor.launch(A, job(MEET), seats("host2:0", "host1:1"), {})
             ended = await diary.end_of(A)
             assert ended.code == 0, ended
@@ -58,7 +57,7 @@ def test_ranks_meet_over_the_network_of_the_testbed(bed: testbeds.Testbed, tmp_p
 
 def test_ranks_on_hosts_end_when_they_are_stopped(bed: testbeds.Testbed, tmp_path: Path) -> None:
     async def run() -> None:
-        async with local(tmp_path, testbed_nodes(bed.name, 1, 2**30)) as (executor, diary):
+        async with local(tmp_path, nodes.testbed_nodes(bed.name, 1, 2**30)) as (executor, diary):
             word = str(tmp_path)
             spec = job("import time; time.sleep(600)", word)
             await executor.launch(A, spec, seats("host1:0", "host2:0"), {})
@@ -72,4 +71,4 @@ def test_ranks_on_hosts_end_when_they_are_stopped(bed: testbeds.Testbed, tmp_pat
 
 def test_a_testbed_that_is_not_there_is_an_error() -> None:
     with pytest.raises(InputError, match="there is no testbed 'no-such-one'"):
-        testbed_nodes("no-such-one", 1, 1)
+        nodes.testbed_nodes("no-such-one", 1, 1)

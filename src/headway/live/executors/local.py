@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,11 +30,21 @@ from headway.live.executors.on_node import (
     SHIM_LOST,
     end_remains,
 )
-from headway.live.executors.ranks import attempt_of, forget_oldest, log_of, name_of, ranks_of
+from headway.live.executors.ranks import (
+    NEVER_STARTED,
+    attempt_of,
+    forget_oldest,
+    log_of,
+    name_of,
+    ranks_of,
+)
 
 __all__ = ["LocalExecutor", "LocalNode", "testbed_nodes", "this_machine"]
 
-_NEVER_STARTED = (shim.COULD_NOT_START, "the scheduler ended before it had started")
+_TAKEN_S = 5.0
+"""How long a shim may take to begin before it is told not to."""
+
+_POLL_S = 0.01
 
 
 class _Watched:
@@ -158,7 +169,7 @@ class LocalExecutor:
         if attempt in self._watched:
             return True
         folder = self._folder / name_of(attempt)
-        watched = await asyncio.to_thread(_found, folder)
+        watched = None if shim.ended(folder) else await asyncio.to_thread(_found, folder)
         if watched is not None:
             self._watched[attempt] = watched
             self._watch(attempt, watched)
@@ -203,7 +214,7 @@ async def _verdict(folder: Path) -> tuple[int, str]:
     if told is not None:
         return told
     await asyncio.to_thread(end_remains, folder)
-    return SHIM_LOST if (folder / "running.json").exists() else _NEVER_STARTED
+    return SHIM_LOST if (folder / "running.json").exists() else NEVER_STARTED
 
 
 def _spawn(folder: Path) -> tuple[int, int]:
@@ -232,16 +243,19 @@ def _spawn(folder: Path) -> tuple[int, int]:
 
 
 def _found(folder: Path) -> _Watched | None:
-    """Return the shim of a folder if it lives; one that has started nothing yet never will."""
+    """Return the shim of a folder if it lives; one that has started nothing in time never will."""
     try:
         lock = os.open(folder / "lock", os.O_RDWR)
     except OSError:
         return None
+    deadline_s = time.monotonic() + _TAKEN_S
     try:
-        if not _held(lock):
-            return None
+        while _held(lock) and (folder / "plan.json").exists() and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
         with contextlib.suppress(FileNotFoundError):
             os.rename(folder / "plan.json", folder / "refused.json")
+            return None
+        if not _held(lock):
             return None
         watched = _Watched()
         watched.pid = int(os.pread(lock, 32, 0))

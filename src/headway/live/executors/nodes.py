@@ -57,12 +57,10 @@ def this_machine(
     )
 
 
-def testbed_nodes(
-    name: str, gpus: int | None = None, memory_bytes: int | None = None
-) -> list[LocalNode]:
+def testbed_nodes(name: str, gpus: int | None, memory_bytes: int | None) -> list[LocalNode]:
     """Return the hosts of a testbed, with so many slots of this memory each.
 
-    Unless given, the hosts share the cores and the memory of the machine.
+    Where None is given, the hosts share the cores and the memory of the machine.
     """
     found = testbed.find(name)
     if found is None:

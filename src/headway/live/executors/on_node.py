@@ -141,7 +141,7 @@ class Keeper:
             self._kill_at_s = min(self._kill_at_s, time.monotonic() + grace_s + OVERDUE_S)
 
     def look(self) -> dict[str, Any]:
-        """Return whether it was started, how it ended if it has, and what ranks have printed since."""
+        """Return whether it was started, how it ended, and what ranks have printed since."""
         verdict = None
         if self._shim is not None and self._shim.poll() is not None:
             verdict = ended(self._folder)

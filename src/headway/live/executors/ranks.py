@@ -13,6 +13,9 @@ from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt
 from headway.live.executors.nodes import LocalNode
 
+NEVER_STARTED = (-1, "the scheduler ended before it had started")
+"""Code and reason of an attempt of which no process ever ran: it may be made anew at no risk."""
+
 KEPT = 1_000
 """How many attempts' folders are kept after they have ended: the latest."""
 

@@ -18,7 +18,14 @@ from typing import Any, ParamSpec, TypeVar
 from headway.files import make_folder, open_output
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt, Ended, Node, Watcher, ports, shim
-from headway.live.executors.ranks import attempt_of, forget_oldest, log_of, name_of, ranks_of
+from headway.live.executors.ranks import (
+    NEVER_STARTED,
+    attempt_of,
+    forget_oldest,
+    log_of,
+    name_of,
+    ranks_of,
+)
 from headway.live.executors.ray_cluster import Cluster, ClusterNode, Part
 
 _LOOK_S = 0.5
@@ -26,7 +33,6 @@ _THREADS = 64
 """A launch holds one for as long as it takes, 60 s at most."""
 
 _LOST = 255
-_NEVER_STARTED = (shim.COULD_NOT_START, "the scheduler ended before it had started")
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -90,7 +96,9 @@ class RayExecutor:
                 await self.stop(attempt)
         for attempt in known:
             if attempt not in self._watched:
-                self._tell(attempt, _LOST, "nothing of it is left on the cluster")
+                gone = (_LOST, "nothing of it is left on the cluster")
+                begun = self.log(attempt, 0).parent.exists()
+                self._tell(attempt, *(gone if begun else NEVER_STARTED))
         await self._look()
         await asyncio.gather(*(watched.over.wait() for watched in strangers))
         return [attempt for attempt in known if attempt in self._watched]
@@ -129,6 +137,8 @@ class RayExecutor:
                 self._grace_s,
             )
             self._ports.used.add(watched.port)
+            with contextlib.suppress(OSError):
+                self.log(attempt, 0).parent.mkdir(mode=0o700)
         except FileExistsError:
             del self._watched[attempt]
             await self.recover([attempt, *self._watched])
@@ -169,7 +179,9 @@ class RayExecutor:
         """Look at all nodes and at all attempts, and tell what is new."""
         async with self._one_look:
             self._compare(await self._in_thread(self._cluster.nodes))
-            watched = {attempt: one for attempt, one in self._watched.items() if one.settled.is_set()}
+            watched = {
+                attempt: one for attempt, one in self._watched.items() if one.settled.is_set()
+            }
             await self._in_thread(self._ask, watched)
             for attempt, one in watched.items():
                 await self._settle(attempt, one)
@@ -196,7 +208,7 @@ class RayExecutor:
             if answer is None:
                 part.verdict = (_LOST, "its processes on a node are gone")
             elif not answer["started"]:
-                part.verdict = _NEVER_STARTED
+                part.verdict = NEVER_STARTED
             else:
                 part.verdict = answer["ended"]
                 self._keep(attempt, watched[attempt], answer)

@@ -74,9 +74,7 @@ class Cluster:
             name = f"{name}-{number[:8]}"
         self._names[number] = name
         address = told["NodeManagerAddress"]
-        return ClusterNode(
-            number, LocalNode(name, slots, memory_bytes, address, cuda=bool(gpus))
-        )
+        return ClusterNode(number, LocalNode(name, slots, memory_bytes, address, cuda=bool(gpus)))
 
     def _gpus_of(self, number: str) -> list[int]:
         if number not in self._gpus:
@@ -106,10 +104,10 @@ class Cluster:
             for index, node in enumerate(nodes):
                 parts.append(self._new_part(f"{name}/{index}/{len(nodes)}", node))
             port = self._ray.get(parts[0].keeper.first_free.remote(list(tried)), timeout=_ANSWER_S)
-            plans = [
-                {"ranks": ranks, "grace_s": grace_s, "port": port} for ranks in ranks_at(port)
+            plans = [{"ranks": ranks, "grace_s": grace_s, "port": port} for ranks in ranks_at(port)]
+            begun = [
+                part.keeper.start.remote(plan) for part, plan in zip(parts, plans, strict=True)
             ]
-            begun = [part.keeper.start.remote(plan) for part, plan in zip(parts, plans, strict=True)]
             self._ray.get(begun, timeout=_ANSWER_S)
         except self._ray.exceptions.RayError as error:
             self.release(parts)

@@ -144,7 +144,7 @@ class _Rank:
         return bool(data)
 
     def reaped(self, code: int) -> None:
-        """Take note of its end, and of what was still in the pipe, which holds 16 chunks at most."""
+        """Take note of its end, and of what is in the pipe, which holds 16 chunks at most."""
         self._process.returncode = code
         for _ in range(16):
             self.read()
