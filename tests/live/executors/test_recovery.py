@@ -85,6 +85,7 @@ def test_a_shim_killed_while_no_scheduler_ran_counts_as_the_end(tmp_path: Path) 
         folder = tmp_path / name_of(LONG)
         assert await eventually((folder / "running.json").exists)
         os.kill(having(str(folder))[0], signal.SIGKILL)
+        assert await eventually(lambda: having(str(folder)) == [])
         async with local(tmp_path) as (executor, diary):
             assert await executor.recover([LONG]) == []
             assert (await diary.end_of(LONG)).reason == "its shim was killed"

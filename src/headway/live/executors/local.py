@@ -1,21 +1,16 @@
 """Jobs as plain processes of this machine, or of the hosts of a testbed.
 
-Every attempt has a folder and a shim, which see to it; the scheduler only watches. The shim's lock,
-not its process number, says whether it lives: no other process can be taken for it.
+Every attempt has a folder and a shim, which sees to it; the scheduler only watches.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,37 +18,18 @@ from headway.files import make_folder
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt, Ended, Node, Watcher, ports, shim
 from headway.live.executors.nodes import LocalNode, testbed_nodes, this_machine
-from headway.live.executors.on_node import (
-    FOLDER_VARIABLE,
-    OVERDUE_S,
-    PYTHON,
-    SHIM_LOST,
-    end_remains,
-)
-from headway.live.executors.ranks import (
-    NEVER_STARTED,
-    attempt_of,
-    forget_oldest,
-    log_of,
-    name_of,
-    ranks_of,
-)
+from headway.live.executors.on_node import FOLDER_VARIABLE, OVERDUE_S
+from headway.live.executors.ranks import attempt_of, forget_oldest, log_of, name_of, ranks_of
+from headway.live.executors.shims import Shim, find_shim, first_free, start_shim, verdict
 
 __all__ = ["LocalExecutor", "LocalNode", "testbed_nodes", "this_machine"]
 
-_TAKEN_S = 5.0
-"""How long a shim may take to begin before it is told not to."""
-
-_POLL_S = 0.01
-
 
 class _Watched:
-    """An attempt that was started, and the descriptor that tells when its shim ends."""
+    """An attempt that was started; its shim is there until it has ended."""
 
     def __init__(self) -> None:
-        self.shim = -1
-        self.pid = 0
-        self.port = 0
+        self.shim: Shim | None = None
         self.settled = asyncio.Event()
         self.over = asyncio.Event()
         self.kill: asyncio.TimerHandle | None = None
@@ -108,7 +84,7 @@ class LocalExecutor:
         tried = self._ports.candidates()
         start = (self._folder / name_of(attempt), attempt, spec, seats, environment, tried)
         try:
-            watched.port, watched.pid, watched.shim = await asyncio.to_thread(self._begin, *start)
+            begun = await asyncio.to_thread(self._begin, *start)
         except FileExistsError:
             del self._watched[attempt]
             await self._take_over(attempt)
@@ -116,7 +92,7 @@ class LocalExecutor:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             self._tell(attempt, shim.COULD_NOT_START, f"could not start: {reason}")
         else:
-            self._watch(attempt, watched)
+            self._watch(attempt, watched, begun)
         watched.settled.set()
 
     async def stop(self, attempt: Attempt) -> None:
@@ -124,7 +100,7 @@ class LocalExecutor:
         if attempt in self._watched:
             await self._watched[attempt].settled.wait()
         watched = self._watched.get(attempt)
-        if watched is not None and watched.shim >= 0 and watched.kill is None:
+        if watched is not None and watched.shim is not None and watched.kill is None:
             _send(watched, signal.SIGTERM)
             loop, patience_s = asyncio.get_running_loop(), self._grace_s + OVERDUE_S
             watched.kill = loop.call_later(patience_s, _send, watched, signal.SIGKILL)
@@ -148,18 +124,18 @@ class LocalExecutor:
         seats: Sequence[Seat],
         environment: Mapping[str, str],
         tried: Sequence[int],
-    ) -> tuple[int, int, int]:
-        """Make the folder and start the shim; return port, process number and descriptor."""
+    ) -> Shim:
+        """Make the folder and start the shim."""
         missing = [seat.node for seat in seats if seat.node not in self._nodes]
         if missing:
             raise ValueError(f"there is no node {missing[0]}")
-        port = _first_free(self._nodes[seats[0].node], tried)
+        port = first_free(self._nodes[seats[0].node], tried)
         folder.mkdir(mode=0o700)
         try:
             extra = {**environment, FOLDER_VARIABLE: str(folder)}
             ranks = ranks_of(attempt, spec, seats, self._nodes, extra, port)
             shim.prepare(folder, {"ranks": ranks, "grace_s": self._grace_s, "port": port})
-            return port, *_spawn(folder)
+            return start_shim(folder, port)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -169,24 +145,26 @@ class LocalExecutor:
         if attempt in self._watched:
             return True
         folder = self._folder / name_of(attempt)
-        watched = None if shim.ended(folder) else await asyncio.to_thread(_found, folder)
-        if watched is not None:
-            self._watched[attempt] = watched
-            self._watch(attempt, watched)
-            return True
-        self._tell(attempt, *await _verdict(folder))
-        return False
+        found = await asyncio.to_thread(find_shim, folder)
+        if found is None:
+            self._tell(attempt, *await asyncio.to_thread(verdict, folder))
+            return False
+        watched = self._watched[attempt] = _Watched()
+        self._watch(attempt, watched, found)
+        return True
 
-    def _watch(self, attempt: Attempt, watched: _Watched) -> None:
-        self._ports.used.add(watched.port)
+    def _watch(self, attempt: Attempt, watched: _Watched, found: Shim) -> None:
+        watched.shim = found
         watched.settled.set()
+        self._ports.used.add(found.port)
         loop = asyncio.get_running_loop()
-        loop.add_reader(watched.shim, self._shim_ended, attempt, watched)
+        loop.add_reader(found.descriptor, self._shim_ended, attempt, watched, found)
 
-    def _shim_ended(self, attempt: Attempt, watched: _Watched) -> None:
+    def _shim_ended(self, attempt: Attempt, watched: _Watched, found: Shim) -> None:
         _let_go(watched)
+        self._ports.used.discard(found.port)
         with contextlib.suppress(ChildProcessError):  # An earlier scheduler's is not our child.
-            os.waitpid(watched.pid, os.WNOHANG)
+            os.waitpid(found.pid, os.WNOHANG)
         task = asyncio.create_task(self._conclude(attempt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -194,111 +172,29 @@ class LocalExecutor:
     async def _conclude(self, attempt: Attempt) -> None:
         """Tell how an attempt has ended, once nothing of it is left; forget the oldest folders."""
         folder = self._folder / name_of(attempt)
-        self._tell(attempt, *await _verdict(folder))
+        self._tell(attempt, *await asyncio.to_thread(verdict, folder))
         running = {name_of(one) for one in self._watched}
         await asyncio.to_thread(forget_oldest, self._folder, running)
 
     def _tell(self, attempt: Attempt, code: int, reason: str) -> None:
         watched = self._watched.pop(attempt, None)
         if watched is not None:
-            self._ports.used.discard(watched.port)
             watched.over.set()
         if attempt not in self._over and self._watcher is not None:
             self._over.add(attempt)
             self._watcher.attempt_ended(Ended(attempt, code, reason))
 
 
-async def _verdict(folder: Path) -> tuple[int, str]:
-    """Return how an attempt ended whose shim is gone, and see to it that nothing of it is left."""
-    told = shim.ended(folder)
-    if told is not None:
-        return told
-    await asyncio.to_thread(end_remains, folder)
-    return SHIM_LOST if (folder / "running.json").exists() else NEVER_STARTED
-
-
-def _spawn(folder: Path) -> tuple[int, int]:
-    """Start the shim of a folder with the folder's lock; return process number and descriptor."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Nothing but the lock is handed on. SIGTERM waits until the shim can take it.
-        nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-        pid = os.posix_spawn(
-            sys.executable,
-            [*PYTHON, str(shim.__file__), str(folder)],
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, lock, shim.LOCK), *nothing],
-            setsid=True,
-            setsigmask=[signal.SIGTERM],
-        )
-    finally:
-        os.close(lock)
-    try:
-        return pid, os.pidfd_open(pid)
-    except OSError:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
-
-
-def _found(folder: Path) -> _Watched | None:
-    """Return the shim of a folder if it lives; one that has started nothing in time never will."""
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR)
-    except OSError:
-        return None
-    deadline_s = time.monotonic() + _TAKEN_S
-    try:
-        while _held(lock) and (folder / "plan.json").exists() and time.monotonic() < deadline_s:
-            time.sleep(_POLL_S)
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(folder / "plan.json", folder / "refused.json")
-            return None
-        if not _held(lock):
-            return None
-        watched = _Watched()
-        watched.pid = int(os.pread(lock, 32, 0))
-        watched.port = int(json.loads((folder / "running.json").read_bytes())["port"])
-        with contextlib.suppress(ProcessLookupError):
-            watched.shim = os.pidfd_open(watched.pid)
-            if _held(lock):  # Still: so it is the shim that was opened.
-                return watched
-            os.close(watched.shim)
-        return None
-    finally:
-        os.close(lock)
-
-
-def _held(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    fcntl.flock(lock, fcntl.LOCK_UN)
-    return False
-
-
 def _let_go(watched: _Watched) -> None:
-    if watched.shim >= 0:
-        asyncio.get_running_loop().remove_reader(watched.shim)
-        os.close(watched.shim)
-        watched.shim = -1
+    if watched.shim is not None:
+        asyncio.get_running_loop().remove_reader(watched.shim.descriptor)
+        os.close(watched.shim.descriptor)
+        watched.shim = None
     if watched.kill is not None:
         watched.kill.cancel()
 
 
 def _send(watched: _Watched, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(watched.shim, number)
-
-
-def _first_free(node: LocalNode, tried: Sequence[int]) -> int:
-    """Return the first of these ports that is free on a node, which has ports of its own."""
-    if not node.prefix:
-        return ports.first_free(node.address, tried)
-    words = [*node.prefix, *PYTHON, str(ports.__file__), node.address, *map(str, tried)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
-    if done.returncode != 0:
-        raise OSError(done.stderr.strip().rpartition("\n")[2])
-    return int(done.stdout)
+    if watched.shim is not None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(watched.shim.descriptor, number)

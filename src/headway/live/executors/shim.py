@@ -152,7 +152,8 @@ class _Rank:
     def complaint(self, code: int) -> str:
         """Say how it ended."""
         if code < 0:
-            return f"rank {self.rank} was killed by {_name(-code)}"
+            names = {number.value: number.name for number in signal.Signals}
+            return f"rank {self.rank} was killed by {names.get(-code, f'signal {-code}')}"
         lines = self._last.decode(errors="replace").split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
         said = "".join(letter for letter in said if letter.isprintable())[:200]
@@ -283,13 +284,6 @@ def _end_children() -> None:
                     if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
                         os.kill(int(path.parent.name), signal.SIGKILL)
             os.waitpid(-1, 0)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _said(error: Exception) -> str:
