@@ -124,6 +124,8 @@ class Scheduler:
     def hear(self, kind: str) -> Any:
         """Return the next that it tells of this kind."""
         for line in self._tells:
+            if not line.startswith("{"):
+                continue  # Ray prints too.
             told = json.loads(line)
             self.heard.append(told)
             if told["kind"] == kind:

@@ -205,7 +205,9 @@ class RayExecutor:
         whose = {part: attempt for attempt, one in watched.items() for part in one.left()}
         for part, answer in self._cluster.ask(list(whose), _LOOK_S).items():
             attempt = whose[part]
-            if answer is None:
+            if answer is None and not part.silent:
+                part.silent = True  # The next look at the nodes tells whether its node is lost.
+            elif answer is None:
                 part.verdict = (_LOST, "its processes on a node are gone")
             elif not answer["started"]:
                 part.verdict = NEVER_STARTED

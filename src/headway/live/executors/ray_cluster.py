@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ _ANSWER_S = 60.0
 """How long a new actor, or a node that is asked for its GPUs, may take to answer."""
 
 _LEAVE_S = 5.0
+_REACH_S = 1.0
 
 
 class ClusterNode(NamedTuple):
@@ -32,6 +34,7 @@ class Part:
         self.keeper, self.node_number = keeper, number
         self.verdict: tuple[int, str] | None = None
         self.question: Any = None
+        self.silent = False
 
 
 class Cluster:
@@ -44,6 +47,7 @@ class Cluster:
         self._keeper: Any = None
         self._names: dict[str, str] = {}
         self._gpus: dict[str, list[int]] = {}
+        self._doubtful: set[str] = set()
 
     def connect(self) -> None:
         """Connect; what runs on nodes is sent to them, so that they need no Headway."""
@@ -57,12 +61,32 @@ class Cluster:
         self._session.close()
 
     def nodes(self) -> dict[str, ClusterNode]:
-        """Return the nodes that are there, by name."""
+        """Return the nodes that are there, by name.
+
+        Ray takes a quarter of a minute to miss a node. One whose keepers are gone, and that nobody
+        can reach, counts as lost before that.
+        """
         alive = [node for node in self._ray.nodes() if node["Alive"]]
+        self._doubtful = {
+            node["NodeID"]
+            for node in alive
+            if node["NodeID"] in self._doubtful and not self._reached(node)
+        }
+        alive = [node for node in alive if node["NodeID"] not in self._doubtful]
         numbers = {node["NodeID"] for node in alive}
         self._names = {key: name for key, name in self._names.items() if key in numbers}
         found = (self._described(node) for node in sorted(alive, key=lambda node: node["NodeID"]))
         return {one.node.name: one for one in found}
+
+    def _reached(self, told: dict[str, Any]) -> bool:
+        if self._address.startswith("ray://"):
+            return True  # From outside the cluster nodes cannot be reached anyway.
+        place = (told["NodeManagerAddress"], told["NodeManagerPort"])
+        try:
+            socket.create_connection(place, timeout=_REACH_S).close()
+        except OSError:
+            return False
+        return True
 
     def _described(self, told: dict[str, Any]) -> ClusterNode:
         number, has = told["NodeID"], told["Resources"]
@@ -163,6 +187,7 @@ class Cluster:
                 answers[part] = self._ray.get(question)
             except self._ray.exceptions.RayError:
                 answers[part] = None
+                self._doubtful.add(part.node_number)
         return answers
 
     def stop(self, parts: Sequence[Part], grace_s: float) -> None:
