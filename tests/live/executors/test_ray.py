@@ -154,6 +154,18 @@ def test_a_job_is_stopped_on_all_its_nodes(cluster: Cluster, tmp_path: Path) -> 
         assert having(str(tmp_path)) == []
 
 
+def test_ranks_end_when_their_keeper_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    with cluster.scheduler(tmp_path / "state") as scheduler:
+        scheduler.launch(Attempt("a", 1), job(SLEEP, str(tmp_path)), f"{ONE}:0", f"{TWO}:0")
+        assert eventually(lambda: len(having(str(tmp_path))) == 2)
+        os.kill(having("ray::Keeper")[0], signal.SIGKILL)
+        ended = scheduler.ended()
+        assert (ended.code, ended.reason) == (255, "its processes on a node are gone")
+        assert eventually(lambda: having(str(tmp_path)) == [])
+        assert eventually(lambda: cluster.left() == [])
+        assert not [told for told in scheduler.heard if told["kind"] == "lost"]
+
+
 UNTIL_TOLD = (
     "import os, sys, time\nprint('begun')\n"
     "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"

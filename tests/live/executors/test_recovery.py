@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from headway.live.executors import Attempt, shim
+from headway.live.executors.on_node import ended, prepare
 from headway.live.executors.ranks import attempt_of, forget_oldest, name_of
 from live.executors.driving import (
     QUICK,
@@ -42,7 +43,7 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(tmp_path
     async def run() -> None:
         assert await eventually(lambda: len(having(str(go_long))) == 2)
         go_short.touch()
-        assert await eventually(lambda: shim.ended(state / name_of(SHORT)) is not None)
+        assert await eventually(lambda: ended(state / name_of(SHORT)) is not None)
         async with local(state) as (executor, diary):
             assert await executor.recover([LONG, SHORT, NEVER]) == [LONG]
             assert having(str(tmp_path / "never")) == []
@@ -98,7 +99,7 @@ def prepared(folder: Path, word: str) -> None:
     folder.mkdir(parents=True)
     command = [*QUICK, "import time; time.sleep(600)", word]
     rank = {"rank": 0, "command": command, "folder": ".", "environment": {}}
-    shim.prepare(folder, {"ranks": [rank], "grace_s": 1.0, "port": 1})
+    prepare(folder, {"ranks": [rank], "grace_s": 1.0, "port": 1})
 
 
 def test_what_was_given_up_before_it_had_started_never_starts(tmp_path: Path) -> None:

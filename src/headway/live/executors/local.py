@@ -18,7 +18,7 @@ from headway.files import make_folder
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt, Ended, Node, Watcher, ports, shim
 from headway.live.executors.nodes import LocalNode, testbed_nodes, this_machine
-from headway.live.executors.on_node import FOLDER_VARIABLE, OVERDUE_S
+from headway.live.executors.on_node import FOLDER_VARIABLE, OVERDUE_S, prepare
 from headway.live.executors.ranks import attempt_of, forget_oldest, log_of, name_of, ranks_of
 from headway.live.executors.shims import Shim, find_shim, first_free, start_shim, verdict
 
@@ -134,7 +134,7 @@ class LocalExecutor:
         try:
             extra = {**environment, FOLDER_VARIABLE: str(folder)}
             ranks = ranks_of(attempt, spec, seats, self._nodes, extra, port)
-            shim.prepare(folder, {"ranks": ranks, "grace_s": self._grace_s, "port": port})
+            prepare(folder, {"ranks": ranks, "grace_s": self._grace_s, "port": port})
             return start_shim(folder, port)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.live.executors.ports import first_free
-from headway.live.executors.shim import LEASH, ended, prepare
+from headway.live.executors.shim import LEASH, RESERVED_BYTES
 from headway.ray_session import interface_of
 
 PYTHON = (sys.executable, "-I", "-S")
@@ -31,6 +32,21 @@ FOLDER_VARIABLE = "HEADWAY_ATTEMPT_FOLDER"
 
 _LOOK_BYTES = 1 << 22
 _POLL_S = 0.02
+
+
+def prepare(folder: Path, plan: dict[str, Any]) -> None:
+    """Write what a shim is to do, and reserve room for its last word: the disk may be full then."""
+    (folder / "ended.part").write_bytes(b" " * RESERVED_BYTES)
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def ended(folder: Path) -> tuple[int, str] | None:
+    """Return the exit code of an attempt and the reason, unless it has not ended by itself."""
+    try:
+        told = json.loads((folder / "ended.json").read_bytes())
+        return int(told["code"]), str(told["reason"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def gpu_memories_bytes() -> list[int]:

@@ -59,20 +59,22 @@ class RayExecutor:
     """Starts jobs on the nodes of a Ray cluster; see `headway.live.executors.Executor`."""
 
     def __init__(self, address: str, folder: Path, grace_s: float = shim.GRACE_S) -> None:
-        self._address, self._folder, self._grace_s = address, folder.absolute(), grace_s
+        self._folder, self._grace_s = folder.absolute(), grace_s
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ray")
         self._nodes: dict[str, ClusterNode] = {}
         self._watched: dict[Attempt, _Watched] = {}
         self._over: set[Attempt] = set()
         self._ports = ports.Ports()
+        self._cluster = Cluster(address)
+        self._looking: asyncio.Task[None] | None = None
         self._one_look = asyncio.Lock()
 
     async def start(self, watcher: Watcher) -> Sequence[Node]:
         """Connect to the cluster; return its nodes."""
         make_folder(self._folder)
         self._watcher = watcher
-        self._cluster = Cluster(self._address, _identity(self._folder / "identity"))
-        await self._in_thread(self._cluster.connect)
+        identity = _identity(self._folder / "identity")
+        await self._in_thread(self._cluster.connect, identity)
         self._nodes = await self._in_thread(self._cluster.nodes)
         self._looking = asyncio.create_task(self._look_again_and_again())
         return [found.node.node() for found in self._nodes.values()]
@@ -162,8 +164,9 @@ class RayExecutor:
 
     async def close(self) -> None:
         """Let go of everything, and leave what runs running."""
-        self._looking.cancel()
-        await asyncio.wait([self._looking])
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
         await self._in_thread(self._cluster.close)
         self._threads.shutdown()
 

@@ -12,6 +12,9 @@ from headway import ray_session
 from headway.live.executors import on_node, ports, shim
 from headway.live.executors.nodes import LocalNode
 
+SENT = (on_node, ports, shim, ray_session)
+"""The modules that are sent to nodes by value, so that these need nothing of Headway."""
+
 _NAMESPACE = "headway"
 _ANSWER_S = 60.0
 """How long a new actor, or a node that is asked for its GPUs, may take to answer."""
@@ -38,10 +41,10 @@ class Part:
 
 
 class Cluster:
-    """A connection to a Ray cluster, for one scheduler: `identity` tells its actors from others."""
+    """A connection to a Ray cluster, for one scheduler."""
 
-    def __init__(self, address: str, identity: str) -> None:
-        self._address, self._identity = address, identity
+    def __init__(self, address: str) -> None:
+        self._address, self._identity = address, ""
         self._session = contextlib.ExitStack()
         self._ray: Any = None
         self._keeper: Any = None
@@ -49,10 +52,11 @@ class Cluster:
         self._gpus: dict[str, list[int]] = {}
         self._doubtful: set[str] = set()
 
-    def connect(self) -> None:
-        """Connect; what runs on nodes is sent to them, so that they need no Headway."""
+    def connect(self, identity: str) -> None:
+        """Connect; `identity` tells the actors of this scheduler from those of others."""
+        self._identity = identity
         self._ray = self._session.enter_context(ray_session.connected(self._address, 1))
-        for module in (on_node, ports, shim, ray_session):
+        for module in SENT:
             self._ray.cloudpickle.register_pickle_by_value(module)
         self._keeper = self._ray.remote(num_cpus=0, max_restarts=0)(on_node.Keeper)
 
@@ -161,11 +165,10 @@ class Cluster:
         """
         found: dict[str, list[Part | None]] = {}
         for listed in self._ray.util.list_named_actors(all_namespaces=True):
-            if listed["namespace"] != _NAMESPACE:
+            words = listed["name"].split("/")
+            if listed["namespace"] != _NAMESPACE or words[0] != self._identity:
                 continue
-            identity, attempt, index, parts, number = listed["name"].split("/")
-            if identity != self._identity:
-                continue
+            _, attempt, index, parts, number = words
             with contextlib.suppress(ValueError):  # It may end at this moment.
                 keeper = self._ray.get_actor(listed["name"], namespace=_NAMESPACE)
                 found.setdefault(attempt, [None] * int(parts))[int(index)] = Part(keeper, number)

@@ -38,7 +38,7 @@ LOCK = 3
 """The number of the lock's descriptor in the shim."""
 
 LEASH = "--leash"
-_RESERVED_BYTES = 4096
+RESERVED_BYTES = 4096
 _CHUNK_BYTES = 1 << 16
 _KILL_AGAIN_S = 0.1
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -46,26 +46,11 @@ _DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 """Variables of ranks where nobody set them: torchrun's one, and logs that can be followed."""
 
 
-def prepare(folder: Path, plan: dict[str, Any]) -> None:
-    """Write what a shim is to do, and reserve room for its last word: the disk may be full then."""
-    (folder / "ended.part").write_bytes(b" " * _RESERVED_BYTES)
-    (folder / "plan.json").write_text(json.dumps(plan))
-
-
-def ended(folder: Path) -> tuple[int, str] | None:
-    """Return the exit code of an attempt and the reason, unless it has not ended by itself."""
-    try:
-        told = json.loads((folder / "ended.json").read_bytes())
-        return int(told["code"]), str(told["reason"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
 def _tell(folder: Path, code: int, reason: str) -> None:
     """Write how it ended, into the room reserved for it."""
-    text = json.dumps({"code": code, "reason": reason[: _RESERVED_BYTES // 16]})
+    text = json.dumps({"code": code, "reason": reason[: RESERVED_BYTES // 16]})
     with open(folder / "ended.part", "r+b") as stream:
-        stream.write(text.encode().ljust(_RESERVED_BYTES))
+        stream.write(text.encode().ljust(RESERVED_BYTES))
         stream.flush()
         with contextlib.suppress(OSError):
             os.fsync(stream.fileno())
@@ -140,7 +125,7 @@ class _Rank:
         except BlockingIOError:
             return True
         self._log.write(data)
-        self._last = (self._last + data)[-_RESERVED_BYTES:]
+        self._last = (self._last + data)[-RESERVED_BYTES:]
         return bool(data)
 
     def reaped(self, code: int) -> None:
@@ -171,10 +156,9 @@ class _Shim:
     def __init__(self, folder: Path, plan: dict[str, Any], leashed: bool) -> None:
         self._folder, self._plan = folder, plan
         self._running: dict[int, _Rank] = {}
-        self._asked_to_end = False
+        self._asked_to_end = self.abandoned = False
         self._verdict: tuple[int, str] | None = None
         self._kill_at_s = float("inf")
-        self.abandoned = False
         self._selector = selectors.DefaultSelector()
         self._listen()
         if leashed:
@@ -182,25 +166,30 @@ class _Shim:
 
     def run(self) -> tuple[int, str]:
         """Start all ranks and return how they ended: code and reason."""
-        self._start()
-        while self._running:
-            for key, _ in self._selector.select(self._patience_s()):
-                if not key.data():
-                    self._selector.unregister(key.fileobj)
-            self._reap()
-            if self._asked_to_end and self._running:
-                self._end(STOPPED, "stopped")
-            if time.monotonic() >= self._kill_at_s:
-                for rank in self._running.values():
-                    rank.signal(signal.SIGKILL)
-        _end_children()
+        try:
+            self._start()
+            while self._running:
+                self._wait()
+        finally:
+            _end_children()
         return self._verdict or (0, "")
+
+    def _wait(self) -> None:
+        """Wait until something happens, or ranks that must end had their time."""
+        left_s = max(_KILL_AGAIN_S, self._kill_at_s - time.monotonic())
+        for key, _ in self._selector.select(None if self._verdict is None else left_s):
+            if not key.data():
+                self._selector.unregister(key.fileobj)
+        self._reap()
+        if self._asked_to_end and self._running:
+            self._end(STOPPED, "stopped")
+        if time.monotonic() >= self._kill_at_s:
+            for rank in self._running.values():
+                rank.signal(signal.SIGKILL)
 
     def _listen(self) -> None:
         """Let signals wake the loop; handlers, since what is ignored would be so in ranks too."""
-        wake, woken = os.pipe()
-        for end in (wake, woken):
-            os.set_blocking(end, False)
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, _CHUNK_BYTES))
         signal.signal(signal.SIGTERM, self._terminate)
@@ -235,12 +224,6 @@ class _Shim:
                 return
             self._running[rank.pid] = rank
             self._selector.register(rank.output, selectors.EVENT_READ, rank.read)
-
-    def _patience_s(self) -> float | None:
-        """Return how long to wait for something to happen: for ever, unless ranks must end."""
-        if self._verdict is None:
-            return None
-        return max(_KILL_AGAIN_S, self._kill_at_s - time.monotonic())
 
     def _reap(self) -> None:
         """Take note of all processes that have ended; a rank that failed takes the others along."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from headway.live.executors import ports, shim
 from headway.live.executors.nodes import LocalNode
-from headway.live.executors.on_node import PYTHON, SHIM_LOST, end_remains
+from headway.live.executors.on_node import PYTHON, SHIM_LOST, end_remains, ended
 from headway.live.executors.ranks import NEVER_STARTED
 
 _TAKEN_S = 2.0
@@ -64,7 +64,7 @@ def start_shim(folder: Path, port: int) -> Shim:
 
 def find_shim(folder: Path) -> Shim | None:
     """Return the shim of a folder if it lives; one that has started nothing in time never will."""
-    if shim.ended(folder) is not None:
+    if ended(folder) is not None:
         return None
     try:
         lock = os.open(folder / "lock", os.O_RDWR)
@@ -93,7 +93,7 @@ def find_shim(folder: Path) -> Shim | None:
 
 def verdict(folder: Path) -> tuple[int, str]:
     """Return how an attempt ended whose shim is gone, and see to it that nothing of it is left."""
-    told = shim.ended(folder)
+    told = ended(folder)
     if told is not None:
         return told
     end_remains(folder)
