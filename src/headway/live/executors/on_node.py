@@ -88,7 +88,13 @@ class Tail:
         self._handle = -1
 
     def read(self, most_bytes: int) -> bytes:
-        """Return what is new, or nothing."""
+        """Return what is new, at most so much."""
+        data = b""
+        while len(data) < most_bytes and (more := self._read(most_bytes - len(data))):
+            data += more
+        return data
+
+    def _read(self, most_bytes: int) -> bytes:
         try:
             if self._handle < 0:
                 self._handle = os.open(self._path, os.O_RDONLY)
@@ -167,7 +173,7 @@ class Keeper:
         elif self._shim is not None and time.monotonic() > self._kill_at_s:
             self._shim.kill()
         output = {rank: tail.read(_LOOK_BYTES) for rank, tail in self._tails.items()}
-        if any(output.values()):
+        if any(len(data) == _LOOK_BYTES for data in output.values()):
             verdict = None  # First all that they said.
         return {
             "port": self._port,
