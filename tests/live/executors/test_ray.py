@@ -69,10 +69,8 @@ class Cluster:
 
     def kill(self, host: int) -> None:
         """Lose a node as if its power were cut: all that runs on the host ends at once."""
-        words = ["ip", "netns", "pids", self.bed.namespace(host)]
-        out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        for pid in out.split():
-            os.kill(int(pid), signal.SIGKILL)
+        for pid in self._inside(host):
+            os.kill(pid, signal.SIGKILL)
         self.nodes.pop(host).communicate(timeout=60)
 
     def end(self) -> None:
@@ -81,6 +79,16 @@ class Cluster:
             node.send_signal(signal.SIGTERM)
         for node in self.nodes.values():
             node.communicate(timeout=60)
+
+    def having(self, word: str) -> list[int]:
+        """Return the processes of this cluster that have a word among their arguments."""
+        inside = {pid for host in self.bed.numbers for pid in self._inside(host)}
+        return [pid for pid in having(word) if pid in inside]
+
+    def _inside(self, host: int) -> list[int]:
+        words = ["ip", "netns", "pids", self.bed.namespace(host)]
+        out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return [int(pid) for pid in out.split()]
 
     def left(self) -> list[Path]:
         """Return what keepers have left on the nodes."""
@@ -131,7 +139,7 @@ def test_jobs_run_on_the_nodes_where_they_are_wanted(cluster: Cluster, tmp_path:
         ended = scheduler.ended()
         assert (ended.attempt, ended.code) == (bad, 3)
         assert ended.reason == "rank 1 exited with 3: no"
-        assert having(str(tmp_path)) == []
+        assert cluster.having(str(tmp_path)) == []
 
         scheduler.launch(wrong, job("pass", folder="/no/such"), f"{TWO}:0")
         ended = scheduler.ended()
@@ -147,21 +155,21 @@ def test_a_job_is_stopped_on_all_its_nodes(cluster: Cluster, tmp_path: Path) -> 
         stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
         attempt = Attempt("a", 1)
         scheduler.launch(attempt, job(stubborn, str(tmp_path)), f"{ONE}:0", f"{TWO}:0")
-        assert eventually(lambda: len(having(str(tmp_path))) == 2)
+        assert eventually(lambda: len(cluster.having(str(tmp_path))) == 2)
         scheduler.tell(do="stop", attempt={"job": "a", "number": 1})
         ended = scheduler.ended()
         assert (ended.code, ended.reason) == (143, "stopped")
-        assert having(str(tmp_path)) == []
+        assert cluster.having(str(tmp_path)) == []
 
 
 def test_ranks_end_when_their_keeper_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     with cluster.scheduler(tmp_path / "state") as scheduler:
         scheduler.launch(Attempt("a", 1), job(SLEEP, str(tmp_path)), f"{ONE}:0", f"{TWO}:0")
-        assert eventually(lambda: len(having(str(tmp_path))) == 2)
-        os.kill(having("ray::Keeper")[0], signal.SIGKILL)
+        assert eventually(lambda: len(cluster.having(str(tmp_path))) == 2)
+        os.kill(cluster.having("ray::Keeper")[0], signal.SIGKILL)
         ended = scheduler.ended()
         assert (ended.code, ended.reason) == (255, "its processes on a node are gone")
-        assert eventually(lambda: having(str(tmp_path)) == [])
+        assert eventually(lambda: cluster.having(str(tmp_path)) == [])
         assert eventually(lambda: cluster.left() == [])
         assert not [told for told in scheduler.heard if told["kind"] == "lost"]
 
@@ -184,8 +192,8 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(
         first.launch(Attempt("other", 1), job(UNTIL_TOLD, other), f"{ONE}:1")
         first.kill()
     Path(short).touch()
-    assert eventually(lambda: len(having("--leash")) == 3)
-    assert len(having(long)) == 2
+    assert eventually(lambda: len(cluster.having("--leash")) == 3)
+    assert len(cluster.having(long)) == 2
     with cluster.scheduler(state) as second:
         known = [{"job": name, "number": 1} for name in ("long", "short", "never")]
         second.tell(do="recover", known=known)
@@ -194,10 +202,10 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(
             told["value"]["attempt"]["job"]: told["value"]["code"] for told in second.heard[1:-1]
         }
         assert ended == {"short": 0, "never": -1}
-        assert having(other) == []
+        assert cluster.having(other) == []
         # What runs is not started again, whoever asks for it.
         second.launch(Attempt("long", 1), job(UNTIL_TOLD, long), f"{ONE}:0", f"{TWO}:0")
-        assert len(having(long)) == 2
+        assert len(cluster.having(long)) == 2
         Path(long).touch()
         last = second.ended()
         assert (last.attempt.job, last.code) == ("long", 0)
@@ -211,12 +219,12 @@ def test_a_lost_node_ends_its_jobs_everywhere_and_may_come_again(
     with cluster.scheduler(tmp_path / "state") as scheduler:
         scheduler.hear("nodes")
         scheduler.launch(Attempt("a", 1), job(SLEEP, str(tmp_path)), f"{ONE}:0", f"{TWO}:0")
-        assert eventually(lambda: len(having(str(tmp_path))) == 2)
+        assert eventually(lambda: len(cluster.having(str(tmp_path))) == 2)
         cluster.kill(2)
         ended = scheduler.ended()
         assert (ended.code, ended.reason) == (255, f"node {TWO} was lost")
         assert {"kind": "lost", "value": TWO} in scheduler.heard
-        assert having(str(tmp_path)) == []
+        assert cluster.having(str(tmp_path)) == []
         cluster.start(2)
         assert scheduler.hear("came")["name"] == TWO
         scheduler.launch(Attempt("a", 2), job("pass"), f"{TWO}:0")

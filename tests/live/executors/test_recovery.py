@@ -54,7 +54,8 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(tmp_path
             assert len(having(str(go_long))) == 2
             go_long.touch()
             assert (await diary.end_of(LONG)).code == 4
-            assert executor.log(LONG, 1).read_text() == "begun\nended\n"
+            said = [executor.log(LONG, rank).read_text() for rank in range(2)]
+            assert "begun\nended\n" in said  # The other may have been ended before it said so.
             assert len(diary.ended) == 3
 
     asyncio.run(run())
