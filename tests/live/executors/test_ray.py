@@ -45,7 +45,8 @@ class Cluster:
     def start(self, host: int) -> None:
         """Start a node of Ray on a host; the first is the head."""
         head = ["--head", "--port", "6400", "--include-dashboard", "false"]
-        words = [*head, "--temp-dir", self._folder] if host == 1 else ["--address", ADDRESS]
+        joins = ["--address", ADDRESS, "--num-gpus", "3"]  # As it says: it has none.
+        words = [*head, "--temp-dir", self._folder] if host == 1 else joins
         line = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", *words),
             *("--node-ip-address", self.bed.address(host), "--num-cpus", "2"),
@@ -125,7 +126,7 @@ def test_jobs_run_on_the_nodes_where_they_are_wanted(cluster: Cluster, tmp_path:
     with cluster.scheduler(tmp_path / "state") as scheduler:
         nodes = scheduler.hear("nodes")
         assert names(nodes) == [ONE, TWO]
-        assert [node["gpus"] for node in nodes] == [2, 2]
+        assert {node["name"]: node["gpus"] for node in nodes} == {ONE: 2, TWO: 3}
         assert all(node["memory_bytes"] > 2**20 for node in nodes)
         good, bad, wrong = (Attempt(name, 1) for name in ("good", "bad", "wrong"))
         scheduler.launch(good, job(MEET), f"{TWO}:0", f"{ONE}:1")

@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -88,7 +87,7 @@ class LocalExecutor:
         except FileExistsError:
             del self._watched[attempt]
             await self._take_over(attempt)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except Exception as error:  # Whatever it is, it is the attempt's end.
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             self._tell(attempt, shim.COULD_NOT_START, f"could not start: {reason}")
         else:

@@ -26,7 +26,7 @@ from headway.live.executors.ranks import (
     name_of,
     ranks_of,
 )
-from headway.live.executors.ray_cluster import Cluster, ClusterNode, Part
+from headway.live.executors.ray_cluster import ANSWER_S, Cluster, ClusterNode, Part
 
 _LOOK_S = 0.5
 _THREADS = 64
@@ -75,7 +75,7 @@ class RayExecutor:
         self._watcher = watcher
         identity = _identity(self._folder / "identity")
         await self._in_thread(self._cluster.connect, identity)
-        self._nodes = await self._in_thread(self._cluster.nodes)
+        self._nodes = await self._in_thread(self._cluster.nodes, ANSWER_S)
         self._looking = asyncio.create_task(self._look_again_and_again())
         return [found.node.node() for found in self._nodes.values()]
 
@@ -144,7 +144,7 @@ class RayExecutor:
         except FileExistsError:
             del self._watched[attempt]
             await self.recover([attempt, *self._watched])
-        except (OSError, ValueError) as error:
+        except Exception as error:  # Whatever it is, it is the attempt's end.
             self._tell(attempt, shim.COULD_NOT_START, f"could not start: {error}")
         finally:
             watched.settled.set()
@@ -182,9 +182,7 @@ class RayExecutor:
         """Look at all nodes and at all attempts, and tell what is new."""
         async with self._one_look:
             self._compare(await self._in_thread(self._cluster.nodes))
-            watched = {
-                attempt: one for attempt, one in self._watched.items() if one.settled.is_set()
-            }
+            watched = {attempt: one for attempt, one in self._watched.items() if one.parts}
             await self._in_thread(self._ask, watched)
             for attempt, one in watched.items():
                 await self._settle(attempt, one)

@@ -16,7 +16,7 @@ SENT = (on_node, ports, shim, ray_session)
 """The modules that are sent to nodes by value, so that these need nothing of Headway."""
 
 _NAMESPACE = "headway"
-_ANSWER_S = 60.0
+ANSWER_S = 60.0
 """How long a new actor, or a node that is asked for its GPUs, may take to answer."""
 
 _LEAVE_S = 5.0
@@ -49,7 +49,7 @@ class Cluster:
         self._ray: Any = None
         self._keeper: Any = None
         self._names: dict[str, str] = {}
-        self._gpus: dict[str, list[int]] = {}
+        self._gpus: dict[str, Any] = {}
         self._doubtful: set[str] = set()
 
     def connect(self, identity: str) -> None:
@@ -64,8 +64,8 @@ class Cluster:
         """Let go; keepers stay."""
         self._session.close()
 
-    def nodes(self) -> dict[str, ClusterNode]:
-        """Return the nodes that are there, by name.
+    def nodes(self, wait_s: float = 0.0) -> dict[str, ClusterNode]:
+        """Return the nodes that are there, by name; waits so long for new ones to tell their GPUs.
 
         Ray takes a quarter of a minute to miss a node. One whose keepers are gone, and that nobody
         can reach, counts as lost before that.
@@ -79,8 +79,13 @@ class Cluster:
         alive = [node for node in alive if node["NodeID"] not in self._doubtful]
         numbers = {node["NodeID"] for node in alive}
         self._names = {key: name for key, name in self._names.items() if key in numbers}
-        found = (self._described(node) for node in sorted(alive, key=lambda node: node["NodeID"]))
-        return {one.node.name: one for one in found}
+        found = {}
+        for node in sorted(alive, key=lambda node: str(node["NodeID"])):
+            gpus = self._gpus_of(node, wait_s)
+            if gpus is not None:
+                described = self._described(node, gpus)
+                found[described.node.name] = described
+        return found
 
     def _reached(self, told: dict[str, Any]) -> bool:
         if self._address.startswith("ray://"):
@@ -92,9 +97,8 @@ class Cluster:
             return False
         return True
 
-    def _described(self, told: dict[str, Any]) -> ClusterNode:
+    def _described(self, told: dict[str, Any], gpus: list[int]) -> ClusterNode:
         number, has = told["NodeID"], told["Resources"]
-        gpus = self._gpus_of(number) if has.get("GPU", 0) >= 1 else []
         slots = int(has.get("GPU", 0)) or int(has.get("CPU", 0))
         memory_bytes = min(gpus, default=int(has.get("memory", 0)) // max(1, slots))
         name = self._names.get(number) or told.get("NodeName") or told["NodeManagerAddress"]
@@ -104,15 +108,22 @@ class Cluster:
         address = told["NodeManagerAddress"]
         return ClusterNode(number, LocalNode(name, slots, memory_bytes, address, cuda=bool(gpus)))
 
-    def _gpus_of(self, number: str) -> list[int]:
+    def _gpus_of(self, told: dict[str, Any], wait_s: float) -> list[int] | None:
+        """Return the memory of each GPU of a node in bytes; None if it has not answered yet."""
+        number = told["NodeID"]
+        if told["Resources"].get("GPU", 0) < 1:
+            return []
         if number not in self._gpus:
             asked = self._ray.remote(num_cpus=0)(on_node.gpu_memories_bytes)
-            asked = asked.options(scheduling_strategy=self._on(number))
-            try:
-                self._gpus[number] = self._ray.get(asked.remote(), timeout=_ANSWER_S)
-            except self._ray.exceptions.RayError:
-                return []
-        return self._gpus[number]
+            self._gpus[number] = asked.options(scheduling_strategy=self._on(number)).remote()
+        try:
+            gpus: list[int] = self._ray.get(self._gpus[number], timeout=wait_s)
+        except self._ray.exceptions.GetTimeoutError:
+            return None
+        except self._ray.exceptions.RayError:
+            del self._gpus[number]  # To ask again.
+            return None
+        return gpus
 
     def start(
         self,
@@ -131,12 +142,12 @@ class Cluster:
         try:
             for index, node in enumerate(nodes):
                 parts.append(self._new_part(f"{name}/{index}/{len(nodes)}", node))
-            port = self._ray.get(parts[0].keeper.first_free.remote(list(tried)), timeout=_ANSWER_S)
+            port = self._ray.get(parts[0].keeper.first_free.remote(list(tried)), timeout=ANSWER_S)
             plans = [{"ranks": ranks, "grace_s": grace_s, "port": port} for ranks in ranks_at(port)]
             begun = [
                 part.keeper.start.remote(plan) for part, plan in zip(parts, plans, strict=True)
             ]
-            self._ray.get(begun, timeout=_ANSWER_S)
+            self._ray.get(begun, timeout=ANSWER_S)
         except self._ray.exceptions.RayError as error:
             self.release(parts)
             raise OSError(" ".join(str(error).split())[:300]) from None
