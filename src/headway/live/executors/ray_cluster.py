@@ -82,7 +82,7 @@ class Cluster:
         found = {}
         for node in sorted(alive, key=lambda node: str(node["NodeID"])):
             gpus = self._gpus_of(node, wait_s)
-            if gpus is not None:
+            if gpus is not None and _slots(node) > 0:
                 described = self._described(node, gpus)
                 found[described.node.name] = described
         return found
@@ -99,7 +99,7 @@ class Cluster:
 
     def _described(self, told: dict[str, Any], gpus: list[int]) -> ClusterNode:
         number, has = told["NodeID"], told["Resources"]
-        slots = int(has.get("GPU", 0)) or int(has.get("CPU", 0))
+        slots = _slots(told)
         memory_bytes = min(gpus, default=int(has.get("memory", 0)) // max(1, slots))
         name = self._names.get(number) or told.get("NodeName") or told["NodeManagerAddress"]
         if name in (other for key, other in self._names.items() if key != number):
@@ -224,3 +224,8 @@ class Cluster:
     def _on(self, number: str) -> Any:
         kind = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         return kind(number, soft=False)
+
+
+def _slots(told: dict[str, Any]) -> int:
+    """Return how many slots a node has; none, if it is only the cluster's head."""
+    return int(told["Resources"].get("GPU", 0)) or int(told["Resources"].get("CPU", 0))
