@@ -18,7 +18,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job; `_ns` on the scheduler's clock, `_at` the machine's, in seconds since 1970, to show.
 
     `attempts` counts those made so far, `seats` is where the present one runs; `started_*` is the
-    first start, `reason` what ended the last attempt.
+    first start, `reason` what ended the last attempt. `cancelled`: its user does not want it any
+    more.
     """
 
     job: str
@@ -30,6 +31,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     seats: tuple[Seat, ...] = ()
     iterations: int = 0
     reason: str = ""
+    cancelled: bool = False
     started_ns: int | None = None
     started_at: float | None = None
     ended_ns: int | None = None

@@ -35,6 +35,7 @@ CREATE TABLE jobs (
     seats TEXT NOT NULL,
     iterations INTEGER NOT NULL,
     reason TEXT NOT NULL,
+    cancelled INTEGER NOT NULL,
     submitted_ns INTEGER NOT NULL,
     submitted_at REAL NOT NULL,
     started_ns INTEGER,
@@ -45,10 +46,10 @@ CREATE TABLE jobs (
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 _COLUMNS = (
-    *("job", "spec", "state", "attempts", "seats", "iterations", "reason"),
+    *("job", "spec", "state", "attempts", "seats", "iterations", "reason", "cancelled"),
     *("submitted_ns", "submitted_at", "started_ns", "started_at", "ended_ns", "ended_at"),
 )
-_SAVE_JOB = f"INSERT OR REPLACE INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * 13)})"
+_SAVE_JOB = f"INSERT OR REPLACE INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * 14)})"
 
 
 class StorageError(HeadwayError):
@@ -252,6 +253,7 @@ def _jobs(database: sqlite3.Connection) -> list[JobRecord]:
     for row in rows:
         values = dict(zip(_COLUMNS, row, strict=True))
         values["job"] = str(values["job"])
+        values["cancelled"] = bool(values["cancelled"])
         values["spec"] = msgspec.json.decode(str(values["spec"]), type=JobSpec)
         values["seats"] = msgspec.json.decode(str(values["seats"]), type=tuple[Seat, ...])
         found.append(msgspec.convert(values, JobRecord))

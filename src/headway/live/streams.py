@@ -1,0 +1,93 @@
+"""Answers that go on: what a job prints, and changes as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from headway.live.daemon import Daemon
+from headway.live.executors import Attempt
+from headway.live.hub import Hub, Listener
+
+CHUNK_BYTES = 64 * 1024
+POLL_S = 0.2
+SILENCE_S = 15.0
+"""How long a stream of changes may be silent before it says that it is still there."""
+
+
+async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
+    """Return what a rank of a job's latest attempt printed; with `follow` until the job is over."""
+    number, offset = daemon.record(job).attempts, 0
+    while True:
+        record = daemon.record(job)
+        if number == 0 or (record.attempts > number and offset == 0):
+            number = record.attempts
+        data = b""
+        if number:
+            path = daemon.executor.log(Attempt(job, number), rank)
+            data = await asyncio.to_thread(_read, path, offset)
+        if data:
+            offset += len(data)
+            yield data
+        elif not follow or record.finished:
+            return
+        elif record.attempts > number:
+            number, offset = number + 1, 0
+        else:
+            await asyncio.sleep(POLL_S)
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(offset)
+            return stream.read(CHUNK_BYTES)
+    except OSError:
+        return b""
+
+
+class ChangeStream(Response):
+    """Server-sent events, until the reader goes or falls too far behind."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, hub: Hub, listener: Listener) -> None:
+        super().__init__(headers={"cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._hub, self._listener = hub, listener
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until one of three ends: the reader's, the listener's, the server's."""
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": self.raw_headers},
+        )
+        ends = [
+            asyncio.ensure_future(self._send(send)),
+            asyncio.ensure_future(_gone(receive)),
+            asyncio.ensure_future(self._listener.lost.wait()),
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._hub.leave(self._listener)
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
+
+    async def _send(self, send: Send) -> None:
+        event = b": changes follow\n\n"
+        while True:
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+            event = b": still here\n\n"
+            with contextlib.suppress(TimeoutError):
+                event = await asyncio.wait_for(self._listener.next(), SILENCE_S)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
