@@ -23,8 +23,8 @@ def begin(level: str = "info") -> None:
         logger.handlers[:] = [handler]
         logger.propagate = False
     _LOGGER.setLevel(level.upper())
-    # Its start and stop are told in the scheduler's own words.
-    logging.getLogger("uvicorn").setLevel("WARNING")
+    # What goes wrong in a request is told in the scheduler's own words.
+    logging.getLogger("uvicorn").setLevel("CRITICAL")
 
 
 def info(event: str, **values: object) -> None:

@@ -24,16 +24,17 @@ async def restore(daemon: Daemon) -> None:
     active = {Attempt(one.job, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
+    never = {attempt.job for attempt, ended in ends.items() if not ended.started}
     for attempt, record in active.items():
         if attempt in running:
             _restore(daemon, record, attempt)
     for attempt, record in active.items():
-        if attempt not in running:
+        if attempt not in running and record.job not in never:
             _restore(daemon, record, attempt)
             lost = Ended(attempt, LOST, "it was nowhere to be found after a restart")
             daemon.attempt_ended(ends.get(attempt, lost))
     for record in unfinished:
-        if record.state not in ACTIVE:
+        if record.state not in ACTIVE or record.job in never:
             _restore(daemon, record)
     if unfinished:
         notices.info("jobs taken over", running=len(running), unfinished=len(unfinished))
@@ -42,7 +43,7 @@ async def restore(daemon: Daemon) -> None:
 def _restore(daemon: Daemon, record: JobRecord, attempt: Attempt | None = None) -> None:
     """Tell the core of a job: with an attempt where that runs, else waiting."""
     if attempt is not None:
-        daemon.take_over(attempt)
+        daemon.attempts.take_over(attempt)
     daemon.handle(
         JobRestored(
             at_ns=daemon.clock.now_ns(),
