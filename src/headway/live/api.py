@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headway.domain.errors import HeadwayError, shown
+from headway.domain.errors import HeadwayError
 from headway.live import notices, tokens
 from headway.live.daemon import Daemon, Refused
 from headway.live.metrics import text_of
@@ -245,7 +245,9 @@ def _nodes_of(daemon: Daemon) -> list[dict[str, Any]]:
     listed = []
     for view in daemon.core.nodes():
         node: dict[str, Any] = msgspec.to_builtins(view)
-        known = daemon.nodes.get(node["node"])
+        for message in node["waiting"]:
+            message["why"] = daemon.core.why(message["job"])
+        known = daemon.nodes.get(view.node)
         listed.append(node | {"address": known.address if known else ""})
     return listed
 

@@ -13,8 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from headway.domain.errors import InputError, shown
 from headway.live import tokens
-from headway.live.places import Address, Places, read_address
-from headway.live.settings import default_folder
+from headway.live.places import Address, Places, default_folder, read_address
 
 PATIENCE_S = 30.0
 _CHUNK_BYTES = 64 * 1024

@@ -15,6 +15,13 @@ from headway.domain.errors import InputError
 from headway.files import open_output
 
 
+def default_folder() -> Path:
+    """Return where the scheduler keeps its state unless told: ~/.local/state/headway."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if os.path.isabs(state) else Path("~/.local/state").expanduser()
+    return home / "headway"
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Paths in a state folder."""

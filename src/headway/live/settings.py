@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,6 +11,7 @@ from headway.configuration.tables import Tables, check_keys
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
 from headway.domain.models import MEBIBYTE
+from headway.live.places import default_folder
 from headway.network.contention import NetworkModel
 from headway.policies.presets import policy_of
 
@@ -44,13 +44,6 @@ _BELONGS: dict[str, tuple[ExecutorKind, ...]] = {
     "testbed": ("testbed",),
     "address": ("ray",),
 }
-
-
-def default_folder() -> Path:
-    """Return where the scheduler keeps its state unless told: ~/.local/state/headway."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if os.path.isabs(state) else Path("~/.local/state").expanduser()
-    return home / "headway"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import BinaryIO
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
@@ -22,33 +24,63 @@ SILENCE_S = 15.0
 
 async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
     """Return what a rank of a job's latest attempt printed; with `follow` until the job is over."""
-    number, offset = daemon.record(job).attempts, 0
-    while True:
-        record = daemon.record(job)
-        if number == 0 or (record.attempts > number and offset == 0):
-            number = record.attempts
-        data = b""
-        if number:
-            path = daemon.executor.log(Attempt(job, number), rank)
-            data = await asyncio.to_thread(_read, path, offset)
-        if data:
-            offset += len(data)
-            yield data
-        elif not follow or record.finished:
-            return
-        elif record.attempts > number:
-            number, offset = number + 1, 0
-        else:
-            await asyncio.sleep(POLL_S)
-
-
-def _read(path: Path, offset: int) -> bytes:
+    number = daemon.record(job).attempts
+    reader = Reader(daemon.executor.log(Attempt(job, number), rank))
     try:
-        with path.open("rb") as stream:
-            stream.seek(offset)
-            return stream.read(CHUNK_BYTES)
-    except OSError:
+        while True:
+            record = daemon.record(job)  # before reading, so that all that was printed is read
+            if data := await asyncio.to_thread(reader.read):
+                yield data
+            elif record.attempts > number:
+                number += 1
+                reader.close()
+                reader = Reader(daemon.executor.log(Attempt(job, number), rank))
+            elif not follow or record.finished:
+                return
+            else:
+                await asyncio.sleep(POLL_S)
+    finally:
+        reader.close()
+
+
+class Reader:
+    """Reads a log that grows, from its beginning; when full it moves to `NAME.1` and begins anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: list[BinaryIO] = []
+        self._begun = False
+
+    def read(self) -> bytes:
+        """Return what comes next, or nothing if that is all so far."""
+        if not self._begun:
+            self._begun = self._open(self._path.with_name(f"{self._path.name}.1"))
+            self._begun |= self._open(self._path)
+        while self._files:
+            if data := self._files[0].read(CHUNK_BYTES):
+                return data
+            if len(self._files) == 1 and (self._is_current() or not self._open(self._path)):
+                break
+            self._files.pop(0).close()
         return b""
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._files:
+            self._files.pop().close()
+
+    def _open(self, path: Path) -> bool:
+        try:
+            self._files.append(path.open("rb"))
+        except OSError:
+            return False
+        return True
+
+    def _is_current(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._files[0].fileno()), self._path.stat())
+        except OSError:
+            return True
 
 
 class ChangeStream(Response):
