@@ -62,7 +62,7 @@ class _Scheduler:
         self._settings, self._places, self._token = settings, places, token
         self._store, self._executor = store, executor
         network = settings.network_model()
-        self._header = log.header(policy, network, 0)
+        self._header = log.first_line(policy, network, 0)
         self._events = EventLog(places.events, settings.log_bytes)
         clock = Clock(store.clock_ns)
         core = Core(policy, network)

@@ -108,7 +108,7 @@ class Steps:
                 self._grant(instruction)
             else:
                 others.append(instruction)
-        self.events.add(log.line(event, instructions))
+        self.events.add(log.next_line(event, instructions))
         if others or type(event) not in _QUICK:
             self._note(event, others)
             for instruction in others:

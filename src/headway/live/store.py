@@ -85,6 +85,7 @@ class Store:
             self.jobs = _jobs(self._database)
             self.meta = dict(self._database.execute("SELECT name, value FROM meta").fetchall())
         except (sqlite3.Error, msgspec.MsgspecError) as error:
+            self._database.close()
             raise InputError(f"is damaged: {error}.", source=str(path)) from None
         self.problem = ""
         """Why nothing can be written at present, or nothing."""
@@ -218,20 +219,26 @@ def _open(path: Path) -> sqlite3.Connection:
         database = sqlite3.connect(
             path, timeout=LOCK_PATIENCE_S, isolation_level=None, check_same_thread=False
         )
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be opened: {error}.", source=str(path)) from None
+    try:
         path.chmod(0o600)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == 0:
             database.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+        if version > VERSION:
+            raise InputError(
+                f"was written by a newer Headway (format {version}, not {VERSION}).",
+                source=str(path),
+            )
     except (sqlite3.Error, OSError) as error:
-        raise InputError(f"cannot be opened: {error}.", source=str(path)) from None
-    if version > VERSION:
         database.close()
-        raise InputError(
-            f"was written by a newer Headway (version {version} of the format, not {VERSION}).",
-            source=str(path),
-        )
+        raise InputError(f"cannot be opened: {error}.", source=str(path)) from None
+    except InputError:
+        database.close()
+        raise
     return database
 
 
