@@ -119,7 +119,7 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         """List jobs, the unfinished first, then the latest."""
         records = [
             one
-            for one in reversed(daemon.ledger.records.values())
+            for one in reversed(daemon.book.records.values())
             if state is None or one.state == state
         ]
         records.sort(key=lambda one: one.finished)
@@ -259,7 +259,7 @@ def _status_of(daemon: Daemon, about: Mapping[str, Any]) -> dict[str, Any]:
         **about,
         "policy": daemon.policy,
         "clock_s": round(daemon.clock.now_ns() / 1e9, 3),
-        "jobs": daemon.ledger.counts(),
+        "jobs": daemon.book.counts(),
         "nodes": len(daemon.nodes),
         "slots": sum(node.gpus for node in daemon.nodes.values()),
         "workers": 0 if daemon.gate is None else daemon.gate.connected,
@@ -275,7 +275,7 @@ def _metrics_of(daemon: Daemon) -> str:
     counts, nodes = daemon.core.counts, daemon.core.nodes()
     return text_of(
         daemon.metrics,
-        jobs=daemon.ledger.counts(),
+        jobs=daemon.book.counts(),
         messages={node.node: len(node.messages) for node in nodes},
         waiting={node.node: len(node.waiting) for node in nodes},
         totals={"events": counts.events, "ignored_events": counts.ignored, "grants": counts.grants},

@@ -155,10 +155,10 @@ class Daemon(Steps):
         """Put a job into the queue; on return it is on the disk."""
         if self.attempts.closing:
             raise Refused(503, "the scheduler is ending.")
-        record = await self.ledger.enter(spec)
+        record = await self.book.enter(spec)
         notices.info("job submitted", job=record.job, gpus=spec.gpus, name=spec.name)
         self.handle(JobSubmitted(at_ns=self.clock.now_ns(), job=record.job, spec=spec))
-        return self.ledger.records[record.job]
+        return self.book.records[record.job]
 
     def cancel(self, job: str) -> JobRecord:
         """End a job, wherever it is."""
@@ -166,9 +166,9 @@ class Daemon(Steps):
         if record.finished:
             raise Refused(409, f"job {job} is {record.state} already.")
         notices.info("job cancelled", job=job)
-        self.ledger.update(job, cancelled=True)
+        self.book.update(job, cancelled=True)
         self.handle(JobCancelled(at_ns=self.clock.now_ns(), job=job))
-        return self.ledger.records[job]
+        return self.book.records[job]
 
     def drain(self, node: str, draining: bool) -> None:
         """Give a node no new jobs, or give it them again."""
@@ -191,7 +191,7 @@ class Daemon(Steps):
 
     def record(self, job: str) -> JobRecord:
         """Return what is known of a job."""
-        found = self.ledger.records.get(job)
+        found = self.book.records.get(job)
         if found is None:
             raise Refused(404, f"there is no job {job}.")
         return found
@@ -206,14 +206,14 @@ class Daemon(Steps):
 
     def save_progress(self) -> None:
         """Save how many iterations jobs have done, and the clock."""
-        for job in [one.job for one in self.ledger.records.values() if one.state in ACTIVE]:
+        for job in [one.job for one in self.book.records.values() if one.state in ACTIVE]:
             self._note_job(job)
         self.store.set(POLICY, self.policy)
 
     async def end_jobs(self) -> None:
         """Cancel all jobs that run and wait until they have ended; the queue stays as it is."""
         self.attempts.closing = True
-        for record in list(self.ledger.records.values()):
+        for record in list(self.book.records.values()):
             if record.state in ACTIVE:
                 self.cancel(record.job)
         deadline = time.monotonic() + STOP_PATIENCE_S

@@ -20,7 +20,7 @@ async def restore(daemon: Daemon) -> None:
     daemon.hold_ends()
     for node in await daemon.executor.start(daemon):
         daemon.node_came(node)
-    unfinished = [one for one in daemon.ledger.records.values() if not one.finished]
+    unfinished = [one for one in daemon.book.records.values() if not one.finished]
     active = {Attempt(one.job, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
     ends = {ended.attempt: ended for ended in daemon.release_ends()}

@@ -38,7 +38,7 @@ from headway.live.events import (
 )
 from headway.live.executors import Attempt, Ended, Executor
 from headway.live.hub import Hub
-from headway.live.ledger import Ledger
+from headway.live.book import Book
 from headway.live.metrics import Metrics
 from headway.live.store import Store
 
@@ -76,7 +76,7 @@ class Steps:
         self.executor = executor
         self.attempts = Attempts(executor, store, environment, self._started, self.attempt_ended)
         self.hub, self.metrics = Hub(), Metrics()
-        self.ledger = Ledger(store, clock, self.hub, self.metrics)
+        self.book = Book(store, clock, self.hub, self.metrics)
         self.gate: Grants | None = None
         self._held: list[Ended] | None = None  # ends that wait until their jobs are restored
         # When each request came, by attempt and request.
@@ -141,13 +141,13 @@ class Steps:
             # A launch that is not carried out leaves its job in the queue, for the next scheduler.
             jobs -= {one.job for one in instructions if isinstance(one, Launch)}
         for job in jobs:
-            if job is not None and job in self.ledger.records:
+            if job is not None and job in self.book.records:
                 self._note_job(job)
 
     def _note_job(self, job: str) -> None:
         known = self.core.known.get(job)
         if known is not None:
-            self.ledger.update(
+            self.book.update(
                 job,
                 state=known.state,
                 attempts=known.attempts,
@@ -159,7 +159,7 @@ class Steps:
     def _carry_out(self, instruction: AnyInstruction) -> None:
         if isinstance(instruction, Launch):
             attempt = Attempt(instruction.job, instruction.attempt)
-            spec = self.ledger.records[instruction.job].spec
+            spec = self.book.records[instruction.job].spec
             self.attempts.launch(attempt, spec, instruction.seats)
         elif isinstance(instruction, Stop):
             self.attempts.stop(Attempt(instruction.job, instruction.attempt))

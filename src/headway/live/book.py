@@ -19,7 +19,7 @@ MOST_FINISHED = 10_000
 """Finished jobs that are remembered; then the oldest is forgotten."""
 
 
-class Ledger:
+class Book:
     """Records of jobs, by their names, in the order of submission."""
 
     def __init__(self, store: Store, clock: Clock, hub: Hub, metrics: Metrics) -> None:
