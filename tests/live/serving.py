@@ -28,6 +28,13 @@ def python(script: str, *words: str) -> list[str]:
     return [sys.executable, "-c", script, *words]
 
 
+def fill(path: Path) -> None:
+    """Fill the disk with a file."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as stream:
+        while stream.write(bytes(4096)):
+            pass
+
+
 def until(true: Callable[[], Any]) -> Any:
     """Wait until something is so, and return it."""
     deadline = time.monotonic() + PATIENCE_S

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headway.domain.errors import InputError
-from live.serving import COUNTS, PRINTS, SLEEPS, Served, python, served, until
+from live.serving import COUNTS, PRINTS, SLEEPS, Served, fill, python, served, until
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,7 @@ def test_a_job_runs_on_its_seats_and_its_output_is_kept(shared: Served) -> None:
 
 def test_a_job_that_fails_is_tried_again_as_often_as_it_may(shared: Served, tmp_path: Path) -> None:
     script = "import os; open(os.environ['FILE'], 'a').write('x'); raise SystemExit(3)"
-    job = shared.submit(
-        python(script), retries=2, environment={"FILE": str(tmp_path / "starts")}
-    )
+    job = shared.submit(python(script), retries=2, environment={"FILE": str(tmp_path / "starts")})
     found = shared.reaches(job, "done", "failed")
     assert (found["state"], found["attempts"]) == ("failed", 3)
     assert "3" in found["reason"]
@@ -232,6 +230,12 @@ def test_drained_nodes_the_policy_and_the_clock_are_remembered(tmp_path: Path) -
         one.finish()
 
 
+def submit_large(one: Served) -> None:
+    """Submit until there is no room: what the database has reserved may hold some more."""
+    while True:
+        one.submit(python(PRINTS), environment={"A": "x" * 50_000})
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """Return a folder with room for four megabytes."""
@@ -247,13 +251,9 @@ def test_a_full_disk_refuses_new_jobs_and_stops_no_other(small: Path) -> None:
         runs = one.submit(python(SLEEPS))
         one.reaches(runs, "running")
         waits = one.submit(python(PRINTS))
-        with (small / "large").open("wb") as stream, pytest.raises(OSError, match="space"):
-            while True:
-                stream.write(bytes(4096))
-                stream.flush()
+        fill(small / "large")
         with pytest.raises(InputError, match="nothing can be stored: "):
-            while True:  # What the database has reserved may hold some more.
-                one.submit(python(PRINTS), name="x" * 200, environment={"A": "x" * 50_000})
+            submit_large(one)
         assert one.client.job(runs)["state"] == "running"
         until(lambda: one.client.status()["storage_problem"])
         one.client.cancel(runs)

@@ -81,7 +81,9 @@ def text_of(
             "From a request that is granted at once to its grant, inside the scheduler.",
         ),
         *metrics.gate.lines("headway_gate_latency_seconds"),
-        *_head("headway_admission_wait_seconds", "histogram", "Waits of requests not granted at once."),
+        *_head(
+            "headway_admission_wait_seconds", "histogram", "Waits of requests not granted at once."
+        ),
         *metrics.wait.lines("headway_admission_wait_seconds"),
         *_head("headway_storage_works", "gauge", "1 if the state can be written to the disk."),
         f"headway_storage_works {int(storage_works)}",

@@ -66,9 +66,7 @@ class _Scheduler:
         self._events = EventLog(places.events, settings.log_bytes)
         clock = Clock(store.clock_ns)
         core = Core(policy, network)
-        self._daemon = Daemon(
-            core, policy, store, self._events, clock, executor, self._environment
-        )
+        self._daemon = Daemon(core, policy, store, self._events, clock, executor, self._environment)
         self._gate = Gate(self._daemon, token)
         self._daemon.gate = self._gate
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from headway.live import log, notices
 from headway.live.attempts import Attempts
+from headway.live.book import Book
 from headway.live.clock import Clock
 from headway.live.core import Core
 from headway.live.eventlog import EventLog
@@ -38,7 +39,6 @@ from headway.live.events import (
 )
 from headway.live.executors import Attempt, Ended, Executor
 from headway.live.hub import Hub
-from headway.live.book import Book
 from headway.live.metrics import Metrics
 from headway.live.store import Store
 

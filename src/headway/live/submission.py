@@ -83,9 +83,7 @@ def _check_environment(environment: dict[str, str]) -> None:
             raise InputError(f"{name} is set by the scheduler.", field="environment")
         _check_text(value, "environment")
     if sum(len(name) + len(value) for name, value in environment.items()) > MOST_TEXT:
-        raise InputError(
-            f"must be at most {MOST_TEXT:,} characters together.", field="environment"
-        )
+        raise InputError(f"must be at most {MOST_TEXT:,} characters together.", field="environment")
 
 
 def _check_text(text: str, name: str) -> None:
