@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.domain.errors import HeadwayError
 from headway.live import notices, tokens
-from headway.live.daemon import Daemon, Refused
+from headway.live.daemon import Daemon, RefusedError
 from headway.live.metrics import text_of
 from headway.live.store import StorageError
 from headway.live.streams import ChangeStream, log_of
@@ -79,8 +79,8 @@ class _Guard:
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def _refused(_: Request, error: Refused) -> Json:
+    @app.exception_handler(RefusedError)
+    async def _refused(_: Request, error: RefusedError) -> Json:
         return Json({"error": str(error)}, error.status)
 
     @app.exception_handler(StorageError)
@@ -156,7 +156,7 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         """Return what a rank of the latest attempt has printed."""
         gpus = daemon.record(job).spec.gpus
         if rank >= gpus:
-            raise Refused(400, f"rank: must be at most {gpus - 1}, not {rank}.")
+            raise RefusedError(400, f"rank: must be at most {gpus - 1}, not {rank}.")
         stream = log_of(daemon, job, rank, follow)
         return StreamingResponse(stream, media_type="application/octet-stream")
 
@@ -198,7 +198,9 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
         try:
             choice = msgspec.json.decode(await _body(request), type=PolicyChoice)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refused(400, f'the body must be like {{"policy": "paper"}}: {error}.') from None
+            raise RefusedError(
+                400, f'the body must be like {{"policy": "paper"}}: {error}.'
+            ) from None
         await daemon.choose_policy(choice.policy)
         return Json({"policy": daemon.policy})
 
@@ -207,7 +209,7 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
         """Stream changes of jobs, nodes and the policy as server-sent events."""
         listener = daemon.hub.join()
         if listener is None:
-            raise Refused(503, "too many listen to changes already.")
+            raise RefusedError(503, "too many listen to changes already.")
         return ChangeStream(daemon.hub, listener)
 
     @app.get("/metrics")
@@ -224,11 +226,11 @@ async def _body(request: Request) -> bytes:
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > MOST_BODY_BYTES:
-                    raise Refused(413, f"the body is larger than {MOST_BODY_BYTES:,} bytes.")
+                    raise RefusedError(413, f"the body is larger than {MOST_BODY_BYTES:,} bytes.")
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_PATIENCE_S:g} s.") from None
+        raise RefusedError(408, f"the body did not come within {BODY_PATIENCE_S:g} s.") from None
     except ClientDisconnect:
-        raise Refused(400, "the body was cut off.") from None
+        raise RefusedError(400, "the body was cut off.") from None
     return bytes(data)
 
 

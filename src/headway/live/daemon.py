@@ -39,7 +39,7 @@ POLICY, DRAINED = "policy", "drained"
 """Names of values in the store."""
 
 
-class Refused(HeadwayError):
+class RefusedError(HeadwayError):
     """A request that cannot be done now; `status` is HTTP's word for why."""
 
     def __init__(self, status: int, problem: str) -> None:
@@ -154,7 +154,7 @@ class Daemon(Steps):
     async def submit(self, spec: JobSpec) -> JobRecord:
         """Put a job into the queue; on return it is on the disk."""
         if self.attempts.closing:
-            raise Refused(503, "the scheduler is ending.")
+            raise RefusedError(503, "the scheduler is ending.")
         record = await self.book.enter(spec)
         notices.info("job submitted", job=record.job, gpus=spec.gpus, name=spec.name)
         self.handle(JobSubmitted(at_ns=self.clock.now_ns(), job=record.job, spec=spec))
@@ -164,7 +164,7 @@ class Daemon(Steps):
         """End a job, wherever it is."""
         record = self.record(job)
         if record.finished:
-            raise Refused(409, f"job {job} is {record.state} already.")
+            raise RefusedError(409, f"job {job} is {record.state} already.")
         notices.info("job cancelled", job=job)
         self.book.update(job, cancelled=True)
         self.handle(JobCancelled(at_ns=self.clock.now_ns(), job=job))
@@ -173,7 +173,7 @@ class Daemon(Steps):
     def drain(self, node: str, draining: bool) -> None:
         """Give a node no new jobs, or give it them again."""
         if node not in self.nodes:
-            raise Refused(404, f"there is no node {node}.")
+            raise RefusedError(404, f"there is no node {node}.")
         notices.info("node drained" if draining else "node undrained", node=node)
         (self.drained.add if draining else self.drained.discard)(node)
         self.store.set(DRAINED, msgspec.json.encode(sorted(self.drained)).decode())
@@ -193,7 +193,7 @@ class Daemon(Steps):
         """Return what is known of a job."""
         found = self.book.records.get(job)
         if found is None:
-            raise Refused(404, f"there is no job {job}.")
+            raise RefusedError(404, f"there is no job {job}.")
         return found
 
     # Beginning and end.

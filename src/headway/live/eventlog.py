@@ -6,6 +6,7 @@ A run's first part begins with a header, so a run's parts one after the other ar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import re
@@ -86,10 +87,8 @@ class EventLog:
                 self._tell(problem)
 
     def _tell(self, problem: str) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
             self._loop.call_soon_threadsafe(self._changed, problem)
-        except RuntimeError:
-            pass  # the loop is closed: nobody listens any more
 
     def _changed(self, problem: str) -> None:
         self._told(problem)

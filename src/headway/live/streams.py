@@ -44,7 +44,7 @@ async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIter
 
 
 class Reader:
-    """Reads a log that grows, from its beginning; when full it moves to `NAME.1` and begins anew."""
+    """Reads a log from its beginning as it grows, also when it moves to `NAME.1` and begins anew."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
