@@ -44,7 +44,7 @@ async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIter
 
 
 class Reader:
-    """Reads a log from its beginning as it grows, also when it moves to `NAME.1` and begins anew."""
+    """Reads a log as it grows, from its beginning: what is in `NAME.1`, then what is in `NAME`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
