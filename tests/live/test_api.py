@@ -208,11 +208,11 @@ class Listening:
             self.data += self.socket.recv(4096)
 
     def reads(self, text: bytes) -> None:
-        """Read until this comes."""
+        """Read until this comes; what came before it counts no more."""
         while text not in self.data:
-            more = self.socket.recv(65536)
+            more = self.socket.recv(2**20)
             assert more, "the stream has ended"
-            self.data += more
+            self.data = self.data[-1000:] + more
 
 
 def test_changes_are_told_as_they_happen(shared: Served) -> None:
@@ -232,12 +232,11 @@ def test_changes_are_told_as_they_happen(shared: Served) -> None:
 
 def test_a_reader_that_stops_reading_is_let_go_and_nobody_waits_for_it(shared: Served) -> None:
     slow, quick = Listening(shared, window_bytes=4096), Listening(shared)
-    for number in range(120):
+    for number in range(60):
         spec = {"environment": {"A": "x" * 90_000}, "gpus": 1000, "name": f"n{number}"}
         job = shared.submit(python(PRINTS), **spec)
         quick.reads(b'"name":"n%d"' % number)
         shared.client.cancel(job)
-    quick.reads(b'"name":"n119"')
     quick.socket.close()
     while slow.socket.recv(2**20):
         pass  # What was on its way comes, and then the end.
