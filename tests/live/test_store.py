@@ -20,7 +20,7 @@ from live.serving import fill
 
 
 def make_record(job: str = "1", **values: Any) -> JobRecord:
-    defaults = {
+    defaults: dict[str, Any] = {
         "job": job,
         "spec": JobSpec(command=("python", "train.py"), environment={"A": "b"}),
         "state": QUEUED,

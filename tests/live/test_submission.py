@@ -40,7 +40,7 @@ def test_every_field_of_a_job_can_be_given() -> None:
     assert {name: getattr(spec, name) for name in values} == values
 
 
-MISTAKES = {
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no command": ({"command": []}, "command: must be a program and its arguments."),
     "a command for a shell": ({"command": "rm -rf"}, "command: expected array, got str."),
     "a number in the command": ({"command": ["a", 1]}, "command: expected str, got int."),
