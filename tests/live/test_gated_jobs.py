@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -64,7 +65,7 @@ def test_messages_that_share_a_node_are_granted_one_at_a_time_and_the_run_can_be
         (begin, end, granted) for job in jobs for granted, begin, end in lines(scheduler, job)[1:]
     )
     assert [granted for _, _, granted in spans] == [1] * 30
-    assert all(end <= later[0] for (_, end, _), later in zip(spans, spans[1:], strict=False))
+    assert all(end <= later[0] for (_, end, _), later in itertools.pairwise(spans))
     assert scheduler.client.status()["grants"] == 30
     scheduler.end()
     words = [sys.executable, "-m", "headway", "replay", str(scheduler.folder / "events.jsonl")]

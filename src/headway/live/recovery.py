@@ -6,6 +6,7 @@ from headway.live import notices
 from headway.live.daemon import Daemon
 from headway.live.events import JobCancelled, JobRestored
 from headway.live.executors import Attempt, Ended
+from headway.live.executors.ranks import NEVER_STARTED
 from headway.live.records import ACTIVE, JobRecord
 
 LOST = 1
@@ -24,7 +25,7 @@ async def restore(daemon: Daemon) -> None:
     active = {Attempt(one.job, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
-    never = {attempt.job for attempt, ended in ends.items() if not ended.started}
+    never = {attempt.job for attempt, ended in ends.items() if ended.code == NEVER_STARTED[0]}
     for attempt, record in active.items():
         if attempt in running:
             _restore(daemon, record, attempt)

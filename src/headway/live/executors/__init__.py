@@ -32,16 +32,11 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended, for people and for retries; code 0 is success.
-
-    `started` is false when it is certain that no process of it ever ran, because the scheduler was
-    killed before; such a job waits again, and has not failed.
-    """
+    """How an attempt ended, for people and for retries; code 0 is success."""
 
     attempt: Attempt
     code: int
     reason: str = ""
-    started: bool = True
 
 
 class Watcher(Protocol):
