@@ -52,7 +52,8 @@ def asking(one: Served, messages: int, seconds: float) -> str:
 def lines(one: Served, job: str) -> list[list[int]]:
     """Return what a job has printed: its process, then granted or not, begin and end."""
     text = b"".join(one.client.logs(job)).decode()
-    return [[int(word) for word in line.split()] for line in text.splitlines()]
+    printed = [line.split() for line in text.splitlines() if line[0].isdigit()]
+    return [[int(word) for word in words] for words in printed]
 
 
 def test_messages_that_share_a_node_are_granted_one_at_a_time_and_the_run_can_be_replayed(
