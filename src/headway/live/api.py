@@ -240,6 +240,8 @@ def _described(daemon: Daemon, job: str) -> dict[str, Any]:
     if not record.finished and record.state != "running" and daemon.store.problem:
         why = f"nothing can be stored: {daemon.store.problem}"
     view: dict[str, Any] = msgspec.to_builtins(record)
+    if not record.finished and (known := daemon.core.known.get(job)) is not None:
+        view["iterations"] = known.iterations  # the record's are some seconds old
     return view | {"why": why}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import resource
 import signal
 import socket
@@ -29,6 +30,7 @@ from headway.live.recovery import restore
 from headway.live.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, Settings
 from headway.live.store import Store
 
+MOST_FILES = 65_536
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
@@ -93,6 +95,9 @@ class _Scheduler:
             server = self._server()
             serving = asyncio.create_task(server.serve([listening]))
             parts.push_async_callback(self._end_serving, server, serving)
+            # What is there now stays: a collection that goes through it all would delay grants.
+            gc.collect()
+            gc.freeze()
             self._say_ready(listening)
             await ending.wait()
             notices.info("scheduler ends", stop_jobs=stop_jobs)
@@ -220,7 +225,8 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _allow_many_files() -> None:
-    """Allow as many connections as the system does."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Allow many connections, as far as the system does."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
+    if usual != resource.RLIM_INFINITY and usual < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

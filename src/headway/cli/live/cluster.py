@@ -19,9 +19,9 @@ def nodes_command(
     """Show every node: who holds its slots, the messages on it, and who waits there and why."""
     nodes = client_of(folder, server, token_file).nodes()
     results(uncut=True).print(nodes_table(nodes))
-    for node in nodes:
-        for waiting in node["waiting"]:
-            typer.echo(f"job {waiting['job']} on {node['node']}: {waiting['why']}")
+    reasons = {one["job"]: one["why"] for node in nodes for one in node["waiting"]}
+    for job, why in reasons.items():
+        typer.echo(f"job {job}: {why}")
 
 
 def nodes_table(nodes: list[dict[str, Any]]) -> Table:
