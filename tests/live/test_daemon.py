@@ -122,7 +122,7 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(one.command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "chmod 600" in done.stderr
-    folder.chmod(0o777)
+    folder.chmod(0o750)
     done = subprocess.run(one.command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "chmod 700" in done.stderr

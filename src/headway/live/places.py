@@ -94,13 +94,13 @@ def claimed(folder: Path) -> Iterator[Places]:
 
 
 def _check_private(folder: Path) -> None:
-    """Refuse a folder that others may write to: they could put a token of their own there."""
+    """Refuse a folder that is not its owner's alone: what jobs print lies in it."""
     found = folder.stat()
     if found.st_uid != os.getuid():
         raise InputError("belongs to another user.", source=str(folder))
-    if stat.S_IMODE(found.st_mode) & 0o022:
+    if stat.S_IMODE(found.st_mode) & 0o077:
         raise InputError(
-            f"others may write to this folder; run chmod 700 {folder}.", source=str(folder)
+            f"others can look into this folder; run chmod 700 {folder}.", source=str(folder)
         )
 
 

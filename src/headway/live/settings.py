@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -40,10 +40,14 @@ _EVERYWHERE = ("0.0.0.0", "::", "")
 _BELONGS: dict[str, tuple[ExecutorKind, ...]] = {
     "nodes": ("local",),
     "slots": ("local", "testbed"),
-    "memory_mb": ("local", "testbed"),
+    "memory_bytes": ("local", "testbed"),
     "testbed": ("testbed",),
     "address": ("ray",),
 }
+"""Which kinds of executor a setting is for."""
+
+_WRITTEN = {"memory_bytes": "memory_mb"}
+"""Settings that users write in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,11 @@ class ExecutorSettings:
             whole(self.memory_bytes, "memory_mb", 1, MOST_BYTES)
         for name in ("testbed", "address"):
             _text(getattr(self, name), name)
+        for one in fields(self):
+            kinds = _BELONGS.get(one.name, KINDS)
+            if self.kind not in kinds and getattr(self, one.name) != one.default:
+                name = _WRITTEN.get(one.name, one.name)
+                raise InputError(f"goes with the executor {' or '.join(kinds)} alone.", field=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +171,6 @@ def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Set
 
 def _executor(table: dict[str, Any]) -> ExecutorSettings:
     check_keys(table, _EXECUTOR_KEYS, ("kind",))
-    for name in table:
-        kinds = _BELONGS.get(name, KINDS)
-        if table["kind"] in KINDS and table["kind"] not in kinds:
-            raise InputError(f"goes with the executor {' or '.join(kinds)} alone.", field=name)
     if "memory_mb" in table:
         table["memory_bytes"] = scaled(
             table.pop("memory_mb"), MEBIBYTE, "memory_mb", 1, MOST_BYTES, "MB"
