@@ -123,7 +123,8 @@ class Client:
         url = self._address.url
         if isinstance(error, ConnectionRefusedError):
             return f"no scheduler answers at {url}; start one with headway serve."
-        what = str(error.strerror if isinstance(error, OSError) and error.strerror else error)
+        told = error.strerror if isinstance(error, OSError) and error.strerror else error
+        what = " ".join(str(told).split())[:200]
         doubt = "" if method == "GET" else " It may have been done: see headway status."
         return f"the scheduler at {url} did not answer: {what or type(error).__name__}.{doubt}"
 
