@@ -22,6 +22,7 @@ from headway.cli import (
     testbed,
     workload,
 )
+from headway.cli.live import cluster, jobs, serve, top
 from headway.domain.errors import HeadwayError
 from headway.version import __version__
 
@@ -49,6 +50,15 @@ app.command("network")(network.network_command)
 app.command("calibrate", add_help_option=False, context_settings=calibrate.PASS_ON)(
     calibrate.calibrate_command
 )
+app.command("serve")(serve.serve_command)
+app.command("submit", context_settings=jobs.PASS_ON)(jobs.submit_command)
+app.command("status")(jobs.status_command)
+app.command("logs")(jobs.logs_command)
+app.command("cancel")(jobs.cancel_command)
+app.command("nodes")(cluster.nodes_command)
+app.command("drain")(cluster.drain_command)
+app.command("policy")(cluster.policy_command)
+app.command("top")(top.top_command)
 app.add_typer(workload.app, name="workload")
 app.add_typer(testbed.app, name="testbed")
 
