@@ -19,7 +19,8 @@ NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
 
 ASKS = """
 import os, sys, time
-from headway.worker.client import GateClient, address_from
+from headway.worker.address import address_from
+from headway.worker.client import GateClient
 if os.environ["RANK"] != "0":
     sys.exit()
 print(os.getpid(), flush=True)
