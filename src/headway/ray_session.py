@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
 import signal
 import socket
+import struct
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ from headway.domain.errors import InputError, shown
 _CONNECT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OBJECT_STORE_BYTES = 256 * 2**20
+_GET_INTERFACE_ADDRESS = 0x8915
+"""SIOCGIFADDR."""
 
 
 @contextmanager
@@ -143,3 +147,15 @@ def signals_held() -> Iterator[Callable[[], None]]:
         act()
     finally:
         restore()
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of the network interface that has an address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                request = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(any_socket.fileno(), _GET_INTERFACE_ADDRESS, request)
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None

@@ -14,6 +14,7 @@ from headway.cli import (
     explain,
     network,
     policies,
+    replay,
     report,
     reproduce,
     simulate,
@@ -21,6 +22,7 @@ from headway.cli import (
     testbed,
     workload,
 )
+from headway.cli.live import cluster, jobs, serve, top
 from headway.domain.errors import HeadwayError
 from headway.version import __version__
 
@@ -41,12 +43,22 @@ app.command("compare")(compare.compare_command)
 app.command("sweep")(sweep.sweep_command)
 app.command("report")(report.report_command)
 app.command("explain")(explain.explain_command)
+app.command("replay")(replay.replay_command)
 app.command("reproduce")(reproduce.reproduce_command)
 app.command("policies")(policies.policies_command)
 app.command("network")(network.network_command)
 app.command("calibrate", add_help_option=False, context_settings=calibrate.PASS_ON)(
     calibrate.calibrate_command
 )
+app.command("serve")(serve.serve_command)
+app.command("submit", context_settings=jobs.PASS_ON)(jobs.submit_command)
+app.command("status")(jobs.status_command)
+app.command("logs")(jobs.logs_command)
+app.command("cancel")(jobs.cancel_command)
+app.command("nodes")(cluster.nodes_command)
+app.command("drain")(cluster.drain_command)
+app.command("policy")(cluster.policy_command)
+app.command("top")(top.top_command)
 app.add_typer(workload.app, name="workload")
 app.add_typer(testbed.app, name="testbed")
 

@@ -41,12 +41,12 @@ def read_toml(path: str) -> tuple[dict[str, Any], str]:
 class Tables:
     """A TOML file that has been read; its tables are yet to be checked."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, known: Collection[str] = TABLES) -> None:
         self.path = path
         self.document, self.text = read_toml(path)
         for key in self.document:
-            if key not in TABLES:
-                raise InputError(f"unknown table or key.{did_you_mean(key, TABLES)}", field=key).at(
+            if key not in known:
+                raise InputError(f"unknown table or key.{did_you_mean(key, known)}", field=key).at(
                     path, *self.locate_top(key)
                 )
 

@@ -6,10 +6,8 @@ network nearly all of the time; with nccl each asks for a GPU.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -17,11 +15,9 @@ from typing import Any
 from headway.calibrate.network.plan import Plan
 from headway.calibrate.network.rank import Measurement, measure
 from headway.domain.errors import HeadwayError, MachineError
-from headway.ray_session import connected, signals_held
+from headway.ray_session import connected, interface_of, signals_held
 
 _WAIT_S = 0.5
-_GET_INTERFACE_ADDRESS = 0x8915
-"""SIOCGIFADDR."""
 
 
 def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) -> Measurement:
@@ -100,7 +96,7 @@ class _Actor:
     def measure(self, plan: Plan, environment: dict[str, str]) -> Measurement | None:
         """Take part."""
         os.environ.update(environment)
-        interface = _interface_of(_node_address())
+        interface = interface_of(_node_address())
         if interface is not None:
             # The network that Ray uses, whatever the node's name stands for.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -119,15 +115,3 @@ def _node_address() -> str:
     import ray
 
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-
-
-def _interface_of(address: str) -> str | None:
-    """Return the name of the network interface that has an address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):
-                request = struct.pack("256s", name.encode()[:15])
-                answer = fcntl.ioctl(any_socket.fileno(), _GET_INTERFACE_ADDRESS, request)
-                if socket.inet_ntoa(answer[20:24]) == address:
-                    return name
-    return None

@@ -1,0 +1,1 @@
+"""Commands of the scheduler: serve it, give it jobs, and watch it."""

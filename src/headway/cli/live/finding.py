@@ -1,0 +1,50 @@
+"""Options that say which scheduler is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headway.domain.errors import InputError
+
+if TYPE_CHECKING:
+    from headway.live.client import Client
+
+NEEDS_SERVE = "this needs the extra 'serve': pip install 'headway[serve]'."
+
+FolderOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder",
+        help="The scheduler's state folder.  [default: ~/.local/state/headway]",
+        show_default=False,
+    ),
+]
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Where the scheduler is.  [default: as its state folder says]",
+        show_default=False,
+    ),
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        help="The file with the scheduler's token.  [default: the one in its state folder]",
+        show_default=False,
+    ),
+]
+
+
+def client_of(folder: Path | None, server: str | None, token_file: Path | None) -> Client:
+    """Return the scheduler that these options mean."""
+    try:
+        from headway.live.client import find
+    except ImportError:
+        raise InputError(NEEDS_SERVE) from None
+    return find(folder, server, token_file)

@@ -1,0 +1,1 @@
+"""Live: the policies of the simulator on real jobs."""

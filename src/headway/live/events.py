@@ -1,0 +1,218 @@
+"""What can happen to a live cluster, and what the scheduler answers: the words of `live.core`.
+
+Every event carries `at_ns`, the scheduler's own clock: nanoseconds since it first started, never
+going back, whatever the machine's clock does. Events and instructions are plain values that
+msgspec reads and writes as JSON, so that a log of events is a complete account of a run.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was submitted; what is None is measured from its first iterations.
+
+    `priority` comes before whatever the policy says: higher goes first. `retries` is how often the
+    job is started again after a failure.
+    """
+
+    command: tuple[str, ...]
+    gpus: int = 1
+    memory_bytes: int = 0
+    iterations: int | None = None
+    model: str = ""
+    priority: int = 0
+    retries: int = 0
+    name: str = ""
+    folder: str = "."
+    environment: dict[str, str] = {}
+    forward_ns: int | None = None
+    backward_ns: int | None = None
+    gradient_bytes: int | None = None
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """One GPU, or slot, of a node; slots are numbered from 0."""
+
+    node: str
+    slot: int
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something that happened."""
+
+    at_ns: int
+
+
+class NodeUp(Event, frozen=True, kw_only=True):
+    """A node is there, with so many GPUs (or slots) of this memory each."""
+
+    node: str
+    gpus: int
+    memory_bytes: int
+
+
+class NodeLost(Event, frozen=True, kw_only=True):
+    """A node is gone, and every process on it."""
+
+    node: str
+
+
+class NodeDrained(Event, frozen=True, kw_only=True):
+    """A node gets no new jobs (or, with `draining` false, gets them again)."""
+
+    node: str
+    draining: bool
+
+
+class JobSubmitted(Event, frozen=True, kw_only=True):
+    """A job joins the queue."""
+
+    job: str
+    spec: JobSpec
+
+
+class JobRestored(Event, frozen=True, kw_only=True):
+    """A job that an earlier scheduler knew: queued (no seats), or running where it was.
+
+    `attempts` counts those made so far, the running one included; `iterations` those it has done.
+    """
+
+    job: str
+    spec: JobSpec
+    submitted_ns: int
+    attempts: int = 0
+    iterations: int = 0
+    seats: tuple[Seat, ...] = ()
+
+
+class JobCancelled(Event, frozen=True, kw_only=True):
+    """A user does not want a job any more."""
+
+    job: str
+
+
+class JobStarted(Event, frozen=True, kw_only=True):
+    """All processes of an attempt at a job have been started."""
+
+    job: str
+    attempt: int
+
+
+class JobExited(Event, frozen=True, kw_only=True):
+    """All processes of an attempt have ended; 0 is success. `reason` is for people."""
+
+    job: str
+    attempt: int
+    code: int
+    reason: str = ""
+
+
+class MessageReady(Event, frozen=True, kw_only=True):
+    """A job asks whether it may start an all-reduce; `request` numbers its questions.
+
+    `unsent_bytes` is what this iteration still has to send, this message included.
+    """
+
+    job: str
+    attempt: int
+    request: int
+    message_bytes: int
+    unsent_bytes: int
+
+
+class MessageDone(Event, frozen=True, kw_only=True):
+    """An all-reduce has ended, whether it was granted or started unasked."""
+
+    job: str
+    attempt: int
+    request: int
+
+
+class IterationDone(Event, frozen=True, kw_only=True):
+    """A job has finished so many iterations, since its attempt began.
+
+    Times and bytes are those of its latest iterations, or None where unknown.
+    """
+
+    job: str
+    attempt: int
+    iterations: int
+    forward_ns: int | None = None
+    backward_ns: int | None = None
+    gradient_bytes: int | None = None
+
+
+class WorkerLost(Event, frozen=True, kw_only=True):
+    """The connection to a job is gone: what it asked for or was granted counts no more."""
+
+    job: str
+    attempt: int
+
+
+class PolicyChanged(Event, frozen=True, kw_only=True):
+    """From now on another policy decides."""
+
+    policy: str
+
+
+class Tick(Event, frozen=True, kw_only=True):
+    """Time has passed; answers a `WakeAt`."""
+
+
+AnyEvent: TypeAlias = (
+    NodeUp
+    | NodeLost
+    | NodeDrained
+    | JobSubmitted
+    | JobRestored
+    | JobCancelled
+    | JobStarted
+    | JobExited
+    | MessageReady
+    | MessageDone
+    | IterationDone
+    | WorkerLost
+    | PolicyChanged
+    | Tick
+)
+
+
+class Instruction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Something that has to be done."""
+
+
+class Launch(Instruction, frozen=True, kw_only=True):
+    """Start an attempt at a job: one process on each seat; rank r on the r-th."""
+
+    job: str
+    attempt: int
+    seats: tuple[Seat, ...]
+
+
+class Grant(Instruction, frozen=True, kw_only=True):
+    """Tell a job that it may start the all-reduce it asked about."""
+
+    job: str
+    attempt: int
+    request: int
+
+
+class Stop(Instruction, frozen=True, kw_only=True):
+    """End the processes of an attempt; `JobExited` will follow."""
+
+    job: str
+    attempt: int
+    reason: str
+
+
+class WakeAt(Instruction, frozen=True, kw_only=True):
+    """Send a `Tick` at this time; a policy wants to be asked again then."""
+
+    at_ns: int
+
+
+AnyInstruction: TypeAlias = Launch | Grant | Stop | WakeAt

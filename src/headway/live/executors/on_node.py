@@ -1,0 +1,187 @@
+"""What Headway does on a node itself, beside the shim: with the standard library alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from headway.live.executors.ports import first_free
+from headway.live.executors.shim import LEASH, RESERVED_BYTES
+from headway.ray_session import interface_of
+
+PYTHON = (sys.executable, "-I", "-S")
+"""A Python without anything installed: a shim needs none of it, and starts the sooner."""
+
+SHIM_LOST = (137, "its shim was killed")
+"""Code and reason of an attempt whose shim cannot say them any more."""
+
+OVERDUE_S = 5.0
+"""How long after the grace a shim that was asked to end may still be there."""
+
+FOLDER_VARIABLE = "HEADWAY_ATTEMPT_FOLDER"
+"""Tells the processes of an attempt, and their children, from all others."""
+
+_LOOK_BYTES = 1 << 22
+_POLL_S = 0.02
+
+
+def prepare(folder: Path, plan: dict[str, Any]) -> None:
+    """Write what a shim is to do, and reserve room for its last word: the disk may be full then."""
+    (folder / "ended.part").write_bytes(b" " * RESERVED_BYTES)
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def ended(folder: Path) -> tuple[int, str] | None:
+    """Return the exit code of an attempt and the reason, unless it has not ended by itself."""
+    try:
+        told = json.loads((folder / "ended.json").read_bytes())
+        return int(told["code"]), str(told["reason"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def gpu_memories_bytes() -> list[int]:
+    """Return the memory of each GPU of this machine, as nvidia-smi numbers them."""
+    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+        return [int(line) * 2**20 for line in done.stdout.split()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+
+
+def end_remains(folder: Path) -> None:
+    """Kill every process of the attempt with this folder, until none is left."""
+    deadline_s = time.monotonic() + OVERDUE_S
+    wanted = f"{FOLDER_VARIABLE}={folder}".encode()
+    while time.monotonic() < deadline_s:
+        found = False
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            # Those of others cannot be read, and are none of ours.
+            with contextlib.suppress(OSError):
+                process = os.pidfd_open(int(path.parent.name))
+                try:
+                    if wanted in path.read_bytes().split(b"\0"):
+                        found = True
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                finally:
+                    os.close(process)
+        if not found:
+            return
+        time.sleep(_POLL_S)
+
+
+class Tail:
+    """Reads what is appended to a log, also across its moving to `NAME.1`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = -1
+
+    def read(self, most_bytes: int) -> bytes:
+        """Return what is new, at most so much."""
+        data = b""
+        while len(data) < most_bytes and (more := self._read(most_bytes - len(data))):
+            data += more
+        return data
+
+    def _read(self, most_bytes: int) -> bytes:
+        try:
+            if self._handle < 0:
+                self._handle = os.open(self._path, os.O_RDONLY)
+            data = os.read(self._handle, most_bytes)
+            if data or os.path.samestat(os.fstat(self._handle), os.stat(self._path)):
+                return data
+            self.close()
+            self._handle = os.open(self._path, os.O_RDONLY)
+            return os.read(self._handle, most_bytes)
+        except FileNotFoundError:
+            return b""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+
+class Keeper:
+    """One node's share of an attempt on Ray: an actor that keeps the shim on a leash.
+
+    The shim and its ranks end when the actor does, however that ends.
+    """
+
+    def __init__(self, source: str, address: str) -> None:
+        self._address = address
+        self._folder = Path(tempfile.mkdtemp(prefix="headway-"))
+        (self._folder / "shim.py").write_text(source)
+        self._shim: subprocess.Popen[bytes] | None = None
+        self._tails: dict[int, Tail] = {}
+        self._port = 0
+        self._kill_at_s = float("inf")
+
+    def first_free(self, ports: list[int]) -> int:
+        """Return a port that is free on this node."""
+        return first_free(self._address, ports)
+
+    def start(self, plan: dict[str, Any]) -> None:
+        """Start the ranks of this node; the second time nothing."""
+        if self._shim is not None:
+            return
+        interface = interface_of(self._address)
+        if interface is not None:
+            # The network that Ray uses, whatever the node's name stands for.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        os.environ[FOLDER_VARIABLE] = str(self._folder)
+        self._port = plan["port"]
+        prepare(self._folder, plan)
+        self._tails = {
+            one["rank"]: Tail(self._folder / f"rank-{one['rank']}.log") for one in plan["ranks"]
+        }
+        self._shim = subprocess.Popen(
+            [*PYTHON, str(self._folder / "shim.py"), str(self._folder), LEASH],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self, grace_s: float) -> None:
+        """Ask the shim to end everything; one that does not is killed."""
+        if self._shim is not None and self._shim.poll() is None:
+            self._shim.send_signal(signal.SIGTERM)
+            self._kill_at_s = min(self._kill_at_s, time.monotonic() + grace_s + OVERDUE_S)
+
+    def look(self) -> dict[str, Any]:
+        """Return whether it was started, how it ended, and what ranks have printed since."""
+        verdict = None
+        if self._shim is not None and self._shim.poll() is not None:
+            verdict = ended(self._folder)
+            if verdict is None:
+                end_remains(self._folder)
+                verdict = SHIM_LOST
+        elif self._shim is not None and time.monotonic() > self._kill_at_s:
+            self._shim.kill()
+        output = {rank: tail.read(_LOOK_BYTES) for rank, tail in self._tails.items()}
+        if any(len(data) == _LOOK_BYTES for data in output.values()):
+            verdict = None  # First all that they said.
+        return {
+            "port": self._port,
+            "started": self._shim is not None,
+            "ended": verdict,
+            "output": output,
+        }
+
+    def leave(self) -> None:
+        """Remove what is on the node."""
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,99 @@
+"""What every rank of an attempt is started with: torchrun's variables, and its GPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from headway.live.events import JobSpec, Seat
+from headway.live.executors import Attempt
+from headway.live.executors.nodes import LocalNode
+
+NEVER_STARTED = (-1, "the scheduler ended before it had started")
+"""Code and reason of an attempt of which no process ever ran: it may be made anew at no risk."""
+
+KEPT = 1_000
+"""How many attempts' folders are kept after they have ended: the latest."""
+
+
+def ranks_of(
+    attempt: Attempt,
+    spec: JobSpec,
+    seats: Sequence[Seat],
+    nodes: Mapping[str, LocalNode],
+    environment: Mapping[str, str],
+    port: int,
+) -> list[dict[str, Any]]:
+    """Return what to start on each seat, in the order of ranks; they meet at rank 0's node.
+
+    A rank sees all GPUs that its job has on the node, in the order of local ranks: as under
+    torchrun, GPU number LOCAL_RANK is its own.
+    """
+    hosts = list(dict.fromkeys(seat.node for seat in seats))
+    slots = {host: [seat.slot for seat in seats if seat.node == host] for host in hosts}
+    ranks = []
+    for rank, seat in enumerate(seats):
+        node, local = nodes[seat.node], slots[seat.node]
+        variables = {
+            **node.environment,
+            **spec.environment,
+            **environment,
+            "RANK": rank,
+            "WORLD_SIZE": len(seats),
+            "LOCAL_RANK": local.index(seat.slot),
+            "LOCAL_WORLD_SIZE": len(local),
+            "GROUP_RANK": hosts.index(seat.node),
+            "GROUP_WORLD_SIZE": len(hosts),
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": len(seats),
+            "MASTER_ADDR": nodes[hosts[0]].address,
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RUN_ID": name_of(attempt),
+        }
+        if node.cuda:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, local))
+        ranks.append(
+            {
+                "rank": rank,
+                "command": [*node.prefix, *spec.command],
+                "folder": spec.folder,
+                "environment": {name: str(value) for name, value in variables.items()},
+            }
+        )
+    return ranks
+
+
+def name_of(attempt: Attempt) -> str:
+    """Return the name of an attempt, which is one of a file whatever the job is called."""
+    return f"{quote(attempt.job, safe='')}.{attempt.number}"
+
+
+def attempt_of(name: str) -> Attempt | None:
+    """Return the attempt of this name, unless no attempt has it."""
+    job, _, number = name.rpartition(".")
+    if not number.isdecimal():
+        return None
+    attempt = Attempt(unquote(job), int(number))
+    return attempt if name_of(attempt) == name else None
+
+
+def log_of(folder: Path, rank: int) -> Path:
+    """Return the file of what a rank printed."""
+    return folder / f"rank-{rank}.log"
+
+
+def forget_oldest(folder: Path, running: Collection[str], kept: int = KEPT) -> None:
+    """Remove the folders of attempts that ended long ago, but for the latest."""
+    ended = [
+        entry
+        for entry in os.scandir(folder)
+        if entry.name not in running and attempt_of(entry.name) is not None
+    ]
+    if len(ended) > kept:
+        ended.sort(key=lambda entry: entry.stat().st_mtime)
+        for entry in ended[:-kept]:
+            shutil.rmtree(entry, ignore_errors=True)

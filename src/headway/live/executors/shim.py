@@ -1,0 +1,299 @@
+"""The shim: starts the ranks of one attempt on one machine, keeps what they print, ends them all.
+
+It is a program of its own, `python shim.py FOLDER`, so that what it started goes on whatever
+happens to the scheduler. It imports the standard library alone. In FOLDER lie
+
+- plan.json: what to start; whoever renames it to running.json may start it, and nobody else;
+- lock: locked as long as the shim lives, with its process number;
+- rank-R.log: what rank R printed, and rank-R.log.1, what it printed before;
+- ended.json: how it all ended.
+
+With `--leash` it lives no longer than its standard input is open, and leaves no folder behind then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+GRACE_S = 5.0
+"""How long ranks may take to end after SIGTERM."""
+
+LOG_BYTES = 16 * 2**20
+"""How large a file of output may grow; there are at most two for each rank."""
+
+COULD_NOT_START, STOPPED = 127, 128 + signal.SIGTERM
+LOCK = 3
+"""The number of the lock's descriptor in the shim."""
+
+LEASH = "--leash"
+RESERVED_BYTES = 4096
+_CHUNK_BYTES = 1 << 16
+_KILL_AGAIN_S = 0.1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+"""Variables of ranks where nobody set them: torchrun's one, and logs that can be followed."""
+
+
+def _tell(folder: Path, code: int, reason: str) -> None:
+    """Write how it ended, into the room reserved for it."""
+    text = json.dumps({"code": code, "reason": reason[: RESERVED_BYTES // 16]})
+    with open(folder / "ended.part", "r+b") as stream:
+        stream.write(text.encode().ljust(RESERVED_BYTES))
+        stream.flush()
+        with contextlib.suppress(OSError):
+            os.fsync(stream.fileno())
+    os.rename(folder / "ended.part", folder / "ended.json")
+
+
+class Log:
+    """A file of bounded size that takes everything: what does not fit on the disk is counted."""
+
+    def __init__(self, path: Path, most_bytes: int = LOG_BYTES) -> None:
+        self._path, self._most_bytes = path, most_bytes
+        self._handle = -1
+        self._bytes = 0
+        self._lost_bytes = 0
+        self.write(b"")
+
+    def write(self, data: bytes) -> None:
+        """Append; the older half is dropped when the file and the one before it are full."""
+        try:
+            if self._bytes + len(data) > self._most_bytes:
+                self.close()
+                os.rename(self._path, f"{self._path}.1")
+            if self._handle < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                self._handle = os.open(self._path, flags, 0o600)
+                self._bytes = os.fstat(self._handle).st_size
+            if self._lost_bytes:
+                self._append(f"\n[{self._lost_bytes} bytes of output are lost]\n".encode())
+                self._lost_bytes = 0
+            self._lost_bytes += len(data) - self._append(data)
+        except OSError:
+            # A full disk is no reason to end a job.
+            self._lost_bytes += len(data)
+
+    def close(self) -> None:
+        """Close the file; a later write opens it again."""
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle, self._bytes = -1, 0
+
+    def _append(self, data: bytes) -> int:
+        written = os.write(self._handle, data)
+        self._bytes += written
+        return written
+
+
+class _Rank:
+    """A process of the job, in a session of its own."""
+
+    def __init__(self, plan: dict[str, Any], folder: Path, before: Callable[[], None]) -> None:
+        self.rank = int(plan["rank"])
+        self._log = Log(folder / f"rank-{self.rank}.log")
+        self._last = b""
+        self._process = subprocess.Popen(
+            plan["command"],
+            cwd=plan["folder"],
+            env={**_DEFAULTS, **os.environ, **plan["environment"]},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=before,  # noqa: PLW1509 (the shim has one thread)
+        )
+        assert self._process.stdout is not None
+        self.pid, self.output = self._process.pid, self._process.stdout.fileno()
+        os.set_blocking(self.output, False)
+
+    def read(self) -> bool:
+        """Keep what was printed; False when nobody can print any more."""
+        try:
+            data = os.read(self.output, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        self._log.write(data)
+        self._last = (self._last + data)[-RESERVED_BYTES:]
+        return bool(data)
+
+    def reaped(self, code: int) -> None:
+        """Take note of its end, and of what is in the pipe, which holds 16 chunks at most."""
+        self._process.returncode = code
+        for _ in range(16):
+            self.read()
+
+    def complaint(self, code: int) -> str:
+        """Say how it ended."""
+        if code < 0:
+            names = {number.value: number.name for number in signal.Signals}
+            return f"rank {self.rank} was killed by {names.get(-code, f'signal {-code}')}"
+        lines = self._last.decode(errors="replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        said = "".join(letter for letter in said if letter.isprintable())[:200]
+        return f"rank {self.rank} exited with {code}" + (f": {said}" if said else "")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and its children."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, number)
+
+
+class _Shim:
+    """All ranks of an attempt, until none is left."""
+
+    def __init__(self, folder: Path, plan: dict[str, Any], leashed: bool) -> None:
+        self._folder, self._plan = folder, plan
+        self._running: dict[int, _Rank] = {}
+        self._asked_to_end = self.abandoned = False
+        self._verdict: tuple[int, str] | None = None
+        self._kill_at_s = float("inf")
+        self._selector = selectors.DefaultSelector()
+        self._listen()
+        if leashed:
+            self._selector.register(0, selectors.EVENT_READ, self._leash)
+
+    def run(self) -> tuple[int, str]:
+        """Start all ranks and return how they ended: code and reason."""
+        try:
+            self._start()
+            while self._running:
+                self._wait()
+        finally:
+            _end_children()
+        return self._verdict or (0, "")
+
+    def _wait(self) -> None:
+        """Wait until something happens, or ranks that must end had their time."""
+        left_s = max(_KILL_AGAIN_S, self._kill_at_s - time.monotonic())
+        for key, _ in self._selector.select(None if self._verdict is None else left_s):
+            if not key.data():
+                self._selector.unregister(key.fileobj)
+        self._reap()
+        if self._asked_to_end and self._running:
+            self._end(STOPPED, "stopped")
+        if time.monotonic() >= self._kill_at_s:
+            for rank in self._running.values():
+                rank.signal(signal.SIGKILL)
+
+    def _listen(self) -> None:
+        """Let signals wake the loop; handlers, since what is ignored would be so in ranks too."""
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, _CHUNK_BYTES))
+        signal.signal(signal.SIGTERM, self._terminate)
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def _terminate(self, *_: object) -> None:
+        self._asked_to_end = True
+
+    def _leash(self) -> bool:
+        held = bool(os.read(0, _CHUNK_BYTES))
+        if not held:
+            self._asked_to_end = self.abandoned = True
+        return held
+
+    def _start(self) -> None:
+        libc, parent = ctypes.CDLL(None), os.getpid()
+        # Orphans of ranks become children of the shim, so that it can end them too.
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+        def tie() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
+
+        for plan in self._plan["ranks"]:
+            try:
+                rank = _Rank(plan, self._folder, tie)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                self._end(COULD_NOT_START, f"rank {plan['rank']} could not start: {_said(error)}")
+                return
+            self._running[rank.pid] = rank
+            self._selector.register(rank.output, selectors.EVENT_READ, rank.read)
+
+    def _reap(self) -> None:
+        """Take note of all processes that have ended; a rank that failed takes the others along."""
+        failed = []
+        for pid, code in _reaped():
+            rank = self._running.pop(pid, None)
+            if rank is not None:
+                rank.reaped(code)
+                if code != 0:
+                    failed.append((code, rank))
+        if failed:
+            # Whoever was killed is the cause; the others may only have lost their neighbour.
+            code, rank = min(failed, key=lambda one: one[0] > 0)
+            self._end(code if code > 0 else 128 - code, rank.complaint(code))
+
+    def _end(self, code: int, reason: str) -> None:
+        """Ask all ranks to end; the first reason counts."""
+        if self._verdict is None:
+            self._verdict = (code, reason)
+            self._kill_at_s = time.monotonic() + float(self._plan["grace_s"])
+            for rank in self._running.values():
+                rank.signal(signal.SIGTERM)
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Yield number and exit code of every child that has ended."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            yield pid, os.waitstatus_to_exitcode(status)
+
+
+def _end_children() -> None:
+    """Kill whatever ranks left behind, their children's children too, until nothing is left."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for path in Path("/proc").glob("[0-9]*/stat"):
+                with contextlib.suppress(OSError):
+                    if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                        os.kill(int(path.parent.name), signal.SIGKILL)
+            os.waitpid(-1, 0)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error)
+
+
+def main(folder: Path, leashed: bool) -> None:
+    """Run the attempt of this folder, if nobody took it back."""
+    if not leashed:
+        os.set_inheritable(LOCK, False)
+        os.pwrite(LOCK, str(os.getpid()).encode(), 0)
+    try:
+        os.rename(folder / "plan.json", folder / "running.json")
+    except FileNotFoundError:
+        return
+    shim = _Shim(folder, json.loads((folder / "running.json").read_bytes()), leashed)
+    try:
+        code, reason = shim.run()
+    except Exception as error:  # Its last word is better than none.
+        code, reason = COULD_NOT_START, f"its shim failed: {_said(error)}"
+    if shim.abandoned:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        _tell(folder, code, reason)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), LEASH in sys.argv[2:])

@@ -1,0 +1,200 @@
+"""The gate: workers connect to it, ask before each message, and are told when to start.
+
+It decides nothing: what workers say goes to a listener, and the listener's grants go back. A worker
+that stops reading or speaking, or says what no worker says, is let go and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl as tls
+from typing import Protocol
+
+from headway.domain.errors import InputError
+from headway.live import tokens
+from headway.live.connections import HELLO_S, Connection
+from headway.live.listening import UnixAddress, tcp_socket, unix_socket
+from headway.live.protocol import VERSION, Done, Grant, Hello, Iteration, Ready, encode
+
+MOST_STRANGERS = 1024
+"""Connections that have not said who they are; one more, and the oldest of them is closed."""
+
+MOST_OPEN = 4096
+"""Messages that a worker asked for and has not ended; a worker with more makes no sense."""
+
+_ACCEPTS_A_TURN = 16
+_WAITING_CONNECTIONS = 1024
+
+
+class Listener(Protocol):
+    """Whom a gate tells what workers say; called in the event loop's thread."""
+
+    def worker_attached(self, job: str, attempt: int) -> None:
+        """An attempt's worker has proved who it is."""
+
+    def message_ready(
+        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+    ) -> None:
+        """A worker asks for a message; `grant` may be called at once or later."""
+
+    def message_done(self, job: str, attempt: int, request: int) -> None:
+        """A worker's message has ended."""
+
+    def iteration_done(
+        self,
+        job: str,
+        attempt: int,
+        iterations: int,
+        forward_ns: int,
+        backward_ns: int,
+        gradient_bytes: int,
+    ) -> None:
+        """A worker has done so many iterations; 0 ns or bytes: unknown."""
+
+    def worker_lost(self, job: str, attempt: int) -> None:
+        """An attempt's connection is gone, and all it asked for."""
+
+
+class Gate:
+    """Listens on a Unix socket, a TCP address or both; `secret` is what job tokens come from."""
+
+    def __init__(self, listener: Listener, secret: str) -> None:
+        self._listener = listener
+        self._secret = secret
+        self._workers: dict[tuple[str, int], Connection] = {}
+        self._strangers: dict[Connection, None] = {}
+        self._servers: list[asyncio.Server] = []
+        self._unix: UnixAddress | None = None
+        self._port: int | None = None
+
+    @property
+    def connected(self) -> int:
+        """Return the number of workers that have proved who they are."""
+        return len(self._workers)
+
+    @property
+    def port(self) -> int | None:
+        """Return the TCP port that this gate listens on."""
+        return self._port
+
+    def attached(self, job: str, attempt: int) -> bool:
+        """Tell whether an attempt's worker is connected."""
+        return (job, attempt) in self._workers
+
+    async def start(
+        self,
+        *,
+        unix: str | os.PathLike[str] | None = None,
+        tcp: tuple[str, int] | None = None,
+        ssl: tls.SSLContext | None = None,
+    ) -> None:
+        """Begin to listen; `ssl` is for TCP alone. Port 0 takes any that is free."""
+        if unix is None and tcp is None:
+            raise InputError("a gate needs a Unix socket, a TCP address or both.")
+        try:
+            if unix is not None:
+                listening, self._unix = unix_socket(unix)
+                await self._serve(listening, None)
+            if tcp is not None:
+                listening = await tcp_socket(*tcp)
+                self._port = listening.getsockname()[1]
+                await self._serve(listening, ssl)
+        except BaseException:
+            await self.close()
+            raise
+
+    def grant(self, job: str, attempt: int, request: int) -> bool:
+        """Let a worker start the message it asked for; False if it waits for no such thing."""
+        worker = self._workers.get((job, attempt))
+        if worker is None or worker.open.get(request, True):
+            return False
+        worker.open[request] = True
+        worker.send(encode(Grant(request)))
+        return True
+
+    def refuse(self, job: str, attempt: int, text: str) -> None:
+        """Tell an attempt's worker why it is not wanted, and let it go without `worker_lost`.
+
+        It goes on unasked, and tries again every few seconds.
+        """
+        worker = self._workers.pop((job, attempt), None)
+        if worker is not None:
+            worker.refuse(text)
+
+    async def close(self) -> None:
+        """Let go of every worker and of the sockets; the listener hears nothing of it."""
+        for server in self._servers:
+            server.close()
+        connections = [*self._workers.values(), *self._strangers]
+        self._workers, self._strangers, self._servers = {}, {}, []
+        for connection in connections:
+            connection.end()
+        if self._unix is not None:
+            self._unix.remove()
+        self._unix, self._port = None, None
+        await asyncio.sleep(0)  # Transports close in the loop's next turn.
+
+    def came(self, connection: Connection) -> None:
+        """Take note of a connection that has said nothing yet."""
+        self._strangers[connection] = None
+        if len(self._strangers) > MOST_STRANGERS:
+            next(iter(self._strangers)).end()
+
+    def left(self, connection: Connection) -> None:
+        """Forget a connection that has ended, and tell of it if it was a worker's."""
+        self._strangers.pop(connection, None)
+        worker = connection.worker
+        if worker is not None and self._workers.get(worker) is connection:
+            del self._workers[worker]
+            self._listener.worker_lost(*worker)
+
+    def greet(self, connection: Connection, hello: Hello) -> str:
+        """Take a worker that proves who it is; else return why not."""
+        if hello.version != VERSION:
+            return f"this gate speaks version {VERSION}, not {hello.version}"
+        proof = tokens.job_token(self._secret, hello.job, hello.attempt)
+        if not tokens.same(hello.token, proof):
+            return "the token is not that of this job and attempt"
+        if hello.rank != 0:
+            return f"only rank 0 asks the gate, not rank {hello.rank}"
+        worker = (hello.job, hello.attempt)
+        before = self._workers.get(worker)
+        if before is not None:
+            before.end()
+        self._strangers.pop(connection, None)
+        self._workers[worker] = connection
+        connection.welcome(worker)
+        self._listener.worker_attached(*worker)
+        return ""
+
+    def hear(self, connection: Connection, message: object) -> bool:
+        """Pass on what a worker says; False if it makes no sense."""
+        assert connection.worker is not None
+        job, attempt = connection.worker
+        if isinstance(message, Ready):
+            if message.request in connection.open or len(connection.open) >= MOST_OPEN:
+                return False
+            connection.open[message.request] = False
+            self._listener.message_ready(job, attempt, *message)
+        elif isinstance(message, Done):
+            connection.open.pop(message.request, None)
+            self._listener.message_done(job, attempt, message.request)
+        elif isinstance(message, Iteration):
+            self._listener.iteration_done(job, attempt, *message)
+        else:
+            return False
+        return True
+
+    async def _serve(self, listening: socket.socket, ssl: tls.SSLContext | None) -> None:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self),
+            sock=listening,
+            ssl=ssl,
+            backlog=_ACCEPTS_A_TURN,
+            ssl_handshake_timeout=None if ssl is None else HELLO_S,
+        )
+        self._servers.append(server)
+        # The loop accepts as many in one turn as may wait: more may wait than it should accept.
+        listening.listen(_WAITING_CONNECTIONS)

@@ -1,0 +1,107 @@
+"""Real jobs that ask a real scheduler before each message."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from live.serving import Served, python, served, until
+
+NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
+"""A job of three slots has all of one node and half of the other."""
+
+ASKS = """
+import os, sys, time
+from headway.worker.address import address_from
+from headway.worker.client import GateClient
+if os.environ["RANK"] != "0":
+    sys.exit()
+print(os.getpid(), flush=True)
+gate = GateClient(address_from(os.environ))
+gate.wait_for_first_try(30)
+messages, seconds = int(sys.argv[1]), float(sys.argv[2])
+for number in range(messages):
+    request = gate.ask(25 * 2**20, 25 * 2**20)
+    granted = gate.wait(request)
+    began = time.monotonic_ns()
+    time.sleep(seconds)
+    print(int(granted), began, time.monotonic_ns(), flush=True)
+    gate.done(request)
+"""
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "state", NODES) as one:
+        yield one
+
+
+def asking(one: Served, messages: int, seconds: float) -> str:
+    """Submit a job that shares its slots, and whose messages cross the network."""
+    words = python(ASKS, str(messages), str(seconds))
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return one.submit(words, gpus=3, memory_bytes=2**20, environment=path)
+
+
+def lines(one: Served, job: str) -> list[list[int]]:
+    """Return what a job has printed: its process, then granted or not, begin and end."""
+    text = b"".join(one.client.logs(job)).decode()
+    printed = [line.split() for line in text.splitlines() if line[0].isdigit()]
+    return [[int(word) for word in words] for words in printed]
+
+
+def test_messages_that_share_a_node_are_granted_one_at_a_time_and_the_run_can_be_replayed(
+    scheduler: Served,
+) -> None:
+    jobs = [asking(scheduler, 10, 0.01) for _ in range(3)]
+    for job in jobs:
+        assert scheduler.reaches(job, "done", "failed")["state"] == "done"
+    spans = sorted(
+        (begin, end, granted) for job in jobs for granted, begin, end in lines(scheduler, job)[1:]
+    )
+    assert [granted for _, _, granted in spans] == [1] * 30
+    assert all(end <= later[0] for (_, end, _), later in itertools.pairwise(spans))
+    assert scheduler.client.status()["grants"] == 30
+    scheduler.end()
+    words = [sys.executable, "-m", "headway", "replay", str(scheduler.folder / "events.jsonl")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, "the same decisions" in done.stdout) == (0, True), done
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_a_message_is_waited_for_no_longer(
+    scheduler: Served,
+) -> None:
+    holds = asking(scheduler, 1, 60)
+    until(lambda: scheduler.client.nodes()[0]["messages"])
+    waits = asking(scheduler, 1, 0)
+    waiting = until(lambda: scheduler.client.nodes()[0]["waiting"])
+    assert waiting[0]["job"] == waits
+    assert waiting[0]["why"].startswith("its all-reduce of 25 MB waits: 1 message on node1 (job ")
+    os.kill(lines(scheduler, holds)[0][0], signal.SIGKILL)
+    assert scheduler.reaches(waits, "done", "failed")["state"] == "done"
+    assert scheduler.reaches(holds, "failed")["state"] == "failed"
+
+
+def test_training_goes_on_unasked_without_a_scheduler_and_asks_the_next_one(
+    scheduler: Served,
+) -> None:
+    job = asking(scheduler, 400, 0.01)
+    until(lambda: len(lines(scheduler, job)) > 5)
+    output = scheduler.folder / "attempts" / f"{job}.1" / "rank-0.log"
+    before = output.read_text().count("\n")
+    scheduler.kill()
+    until(lambda: output.read_text().count("\n") > before + 10)
+    scheduler.start()
+    until(lambda: scheduler.client.status()["grants"] > 5)
+    found = scheduler.reaches(job, "done", "failed")
+    assert (found["state"], found["attempts"]) == ("done", 1)
+    granted = [line[0] for line in lines(scheduler, job)[1:]]
+    assert (granted[0], granted[-1], len(granted)) == (1, 1, 400)
+    assert 0 in granted

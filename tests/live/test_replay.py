@@ -1,0 +1,214 @@
+"""Logs of live runs: written, read, repeated, turned into workloads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.commands import headway
+from headway.domain.errors import InputError
+from headway.live.core import Core
+from headway.live.events import (
+    AnyEvent,
+    IterationDone,
+    JobExited,
+    JobSpec,
+    JobSubmitted,
+    MessageDone,
+    MessageReady,
+    NodeLost,
+    NodeUp,
+)
+from headway.live.log import first_line, next_line, open_log
+from headway.live.replay import replay
+from headway.network.contention import NetworkModel
+from headway.workload.files import read_workload
+
+MB = 2**20
+NETWORK = NetworkModel(a_ns=1_000, eta_ns_per_byte=0.5, servers=4)
+POLICY = "spread+srsf+ada-dual"
+
+
+def events() -> list[AnyEvent]:
+    """Return a short run: two jobs, of which one says nothing of itself, and one that never ran."""
+    told: dict[str, Any] = {"forward_ns": 1_000_000, "backward_ns": 2_000_000}
+    spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=5, gradient_bytes=8, **told)
+    one: dict[str, Any] = {"job": "one", "attempt": 1}
+    measured = {"forward_ns": 10_000_000, "gradient_bytes": 3 * MB}
+    return [
+        NodeUp(at_ns=0, node="a", gpus=2, memory_bytes=8 * MB),
+        NodeUp(at_ns=0, node="b", gpus=1, memory_bytes=9 * MB),
+        JobSubmitted(at_ns=10, job="one", spec=spec),
+        JobSubmitted(at_ns=2_000_000_000, job="two, silent", spec=JobSpec(command=("y",))),
+        JobSubmitted(at_ns=2_000_000_001, job="three", spec=JobSpec(command=("y",), gpus=3)),
+        MessageReady(at_ns=2_000_000_002, **one, request=1, message_bytes=8, unsent_bytes=8),
+        MessageDone(at_ns=2_000_000_003, **one, request=1),
+        IterationDone(at_ns=2_000_000_004, job="two, silent", attempt=1, iterations=7, **measured),
+        JobExited(at_ns=2_000_000_005, **one, code=0),
+    ]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    core = Core(POLICY, NETWORK, seed=3)
+    lines = [first_line(POLICY, NETWORK, 3)]
+    lines += [next_line(event, core.handle(event)) for event in events()]
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_log_says_all_that_happened(log: Path) -> None:
+    with open_log(log) as reader:
+        assert reader.header.network == NETWORK
+        assert reader.header.seed == 3
+        assert [entry.event for entry in reader] == events()
+        assert reader.line == 1 + len(events())
+        assert not reader.cut
+
+
+def test_the_same_events_give_the_same_decisions(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = headway(capsys, "replay", str(log))
+    assert outcome.status == 0
+    assert outcome.out == f"{POLICY}: 9 events, 3 decisions: the same decisions.\n"
+
+
+def test_a_log_that_was_changed_is_told_apart_at_its_first_difference(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = log.read_text().splitlines()
+    entry = json.loads(lines[3])
+    entry["instructions"][0]["seats"][0]["slot"] = 1
+    lines[3] = json.dumps(entry)
+    log.write_text("\n".join(lines) + "\n")
+    outcome = headway(capsys, "replay", str(log), "--workload", str(log.with_name("w.csv")))
+    assert outcome.status == 1
+    assert "3 events" in outcome.out
+    assert "not the same decisions" in outcome.out
+    assert "\nline 4: JobSubmitted(at_ns=10, job='one'" in outcome.out
+    assert not log.with_name("w.csv").exists()
+
+
+def test_a_last_line_that_was_cut_off_is_left_out_and_told(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = log.read_bytes()
+    for cut in range(1, len(whole.splitlines(keepends=True)[-1])):
+        log.write_bytes(whole[:-cut])
+        found = replay(log)
+        assert found.difference is None
+        assert (found.events, found.cut_line) == ((9, None) if cut == 1 else (8, 10))
+    outcome = headway(capsys, "replay", str(log))
+    assert outcome.status == 0
+    assert "line 10 ends in the middle and was left out." in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "message"),
+    [
+        (0, "", "line 1: not a line of a log"),
+        (0, "{}", "line 1: not a line of a log"),
+        (0, "job_id,arrival_s,gpus", "line 1, column 1: not a line of a log"),
+        (0, '{"headway_log":2,"version":"","policy":"paper","network":{},"seed":0}', "format 2"),
+        (0, '{"headway_log":1,"version":"","policy":"x","network":{},"seed":0}', "unknown policy"),
+        (
+            0,
+            '{"headway_log":1,"version":"","policy":"paper","network":{"a_ns":-1},"seed":0}',
+            "a_ns",
+        ),
+        (0, '{"headway_log":1,"version":"","policy":"paper","network":{},"seed":-1}', "seed"),
+        (2, '{"event":{"type":"Surprise"},"instructions":[]}', "line 3: not a line of a log"),
+        (2, '{"event":{"type":"Tick","at_ns":"x"},"instructions":[]}', "line 3: not a line"),
+        (2, '{"event":{"type":"Tick","at_ns":99999999999999999999},"instructions":[]}', "line 3"),
+        (2, "\x00\x01", "line 3, column 1: not a line of a log"),
+        (2, "[" * 100_000, "line 3: not a line of a log"),
+        (
+            2,
+            '{"event":{"type":"NodeUp","at_ns":1,"node":"a","gpus":0,"memory_bytes":1},'
+            '"instructions":[]}',
+            "line 3, gpus: must be at least 1, not 0.",
+        ),
+    ],
+)
+def test_what_is_not_a_log_is_refused_with_its_place(
+    log: Path, capsys: pytest.CaptureFixture[str], number: int, line: str, message: str
+) -> None:
+    lines = log.read_text().splitlines()
+    lines[number] = line
+    log.write_text("\n".join(lines) + "\n")
+    outcome = headway(capsys, "replay", str(log))
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert outcome.err.startswith(f"headway: error: {log}, line {number + 1}")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_an_empty_or_missing_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    outcome = headway(capsys, "replay", str(empty))
+    assert (outcome.status, outcome.err) == (
+        2,
+        f"headway: error: {empty}: is empty, not a log of `headway serve`.\n",
+    )
+    assert headway(capsys, "replay", str(tmp_path / "none")).status == 2
+    with pytest.raises(InputError):
+        replay(tmp_path)
+
+
+def test_a_run_becomes_a_workload_for_the_simulator(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = log.with_name("w.csv")
+    outcome = headway(capsys, "replay", str(log), "--workload", str(target))
+    assert outcome.status == 0
+    assert outcome.err == "1 job without an iteration left out.\n"
+    one, two = read_workload(target)
+    assert (one.job_id, one.arrival_ns, one.gpus, one.iterations) == ("one", 10, 2, 5)
+    assert (one.forward_ns, one.backward_ns, one.gradient_bytes) == (1_000_000, 2_000_000, 8)
+    assert one.memory_bytes == MB
+    assert (two.job_id, two.gpus, two.iterations) == ("two, silent", 1, 7)
+    assert (two.forward_ns, two.gradient_bytes) == (10_000_000, 3 * MB)
+    assert two.memory_bytes == 8 * MB
+
+
+def write(path: Path, told: list[AnyEvent]) -> Path:
+    """Write the log of a core that is told these events."""
+    core = Core(POLICY, NETWORK)
+    lines = [next_line(event, core.handle(event)) for event in told]
+    path.write_bytes(b"".join([first_line(POLICY, NETWORK, 0), *lines]))
+    return path
+
+
+def test_a_job_that_lost_all_its_slots_is_part_of_the_workload_too(tmp_path: Path) -> None:
+    start = events()[:1]
+    start.append(JobSubmitted(at_ns=1, job="x", spec=JobSpec(command=("x",))))
+    start.append(IterationDone(at_ns=2, job="x", attempt=1, iterations=4))
+    start.append(NodeLost(at_ns=3, node="a"))
+    for told in (start, [*start, JobExited(at_ns=4, job="x", attempt=1, code=1)]):
+        (job,) = replay(write(tmp_path / "log", told)).workload()
+        assert job.iterations == 4
+
+
+def test_a_run_that_cannot_be_simulated_can_still_be_repeated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = {"forward_ns": 2**61, "backward_ns": 2**61}
+    told = events()[:1]
+    told.append(JobSubmitted(at_ns=1, job="x", spec=JobSpec(command=("x",))))
+    told.append(IterationDone(at_ns=2, job="x", attempt=1, iterations=10**12, **slow))
+    log = write(tmp_path / "log", told)
+    assert headway(capsys, "replay", str(log)).status == 0
+    target = tmp_path / "w.csv"
+    outcome = headway(capsys, "replay", str(log), "--workload", str(target))
+    assert outcome.status == 2
+    assert f"{log}, iterations: job 'x': too many" in outcome.err
+    assert not target.exists()

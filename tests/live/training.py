@@ -1,0 +1,110 @@
+"""A small DDP job for tests: trains with and without the gate, and prints the weights' digests.
+
+    python training.py STEPS VARIANT...
+
+Each rank trains each variant twice from the same start, first plainly, then attached. Rank 0 prints
+`VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE it waits before that step of an attached training
+until the file is there; DEVICE (cpu) and BACKEND (gloo) say where it trains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import headway.torch
+
+RANK = int(os.environ["RANK"])
+DEVICE = os.environ.get("DEVICE", "cpu")
+BACKEND = os.environ.get("BACKEND", "gloo")
+
+
+def pause(step: int) -> None:
+    """Wait for the test's file before its step."""
+    at, _, name = os.environ.get("PAUSE", "-1:").partition(":")
+    if step == int(at) and RANK == 0:
+        print("pausing", flush=True)
+        while not Path(name).exists():
+            time.sleep(0.01)
+
+
+def model_of(options: dict[str, Any]) -> DistributedDataParallel:
+    """Return a model of several buckets, the same on every call."""
+    torch.manual_seed(1)
+    layers: list[torch.nn.Module] = []
+    for _ in range(4):
+        layers += [torch.nn.Linear(32, 32), torch.nn.Tanh()]
+    model = torch.nn.Sequential(*layers).to(DEVICE)
+    return DistributedDataParallel(model, bucket_cap_mb=0.01, **options)
+
+
+def train(variant: str, steps: int, attached: bool) -> str:
+    """Train a model; return a digest of its weights."""
+    options = {
+        "static": {"static_graph": True},
+        "view": {"gradient_as_bucket_view": True},
+        "kept": {"gradient_as_bucket_view": True},
+    }.get(variant, {})
+    model = model_of(options)
+    if attached:
+        headway.torch.attach(model, gate="iteration" if variant == "iteration" else "bucket")
+    if variant == "busy":
+        # A collective of the backward pass's own, in the group that everybody uses.
+        first_layer = next(one for one in model.modules() if isinstance(one, torch.nn.Linear))
+        first_layer.register_full_backward_hook(lambda *_: dist.all_reduce(torch.ones(3)) and None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    torch.manual_seed(100 + RANK)
+    for step in range(steps):
+        if attached:
+            pause(step)
+        optimizer.zero_grad(set_to_none=variant != "kept")
+        for part in range(2 if variant == "accumulated" else 1):
+            last = variant != "accumulated" or part == 1
+            model.require_backward_grad_sync = last
+            loss = model(torch.randn(16, 32).to(DEVICE)).square().mean()
+            loss.backward()
+        optimizer.step()
+    weights = b"".join(one.detach().cpu().numpy().tobytes() for one in model.parameters())
+    return hashlib.sha256(weights).hexdigest()
+
+
+def reduce_by_hand(steps: int, asking: bool) -> str:
+    """All-reduce without DDP."""
+    torch.manual_seed(RANK)
+    total = torch.zeros(100, device=DEVICE)
+    for _ in range(steps):
+        piece = torch.randn(100).to(DEVICE)
+        if asking:
+            with headway.torch.communication(piece.nbytes):
+                dist.all_reduce(piece)
+            headway.torch.iteration()
+        else:
+            dist.all_reduce(piece)
+        total += piece
+    return hashlib.sha256(total.cpu().numpy().tobytes()).hexdigest()
+
+
+def main() -> None:
+    steps, variants = int(sys.argv[1]), sys.argv[2:]
+    torch.set_num_threads(1)
+    dist.init_process_group(BACKEND)
+    for variant in variants:
+        if variant == "by-hand":
+            digests = [reduce_by_hand(steps, asking) for asking in (False, True)]
+        else:
+            digests = [train(variant, steps, attached) for attached in (False, True)]
+        if RANK == 0:
+            print(variant, *digests, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
