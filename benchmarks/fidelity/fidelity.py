@@ -46,7 +46,7 @@ SETTINGS = [
 KINDS = {"on all hosts": True, "on some hosts": False}
 """Whether every message of a mix is on all hosts."""
 
-MIXES = 16
+MIXES = 14
 COLUMNS = ("mix", "hosts", "message_bytes", "offset_s", "start_s", "end_s")
 
 

@@ -130,9 +130,10 @@ class _Rank:
         """Make one shot; return this process's time in ns, or 0 if it had no part."""
         dist, part = self._torch.distributed, self._local_rank < combination.k
         data = self._data[: combination.message_bytes // ELEMENT_BYTES]
+        self._settle()
+        dist.barrier(self._control)  # The messages of the last shot have all ended.
         with message_on_network() if part else nullcontext():
-            self._settle()
-            dist.barrier(self._control)
+            dist.barrier(self._control)  # All of this shot are counted.
             if not part:
                 return 0
             started = time.perf_counter_ns()
