@@ -216,5 +216,7 @@ def test_the_tables_of_the_predictions_are_those_of_the_measurements() -> None:
     script = ROOT / "benchmarks" / "fidelity" / "fidelity.py"
     words = [sys.executable, str(script), "tables"]
     made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    pages = [DOCS / "explanation" / "fidelity" / f"{name}.md" for name in ("halves", "mixes", "all")]
+    pages = [
+        DOCS / "explanation" / "fidelity" / f"{name}.md" for name in ("halves", "mixes", "all")
+    ]
     assert made == "".join(page.read_text() + "\n" for page in pages)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from headway.calibrate.network.on_testbed import measure_on_testbed
 from headway.calibrate.network.plan import Plan
 from headway.calibrate.network.samples import read_samples, write_samples
 from headway.calibrate.progress import ProgressLine
+from headway.domain.errors import InputError
+from headway.files import open_output
+from headway.interrupts import handle_signals
 from headway.network.contention import NetworkModel
 from headway.reports.style import COLOURS, DASHES, INK, house_style, save_figure
 from headway.reports.tables import Table
@@ -80,7 +84,8 @@ def measure(settings: Iterable[Testbed], repeats: int, count: int, only_mixes: b
     """Measure every setting, one testbed after the other."""
     DATA.mkdir(exist_ok=True)
     for setting in settings:
-        testbed.up(setting)
+        if not testbed.up(setting):
+            raise InputError(f"there is a testbed '{setting.name}' already; take it down first.")
         try:
             if not only_mixes:
                 _calibrate(setting, repeats)
@@ -103,8 +108,9 @@ def _calibrate(setting: Testbed, repeats: int) -> None:
 
 
 def _write_mixes(path: Path, mixes: Sequence[Sequence[Timed]]) -> None:
-    with path.open("w", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
+    with open_output(path) as stream:
+        text = io.TextIOWrapper(stream, newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
         for number, mix in enumerate(mixes):
             first = min(timed.start_s for timed in mix)
@@ -120,6 +126,7 @@ def _write_mixes(path: Path, mixes: Sequence[Sequence[Timed]]) -> None:
                         f"{timed.end_s - first:.6f}",
                     )
                 )
+        text.detach()
 
 
 def read_mixes(path: Path) -> list[list[Timed]]:
@@ -300,6 +307,7 @@ def report() -> None:
 
 
 def main() -> None:
+    handle_signals()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("measure", "report", "tables"))
     parser.add_argument("--settings", type=int, nargs="*", default=range(len(SETTINGS)))
@@ -310,7 +318,7 @@ def main() -> None:
     if options.what == "measure":
         chosen = [SETTINGS[place] for place in options.settings]
         measure(chosen, options.repeats, options.mixes, options.only_mixes)
-    if options.what == "tables":
+    elif options.what == "tables":
         for table in tables([judge(setting) for setting in SETTINGS]):
             print(table.to_markdown())
     else:

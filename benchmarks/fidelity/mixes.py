@@ -20,6 +20,7 @@ from headway.calibrate.network.on_testbed import ranks
 from headway.calibrate.network.processes import run_all, taking_part
 from headway.calibrate.network.rank import imported
 from headway.calibrate.progress import ProgressLine
+from headway.domain.errors import MachineError
 from headway.testbed import Testbed
 from headway.testbed.keeper_client import message_on_network
 
@@ -29,7 +30,7 @@ SLOTS = 5
 _SPAN_S = 3.0
 """Over which the messages of a mix start: two or three are on the network most of the time."""
 
-_LEAD_S = 0.05
+_LEAD_S = 0.2
 """From the agreement on a start to the start."""
 
 
@@ -125,9 +126,11 @@ def _run(
     dist: Any, data: Any, message: Message, group: Any, host: int
 ) -> tuple[float, float] | None:
     """Send this process's message of a mix at its time; return its start and end."""
-    start: list[Any] = [time.monotonic() + _LEAD_S]
     dist.barrier()
+    start: list[Any] = [time.monotonic() + _LEAD_S]
     dist.broadcast_object_list(start)
+    if start[0] < time.monotonic():
+        raise MachineError("the agreement on a start came too late.")
     if host not in message.hosts:
         return None
     time.sleep(max(0.0, start[0] + message.offset_s - time.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -16,7 +17,11 @@ def handle_signals() -> None:
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
+    # Whoever is impatient must not interrupt the cleaning up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if number == signal.SIGINT:
-        print("\nheadway: interrupted", file=sys.stderr)
+        # Not print, which may be what was interrupted.
+        os.write(2, b"\nheadway: interrupted\n")
         sys.exit(INTERRUPTED)
     sys.exit(TERMINATED)

@@ -219,7 +219,9 @@ def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
 if torch.cuda.is_available():
 
     @pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("nccl", 1)])
-    def test_weights_are_those_of_plain_ddp_on_a_gpu(tmp_path: Path, backend: str, ranks: int) -> None:
+    def test_weights_are_those_of_plain_ddp_on_a_gpu(
+        tmp_path: Path, backend: str, ranks: int
+    ) -> None:
         variants = VARIANTS[:-2]
         with running_gate(unix=tmp_path / "gate") as running:
             running.gate._listener = late = Late(running)

@@ -16,7 +16,9 @@ BAD_INPUT = 2
 def parser() -> argparse.ArgumentParser:
     """Return what the command line may say."""
     made = argparse.ArgumentParser(
-        prog="headway calibrate", description="Measure a real network, or a model on a real GPU."
+        prog="headway calibrate",
+        description="Measure a real network, or a model on a real GPU.",
+        allow_abbrev=False,
     )
     kinds = made.add_subparsers(metavar="WHAT", required=True)
     for name, command, title in (
@@ -28,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
             help=title,
             description=command.DESCRIPTION,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         command.add_arguments(kind)
         kind.set_defaults(run=command.run)
@@ -45,5 +48,10 @@ def main() -> int:
     try:
         return run(sys.argv[1:])
     except HeadwayError as error:
-        print(f"headway: error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        problem = str(error)
+    except MemoryError:
+        problem = "there is not enough memory for this."
+    except OSError as error:
+        problem = f"{error.strerror or error}."
+    print(f"headway: error: {problem}", file=sys.stderr)
+    return BAD_INPUT

@@ -11,17 +11,17 @@ A policy is a Python function, compiled by Numba for a fixed signature:
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import inspect
 import math
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from headway.domain.errors import InputError, PolicyError, did_you_mean, shown
+from headway.domain.errors import HeadwayError, InputError, PolicyError, did_you_mean, shown
+from headway.user_files import load_file
 
 Kind = Literal["placement", "priority", "admission"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -270,29 +270,17 @@ def choose(kind: Kind, text: str) -> Choice:
 
 def _from_file(kind: Kind, path: Path, name: str) -> Policy:
     """Load a user's file and return its policy: registered there, or a plain function."""
-    if not path.is_file():
-        raise InputError("no such file.", source=str(path))
-    path = path.resolve()
-    module_name = f"headway_policies_{path.stem}"
-    module = sys.modules.get(module_name)
-    if module is None or getattr(module, "__file__", None) != str(path):
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        if spec is None or spec.loader is None:
-            raise InputError("cannot be loaded as a Python file.", source=str(path))
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            del sys.modules[module_name]
-            if isinstance(error, PolicyError):
-                raise
-            where = error.lineno if isinstance(error, SyntaxError) else _last_line(error, path)
-            raise InputError(
-                f"{type(error).__name__}: {' '.join(str(error).split())}",
-                source=str(path),
-                line=where,
-            ) from error
+    try:
+        module = load_file(path, "headway_policies")
+        path = path.resolve()
+    except HeadwayError:
+        raise
+    except (Exception, SystemExit) as error:
+        path = path.resolve()
+        where = error.lineno if isinstance(error, SyntaxError) else _last_line(error, path)
+        raise InputError(
+            f"{type(error).__name__}: {' '.join(str(error).split())}", source=str(path), line=where
+        ) from error
     for policy in policies(kind):
         if policy.name == name and _origin(policy.function)[0] == str(path):
             return policy
@@ -301,7 +289,7 @@ def _from_file(kind: Kind, path: Path, name: str) -> Policy:
         offered = [
             key
             for key, value in vars(module).items()
-            if inspect.isfunction(value) and value.__module__ == module_name
+            if inspect.isfunction(value) and value.__module__ == module.__name__
         ]
         raise InputError(
             f"has no function {shown(name)}.{did_you_mean(name, offered)}", source=str(path)

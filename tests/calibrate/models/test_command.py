@@ -132,7 +132,7 @@ def home(tmp_path: Path) -> Path:
 
 def calibrate(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as users do, with few passes on the processor."""
-    command = [sys.executable, "-m", "headway.calibrate.models", "--device", "cpu"]
+    command = [sys.executable, "-m", "headway.calibrate", "model", "--device", "cpu"]
     few = ["--warm-up", "1", "--repeats", "3"]
     return subprocess.run(
         [*command, *few, *arguments],
@@ -260,7 +260,7 @@ def test_where_nothing_fits_nothing_is_written(home: Path) -> None:
 
 
 def test_an_interrupted_run_writes_nothing(home: Path) -> None:
-    command = [sys.executable, "-m", "headway.calibrate.models", "--device", "cpu"]
+    command = [sys.executable, "-m", "headway.calibrate", "model", "--device", "cpu"]
     running = subprocess.Popen(
         [*command, "own.py:tiny", "--repeats", "1000000"],
         cwd=home,

@@ -55,7 +55,7 @@ def test_existing_samples_are_fitted(
         (["--on", "testbed:Un known"], "must be 1 to 16 of"),
         (["--on", "somewhere"], "must be HOST:PORT"),
         (["--on", "127.0.0.1:1"], "no Ray cluster there: Connection refused."),
-        (["--on", "testbed", "--sizes", "1MB"], "at least two different sizes"),
+        (["--on", "testbed", "--sizes", "1MB"], "at least twice another"),
         (["--on", "testbed", "--port", "0"], "--port: must be at least 1"),
     ],
 )

@@ -46,8 +46,9 @@ def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"sizes_bytes": (1024,)}, "two different sizes"),
-        ({"sizes_bytes": (1024, 1024, 2048)}, "two different sizes"),
+        ({"sizes_bytes": (1024,)}, "at least twice another"),
+        ({"sizes_bytes": (1024, 1024, 2048)}, "names a size twice"),
+        ({"sizes_bytes": (1024, 1536)}, "at least twice another"),
         ({"sizes_bytes": (1024, 1026)}, "multiples of 4"),
         ({"sizes_bytes": (0, 1024)}, "at least 4"),
         ({"sizes_bytes": (1024, 2**33)}, "at most"),

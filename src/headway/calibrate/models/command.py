@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -96,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
             _whole(text, "--batch-sizes", 1, MOST_BATCH)
             for text in _parts(options.batch_sizes, "--batch-sizes")
         ]
+        if len(set(sizes)) < len(sizes):
+            raise InputError("names a batch size twice.", field="--batch-sizes")
     precisions = _parts(options.precisions, "--precisions")
     passes = (
         _whole(options.warm_up, "--warm-up", 1, MOST_PASSES),
@@ -196,7 +199,9 @@ def _parts(text: str, field: str) -> list[str]:
 
 def _whole(text: str, field: str, least: int, most: int) -> int:
     try:
-        return whole(int(text[:30]), field, least, most)
+        if not re.fullmatch(r"-?[0-9]{1,30}", text):
+            raise ValueError(text)
+        return whole(int(text), field, least, most)
     except ValueError:
         raise InputError(f"must be a whole number, not {shown(text)}.", field=field) from None
 

@@ -7,7 +7,6 @@ A definition is a function of a batch size that returns a model and a batch. The
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from headway.calibrate.models.shipped import SHIPPED
 from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
+from headway.user_files import load_file
 
 ALL = "all"
 USUAL_BATCH = 16
@@ -149,17 +149,12 @@ def _shipped(name: str) -> Definition:
 
 
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError("no such file.", source=str(path))
-    spec = importlib.util.spec_from_file_location(f"headway_model_{path.stem}", path.resolve())
-    if spec is None or spec.loader is None:
-        raise InputError("cannot be loaded as a Python file.", source=str(path))
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        return load_file(path, "headway_model")
+    except HeadwayError:
+        raise
+    except (Exception, SystemExit) as error:
         raise _at_fault(error, str(path.resolve())) from error
-    return module
 
 
 def _from_name(name: str) -> ModuleType:
@@ -172,7 +167,7 @@ def _from_name(name: str) -> ModuleType:
         ) from error
 
 
-def _at_fault(error: Exception, file: str) -> InputError:
+def _at_fault(error: BaseException, file: str) -> InputError:
     """Name the last line of the user's file that an error passed, else where it came from."""
     if isinstance(error, SyntaxError):
         return InputError(
@@ -190,7 +185,7 @@ def _at_fault(error: Exception, file: str) -> InputError:
     return InputError(_said(error), source=place[0], line=place[1])
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

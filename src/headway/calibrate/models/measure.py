@@ -70,9 +70,10 @@ def measure(
         _set_precision(precision)
         example = definition.example(batch_size, device.kind)
         passes = _Passes(example, precision, device)
+        for _ in range(settings.warm_up - 1):
+            passes.run()
         with device.watch(example.tensors) as peak:
-            for _ in range(settings.warm_up):
-                passes.run()
+            passes.run()
         sizes = [p.grad.numel() * p.grad.element_size() for p in passes.trained()]
         # The device is left to work ahead, as in training; one wait at the end.
         marks = [passes.run() for _ in range(settings.repeats)]

@@ -139,8 +139,10 @@ def _not_linear_in_size(found: Findings) -> Iterator[Remark]:
     for cell, group in zip(alone, found.base.groups, strict=True):
         own = group.squares / max(1, len(cell.kept) - 1)
         noise = Variance(max(repeats.value, own) / len(cell.kept), repeats.degrees)
-        if abs(group.mean) > max(MATERIAL, noise.margin(SURE)):
-            off.append(f"{group.mean:+.0%} at {_size(cell.message_bytes)}")
+        line_ns = found.base.value((1.0, float(cell.message_bytes)))
+        share = group.mean * group.scale / line_ns if line_ns > 0 else math.inf
+        if abs(share) > MATERIAL and abs(group.mean) > noise.margin(SURE):
+            off.append(f"{share:+.0%} at {_size(cell.message_bytes)}")
     if off:
         yield Remark(
             "not-linear-in-size",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -30,7 +31,7 @@ def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) 
             raise MachineError(f"the Ray cluster at {address} has one node; two are needed.")
         actors = _actors(ray, nodes, plan)
         try:
-            place = ray.get(actors[0].meeting_place.remote(), timeout=plan.timeout_s)
+            place = _answer(ray, actors[0].meeting_place.remote(), plan.timeout_s, act)
             tasks = [
                 actor.measure.remote(plan, _environment(rank, len(nodes), plan, place))
                 for rank, actor in enumerate(actors)
@@ -41,11 +42,14 @@ def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) 
                 act()
                 for task in done:
                     ray.get(task)
-                progress(ray.get(actors[0].share.remote()))
+                share = actors[0].share.remote()
+                if ray.wait([share], timeout=_WAIT_S)[0]:
+                    progress(ray.get(share))
             measurement: Measurement = ray.get(tasks[0])
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause if isinstance(error.cause, HeadwayError) else error from None
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, HeadwayError):
+                raise cause from None
             reason = " ".join(str(error).split())
             raise MachineError(f"a process on the Ray cluster failed: {reason}") from None
         finally:
@@ -54,6 +58,16 @@ def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) 
                     ray.kill(actor)
     measurement.about["hosts"] = [host for host, _ in nodes]
     return measurement
+
+
+def _answer(ray: Any, question: Any, timeout_s: float, act: Callable[[], None]) -> Any:
+    """Return an answer, and let signals through while it is not there."""
+    deadline = time.monotonic() + timeout_s
+    while not ray.wait([question], timeout=_WAIT_S)[0]:
+        act()
+        if time.monotonic() > deadline:
+            raise MachineError(f"the Ray cluster started no process within {timeout_s:g} s.")
+    return ray.get(question)
 
 
 def _actors(ray: Any, nodes: list[tuple[str, str]], plan: Plan) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ def _size(text: str) -> int:
     units = {"GB": 2**30, "MB": 2**20, "KB": 2**10, "B": 1}
     for unit, factor in units.items():
         number = text.upper().removesuffix(unit)
-        if text.upper().endswith(unit) and number.strip().isdecimal():
+        if text.upper().endswith(unit) and re.fullmatch(r"[0-9]{1,12}\s*", number):
             return int(number) * factor
     raise InputError(f"must be sizes such as 64KB,1MB,25MB, not {shown(text)}.", field="--sizes")
 
@@ -69,8 +70,12 @@ class Plan:
                     f"must be multiples of {ELEMENT_BYTES} bytes, not {shown(size)}.",
                     field="--sizes",
                 )
-        if len(set(self.sizes_bytes)) < max(2, len(self.sizes_bytes)):
-            raise InputError("must be at least two different sizes.", field="--sizes")
+        if len(set(self.sizes_bytes)) < len(self.sizes_bytes):
+            raise InputError("names a size twice.", field="--sizes")
+        if max(self.sizes_bytes) < 2 * min(self.sizes_bytes):
+            raise InputError(
+                "must be two or more, one of them at least twice another.", field="--sizes"
+            )
         whole(self.concurrent, "--concurrent", 1, MOST_CONCURRENT)
         whole(self.repeats, "--repeats", 3, 10_000)
         whole(self.warm_up, "--warm-up", 0, 10_000)

@@ -100,10 +100,22 @@ def _followed(running: list[_Running], progress: Callable[[float], None]) -> Any
     """Read what rank 0 tells until all have ended; return its result."""
     told = running[0].process.stdout
     assert told is not None
-    result, rest = None, b""
+    result, rest, open_ = None, b"", True
     while True:
-        if select.select([told], [], [], _WAIT_S)[0]:
+        ended = [one for one in running if one.process.poll() is not None]
+        failed = [one for one in ended if one.process.returncode != 0]
+        if failed:
+            # Whoever was killed is the cause; the others only lost their neighbour.
+            raise MachineError(min(failed, key=lambda one: one.process.returncode > 0).complaint())
+        if len(ended) == len(running) and not open_:
+            if result is None:
+                raise MachineError("the processes ended without a result.")
+            return result
+        if not open_:
+            time.sleep(_WAIT_S)
+        elif select.select([told], [], [], _WAIT_S)[0]:
             chunk = os.read(told.fileno(), 1 << 16)
+            open_ = bool(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 message = json.loads(line)
@@ -111,17 +123,6 @@ def _followed(running: list[_Running], progress: Callable[[float], None]) -> Any
                     progress(message["progress"])
                 else:
                     result = message["result"]
-            if not chunk:
-                time.sleep(_WAIT_S)
-        ended = [one for one in running if one.process.poll() is not None]
-        failed = [one for one in ended if one.process.returncode != 0]
-        if failed:
-            # Whoever was killed is the cause; the others only lost their neighbour.
-            raise MachineError(min(failed, key=lambda one: one.process.returncode > 0).complaint())
-        if len(ended) == len(running):
-            if result is None:
-                raise MachineError("the processes ended without a result.")
-            return result
 
 
 @contextmanager

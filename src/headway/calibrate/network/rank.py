@@ -89,6 +89,11 @@ class _Rank:
                 f"needs two nodes or more with {local_size} processes each; there are {world} "
                 "processes in all."
             )
+        if self._rank % local_size != local_rank:
+            raise InputError(
+                f"process {local_rank} of its node has rank {self._rank}; right are ranks that "
+                "fill one node after the other (mpirun --map-by slot)."
+            )
         timeout = timedelta(seconds=plan.timeout_s)
         control = None if plan.backend == "mpi" else "gloo"
         self._control = dist.new_group(backend=control, timeout=timeout)
@@ -192,7 +197,9 @@ def _local(backend: str) -> tuple[int, int]:
     for rank, size in names:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
-    raise InputError("the processes of a node must be started by torchrun or mpirun.")
+    raise InputError(
+        "the processes of a node must be started by torchrun, or by mpirun with --backend mpi."
+    )
 
 
 def _device(torch: Any, backend: str, gpu: int) -> Any:

@@ -1,0 +1,36 @@
+"""Python files of a user's, loaded as modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from headway.domain.errors import InputError
+
+
+def load_file(path: Path, prefix: str) -> ModuleType:
+    """Return the module of a file, loaded once; its name begins with the prefix.
+
+    Whatever the file raises while it is loaded passes through, and the module is forgotten.
+    """
+    if not path.is_file():
+        raise InputError("no such file.", source=str(path))
+    path = path.resolve()
+    name = f"{prefix}_{path.stem}"
+    module = sys.modules.get(name)
+    if module is not None and getattr(module, "__file__", None) == str(path):
+        return module
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError("cannot be loaded as a Python file.", source=str(path))
+    module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses look their module up there.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
