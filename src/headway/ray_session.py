@@ -18,6 +18,9 @@ from typing import Any
 
 from headway.domain.errors import InputError, shown
 
+AUTO = "auto"
+"""The address that means the cluster which runs on this machine."""
+
 _CONNECT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _OBJECT_STORE_BYTES = 256 * 2**20
@@ -45,7 +48,7 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
     ray = None
     try:
         # First of all: Ray keeps for good the settings that it finds when it is imported.
-        if address is not None:
+        if address is not None and address != AUTO:
             _check_listens(address)
         ray = _imported()
         if ray.is_initialized():

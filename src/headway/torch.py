@@ -86,8 +86,8 @@ def communication(message_bytes: int) -> Iterator[None]:
         yield
         return
     request = session.client.ask(message_bytes, message_bytes)
-    session.client.wait(request)
     try:
+        session.client.wait(request)
         yield
     finally:
         try:
@@ -240,14 +240,16 @@ class _Gated:
             bucket.future.set_result(bucket.tensor)
             return
         stream = self._stream(bucket.tensor.device)
-        with _cuda.stream(stream):
-            stream.wait_event(bucket.ready)
-            dist.all_reduce(bucket.tensor, group=self._group)
-            end = stream.record_event(_cuda.Event(blocking=True))
-            # Whoever takes the result waits on the GPU for what this stream has to do until here.
-            bucket.future.set_result(bucket.tensor)
-        end.synchronize()
-        self._report(bucket)
+        try:
+            with _cuda.stream(stream):
+                stream.wait_event(bucket.ready)
+                dist.all_reduce(bucket.tensor, group=self._group)
+                end = stream.record_event(_cuda.Event(blocking=True))
+                # Whoever takes the result waits on the GPU for what this stream does until here.
+                bucket.future.set_result(bucket.tensor)
+            end.synchronize()
+        finally:
+            self._report(bucket)
 
     def _report(self, bucket: _Bucket) -> None:
         """Tell the gate that a bucket, and with the last one an iteration, is done."""

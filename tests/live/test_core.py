@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headway.domain.errors import InputError
-from headway.live.core import MOST_REQUESTS, Core
+from headway.live.core import Core
 from headway.live.events import (
     AnyEvent,
     AnyInstruction,
@@ -32,6 +32,7 @@ from headway.live.events import (
     WorkerLost,
 )
 from headway.live.ledger import MOST_KEPT
+from headway.live.protocol import MOST_OPEN
 from headway.live.status import JobView
 from headway.network.contention import NetworkModel
 
@@ -434,7 +435,7 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
 def test_a_worker_that_floods_the_gate_with_questions_is_cut_off() -> None:
     cluster = Cluster(1, 1)
     cluster.submit("a", 2)
-    for request in range(MOST_REQUESTS):
+    for request in range(MOST_OPEN):
         cluster.core.handle(
             MessageReady(
                 at_ns=0, job="a", attempt=1, request=request, message_bytes=1, unsent_bytes=1

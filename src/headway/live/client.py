@@ -133,6 +133,12 @@ def find(
     folder: Path | None = None, server: str | None = None, token_file: Path | None = None
 ) -> Client:
     """Return the scheduler at `server`, or the one of a state folder, whose token file counts."""
+    if server is not None and token_file is None and folder is None:
+        raise InputError(
+            "needs --token-file too, or the --folder whose token it is: a secret is not sent just "
+            "anywhere.",
+            field="--server",
+        )
     places = Places(folder or default_folder())
     address = read_address(places) if server is None else Address(server)
     return Client(address, tokens.read(token_file or places.token))

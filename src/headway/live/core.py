@@ -36,15 +36,13 @@ from headway.live.events import (
 )
 from headway.live.jobs import MOST_ATTEMPTS, NEVER_NS, check_spec
 from headway.live.ledger import Ledger
+from headway.live.protocol import MOST_OPEN
 from headway.live.rules import Rules
 from headway.live.status import JobView, NodeView
 from headway.network.contention import NetworkModel
 
 MOST_SLOTS = 2**12
 """Of one node."""
-
-MOST_REQUESTS = 2**10
-"""That one job may have open; an all-reduce in flight for each bucket of a large model."""
 
 
 class Core(Ledger):
@@ -253,7 +251,7 @@ class Core(Ledger):
             job is None
             or job.state == "stopping"
             or event.request in job.requests
-            or len(job.requests) >= MOST_REQUESTS
+            or len(job.requests) >= MOST_OPEN
             or not 0 <= event.message_bytes <= MOST_BYTES
         ):
             return False

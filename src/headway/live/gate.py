@@ -16,13 +16,19 @@ from headway.domain.errors import InputError
 from headway.live import tokens
 from headway.live.connections import HELLO_S, Connection
 from headway.live.listening import UnixAddress, tcp_socket, unix_socket
-from headway.live.protocol import VERSION, Done, Grant, Hello, Iteration, Ready, encode
+from headway.live.protocol import (
+    MOST_OPEN,
+    VERSION,
+    Done,
+    Grant,
+    Hello,
+    Iteration,
+    Ready,
+    encode,
+)
 
 MOST_STRANGERS = 1024
 """Connections that have not said who they are; one more, and the oldest of them is closed."""
-
-MOST_OPEN = 4096
-"""Messages that a worker asked for and has not ended; a worker with more makes no sense."""
 
 _ACCEPTS_A_TURN = 16
 _WAITING_CONNECTIONS = 1024

@@ -16,6 +16,9 @@ VERSION = 1
 LARGEST_FRAME = 64 * 1024
 """Bytes after the length."""
 
+MOST_OPEN = 2**12
+"""Messages that a worker asked for and has not ended; a worker with more makes no sense."""
+
 MOST_REQUESTS = 2**63 - 1
 
 

@@ -149,7 +149,8 @@ class Keeper:
             one["rank"]: Tail(self._folder / f"rank-{one['rank']}.log") for one in plan["ranks"]
         }
         self._shim = subprocess.Popen(
-            [*PYTHON, str(self._folder / "shim.py"), str(self._folder), LEASH],
+            # This node's Python; what stands in the module is the scheduler's.
+            [sys.executable, *PYTHON[1:], str(self._folder / "shim.py"), str(self._folder), LEASH],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
