@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headway.live import connections, gate
 from headway.live.protocol import (
+    MOST_OPEN,
     VERSION,
     Done,
     Grant,
@@ -230,11 +231,11 @@ def test_a_worker_that_asks_without_end_is_let_go(alone: Shared) -> None:
     alone.running.recorder.holding = True
     with Raw(alone.path) as raw:
         raw.say(hello("greedy"))
-        asked = range(1, gate.MOST_OPEN + 2)
+        asked = range(1, MOST_OPEN + 2)
         raw.say(b"".join(encode(Ready(n, 1, 1)) for n in asked))
         assert alone.running.hears("lost", "greedy", 1)
     ready = [one for one in alone.running.recorder.heard if one[0] == "ready"]
-    assert len(ready) == gate.MOST_OPEN
+    assert len(ready) == MOST_OPEN
 
 
 def test_a_flood_of_one_worker_leaves_room_for_others(alone: Shared) -> None:

@@ -240,7 +240,7 @@ def test_without_a_gate_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None
     import headway.torch
 
     monkeypatch.delenv("HEADWAY_GATE", raising=False)
-    model = torch.nn.Linear(2, 2)
+    model: Any = torch.nn.Linear(2, 2)
     headway.torch.attach(model)
     with headway.torch.communication(100):
         headway.torch.iteration()
