@@ -271,7 +271,7 @@ def draw(judged: Sequence[Judged]) -> Figure:
             ylabel="predicted [s]",
             title=f"Mixes {kind}",
         )
-    left.legend(loc="upper left", markerscale=3)
+    left.legend(loc="lower right", markerscale=3)
     for name, colour in shown:
         for dash, kind in zip(DASHES, KINDS, strict=False):
             sizes = np.sort(
@@ -285,9 +285,9 @@ def draw(judged: Sequence[Judged]) -> Figure:
             share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
             right.plot(sizes, share, color=colour, linestyle=dash, label=f"{name}, {kind}")
     right.set(
-        xlim=(0, 60), ylim=(0, 100), xlabel="error [%]", ylabel="messages [%]", title="Errors"
+        xlim=(0, 120), ylim=(0, 100), xlabel="error [%]", ylabel="messages [%]", title="Errors"
     )
-    right.legend(loc="lower right", fontsize=5.5)
+    right.legend(loc="lower right", fontsize=6, handlelength=3)
     return figure
 
 

@@ -160,7 +160,7 @@ def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
     found = find(
         repetitive((20, 200)),
         reaches,
-        settings=settings(phases=[Phase.generate], max_examples=2_000),
+        settings=settings(phases=[Phase.generate], max_examples=20_000),
     )
     assert run(found, "full") == run(found, "none")
 

@@ -28,7 +28,11 @@ def test_names_and_addresses_follow_from_the_number_of_a_host() -> None:
 
 def test_only_a_testbed_with_a_penalty_has_a_socket_to_tell() -> None:
     plain = testbeds.Testbed("lab").environment(2)
-    assert plain == {"HEADWAY_TESTBED": "lab", "HEADWAY_TESTBED_HOST": "2"}
+    assert plain == {
+        "HEADWAY_TESTBED": "lab",
+        "HEADWAY_TESTBED_HOST": "2",
+        "GLOO_SOCKET_IFNAME": "eth0",
+    }
     penal = testbeds.Testbed("lab", eta=0.3).environment(2)
     assert penal == plain | {"HEADWAY_TESTBED_SOCKET": "/run/headway/testbeds/lab.sock"}
 

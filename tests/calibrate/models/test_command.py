@@ -281,10 +281,20 @@ def test_pytorch_is_all_that_is_needed(home: Path) -> None:
     absent = ("numba", "polars", "typer", "rich", "matplotlib", "numpy")
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"
-        "from headway.calibrate.models.__main__ import main; sys.exit(main())"
+        "from headway.calibrate.command import main; sys.exit(main())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, "own.py:tiny", "--repeats", "2", "--device", "cpu"],
+        [
+            sys.executable,
+            "-c",
+            program,
+            "model",
+            "own.py:tiny",
+            "--repeats",
+            "2",
+            "--device",
+            "cpu",
+        ],
         cwd=home,
         env={**os.environ, "PYTHONPATH": SOURCE},
         capture_output=True,
