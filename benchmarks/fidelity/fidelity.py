@@ -283,11 +283,11 @@ def draw(judged: Sequence[Judged]) -> Figure:
                 ]
             )
             share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
-            right.plot(sizes, share, color=colour, linestyle=dash, label=f"{name}, {kind}")
+            right.plot(sizes, share, color=colour, linestyle=dash, label=f"{name}, {kind.removeprefix('on ')}")
     right.set(
         xlim=(0, 120), ylim=(0, 100), xlabel="error [%]", ylabel="messages [%]", title="Errors"
     )
-    right.legend(loc="lower right", fontsize=6, handlelength=3)
+    right.legend(loc=(0.4, 0.2), fontsize=5.5, handlelength=2.5)
     return figure
 
 
