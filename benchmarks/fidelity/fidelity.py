@@ -283,7 +283,13 @@ def draw(judged: Sequence[Judged]) -> Figure:
                 ]
             )
             share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
-            right.plot(sizes, share, color=colour, linestyle=dash, label=f"{name}, {kind.removeprefix('on ')}")
+            right.plot(
+                sizes,
+                share,
+                color=colour,
+                linestyle=dash,
+                label=f"{name}, {kind.removeprefix('on ')}",
+            )
     right.set(
         xlim=(0, 120), ylim=(0, 100), xlabel="error [%]", ylabel="messages [%]", title="Errors"
     )
