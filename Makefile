@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export HEADWAY_CACHE_DIR ?= $(CURDIR)/.cache/headway
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit docs reference reproduction bench fuzz clean
+.PHONY: help demo test lint types layers tools unit docs reference reproduction bench fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,7 +33,11 @@ types: $(READY) ## Check types.
 layers: $(READY) ## Check which module may import which.
 	$(BIN)/lint-imports --no-logo
 
-unit: $(READY) ## Run the tests.
+tools: ## Install what tests need of the system, unless it is there (as root, with apt-get).
+	@command -v ip && command -v tc && command -v ss && command -v openssl \
+	    || { apt-get update -qq && apt-get install -y -qq iproute2 openssl; }
+
+unit: $(READY) tools ## Run the tests; as root, since they make network namespaces.
 	$(BIN)/python -m pytest -n 2
 
 docs: $(READY) ## Build the documentation strictly into site/.
