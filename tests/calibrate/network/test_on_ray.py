@@ -98,7 +98,7 @@ def test_a_ray_cluster_is_measured_between_its_nodes(
     assert running.returncode == 0, err
     assert "eta" in out
     network = network_from(str(tmp_path / "network.toml"))
-    assert network.b_ns_per_byte == pytest.approx(40, rel=0.1)
+    assert network.b_ns_per_byte == pytest.approx(40, rel=0.3)
 
 
 def actors(bed: testbeds.Testbed) -> list[str]:
