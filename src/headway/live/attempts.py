@@ -9,9 +9,9 @@ from typing import Any
 from headway.live import notices
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt, Ended, Executor
+from headway.live.executors.shim import STOPPED
 from headway.live.store import Store
 
-NEVER_STARTED = 143
 SETTLE_S = 5.0
 
 
@@ -86,7 +86,7 @@ class Attempts:
         if self.closing:
             return
         if attempt in self._unwanted:
-            self._tell_ended(Ended(attempt, NEVER_STARTED, "stopped before it started"))
+            self._tell_ended(Ended(attempt, STOPPED, "stopped before it started"))
             return
         places = [f"{seat.node}:{seat.slot}" for seat in seats]
         notices.info("attempt starts", job=attempt.job, attempt=attempt.number, seats=places)

@@ -11,8 +11,9 @@ import msgspec
 from headway.live.clock import Clock
 from headway.live.events import JobSpec
 from headway.live.hub import Hub
+from headway.live.jobs import STATES
 from headway.live.metrics import Metrics
-from headway.live.records import FINISHED, QUEUED, RUNNING, STATES, JobRecord
+from headway.live.records import FINISHED, QUEUED, RUNNING, JobRecord
 from headway.live.store import Store
 
 MOST_FINISHED = 10_000

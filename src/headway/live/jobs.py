@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, MOST_ITERATIONS, whole
@@ -11,15 +11,7 @@ from headway.live.events import IterationDone, JobSpec, Seat
 
 State = Literal["queued", "starting", "running", "stopping", "done", "failed", "cancelled"]
 
-STATES: tuple[State, ...] = (
-    "queued",
-    "starting",
-    "running",
-    "stopping",
-    "done",
-    "failed",
-    "cancelled",
-)
+STATES: tuple[State, ...] = get_args(State)
 
 USUAL_FORWARD_NS = 25_000_000
 USUAL_BACKWARD_NS = 50_000_000

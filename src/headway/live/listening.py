@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from dataclasses import dataclass
+from typing import Any
 
 from headway.domain.errors import InputError, MachineError
 
@@ -58,10 +59,14 @@ def unix_socket(path: str | os.PathLike[str]) -> tuple[socket.socket, UnixAddres
 
 
 async def tcp_socket(host: str, port: int) -> socket.socket:
+    """Do as `bound_tcp_socket`, with the name looked up in a thread."""
+    return await asyncio.to_thread(bound_tcp_socket, host, port)
+
+
+def bound_tcp_socket(host: str, port: int) -> socket.socket:
     """Return a socket bound to an address; of a name's several addresses, the first."""
-    loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
         return socket.create_server(address[:2], family=family)
     except OSError as error:

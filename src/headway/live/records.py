@@ -11,7 +11,6 @@ DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 ACTIVE = (STARTING, RUNNING, STOPPING)
 """States in which processes of a job may exist."""
 FINISHED = (DONE, FAILED, CANCELLED)
-STATES = (QUEUED, *ACTIVE, *FINISHED)
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,11 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 import uvicorn
 
-from headway.domain.errors import InputError, MachineError
+from headway.domain.errors import InputError
 from headway.live import log, notices, tokens
 from headway.live.api import make_app
 from headway.live.clock import Clock
@@ -25,6 +24,7 @@ from headway.live.eventlog import EventLog
 from headway.live.executors import Attempt, Executor
 from headway.live.executors.local import LocalExecutor, LocalNode, testbed_nodes, this_machine
 from headway.live.gate import Gate
+from headway.live.listening import bound_tcp_socket
 from headway.live.places import Address, Places, claimed, write_address
 from headway.live.recovery import restore
 from headway.live.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, Settings
@@ -44,7 +44,8 @@ def serve(settings: Settings, *, stop_jobs: bool = False) -> None:
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
         prepare_policy(policy)
         _allow_many_files()
-        with contextlib.closing(_listening(settings.api_host, settings.api_port)) as listening:
+        api = bound_tcp_socket(settings.api_host, settings.api_port)
+        with contextlib.closing(api) as listening:
             scheduler = _Scheduler(settings, places, token, policy, store, executor)
             asyncio.run(scheduler.run(listening, certificate, stop_jobs))
 
@@ -213,15 +214,6 @@ def _nodes(settings: ExecutorSettings) -> list[LocalNode]:
         raise InputError("must be 1 on a machine with GPUs.", field="nodes")
     numbers = range(1, settings.nodes + 1)
     return [msgspec.structs.replace(machine, name=f"node{number}") for number in numbers]
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        found: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        return socket.create_server(address[:2], family=family)
-    except OSError as error:
-        raise MachineError(f"cannot listen on {host}:{port}: {error.strerror or error}.") from None
 
 
 def _allow_many_files() -> None:

@@ -8,8 +8,9 @@ import re
 import msgspec
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, MOST_ITERATIONS, whole
+from headway.domain.limits import whole
 from headway.live.events import JobSpec
+from headway.live.jobs import check_spec
 
 MOST_WORDS = 4096
 MOST_TEXT = 100_000
@@ -41,17 +42,10 @@ def spec_from(body: bytes) -> JobSpec:
 def check(spec: JobSpec) -> None:
     """Refuse a job with values out of bounds."""
     _check_words(spec.command)
-    whole(spec.gpus, "gpus", 1, MOST_GPUS)
-    whole(spec.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+    # Narrower than the scheduler's own bounds, which are those of its arithmetic.
     whole(spec.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY)
     whole(spec.retries, "retries", 0, MOST_RETRIES)
-    if spec.iterations is not None:
-        whole(spec.iterations, "iterations", 1, MOST_ITERATIONS)
-    for name in ("forward_ns", "backward_ns"):
-        if getattr(spec, name) is not None:
-            whole(getattr(spec, name), name, 1, LONGEST_NS)
-    if spec.gradient_bytes is not None:
-        whole(spec.gradient_bytes, "gradient_bytes", 0, MOST_BYTES)
+    check_spec(spec)
     for name in ("model", "name"):
         text = getattr(spec, name)
         if len(text) > LONGEST_NAME or not (text == "" or text.isprintable()):
