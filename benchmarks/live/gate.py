@@ -2,105 +2,120 @@
 
     python benchmarks/live/gate.py [--requests 5000] [--jobs 100] [--seconds 3] [--processes 2]
 
-The gate runs in a process of its own and grants at once. Latency: one worker asks and waits,
-through the client that training uses, while all other jobs are connected and idle. Throughput: all
-jobs ask as fast as they are answered, from a few processes.
+Through a real scheduler in a process of its own, which runs all the jobs, each on two nodes of its
+own, so that the policy is asked about every message. Latency: one worker asks and waits, through
+the client that training uses, while all other jobs are connected and idle. Throughput: all jobs ask
+as fast as they are answered, from a few processes.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import multiprocessing
 import os
-import resource
 import selectors
+import signal
 import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from headway.live.gate import Gate
+from headway.domain.errors import InputError, MachineError
+from headway.live import tokens
+from headway.live.client import Client, find
 from headway.live.protocol import VERSION, Done, Frames, Grant, Hello, Ping, Pong, Ready, encode
 from headway.live.tokens import job_token
 from headway.worker.address import Address
 from headway.worker.client import GateClient
 
-SECRET = "benchmark" * 8
+NODES_A_JOB = 2
+PATIENCE_S = 120.0
 SPAWN = multiprocessing.get_context("spawn")
 
+_SETTINGS = """\
+[serve]
+folder = "{folder}"
+policy = "{policy}"
+api_port = 0
+gate_host = "127.0.0.1"
+gate_port = {port}
 
-class AtOnce:
-    """A listener that grants at once."""
-
-    gate: Gate
-
-    def worker_attached(self, job: str, attempt: int) -> None: ...
-
-    def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
-    ) -> None:
-        self.gate.grant(job, attempt, request)
-
-    def message_done(self, job: str, attempt: int, request: int) -> None: ...
-
-    def iteration_done(
-        self,
-        job: str,
-        attempt: int,
-        iterations: int,
-        forward_ns: int,
-        backward_ns: int,
-        gradient_bytes: int,
-    ) -> None: ...
-
-    def worker_lost(self, job: str, attempt: int) -> None: ...
+[executor]
+kind = "local"
+nodes = {nodes}
+slots = 1
+"""
 
 
-def serve(path: str, ready: Connection) -> None:
-    """Run a gate until the parent ends."""
+@dataclass(frozen=True)
+class Served:
+    """A scheduler, and the jobs that it runs; these sleep, so that we can be their workers."""
 
-    async def run() -> None:
-        listener = AtOnce()
-        listener.gate = Gate(listener, SECRET)
-        await listener.gate.start(unix=path, tcp=("127.0.0.1", 0))
-        ready.send(listener.gate.port)
-        asyncio.get_running_loop().add_reader(ready.fileno(), done.set)
-        await done.wait()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        ready.send(usage.ru_utime + usage.ru_stime)
-        await listener.gate.close()
+    path: str
+    port: int
+    secret: str
+    jobs: list[str]
 
-    done = asyncio.Event()
-    asyncio.run(run())
+    def address(self, number: int, kind: str) -> Address:
+        """Return a job's way to the gate."""
+        name = self.jobs[number]
+        token = job_token(self.secret, name, 1)
+        if kind == "unix":
+            return Address(name, 1, token, unix=self.path)
+        return Address(name, 1, token, host="127.0.0.1", port=self.port)
 
 
 @contextlib.contextmanager
-def gate() -> Iterator[tuple[str, int]]:
-    """Run a gate in a process; give its path and its port."""
-    with tempfile.TemporaryDirectory() as folder:
-        here, there = SPAWN.Pipe()
-        path = str(Path(folder, "gate"))
-        process = SPAWN.Process(target=serve, args=(path, there), daemon=True)
-        process.start()
+def scheduler(jobs: int, policy: str) -> Iterator[Served]:
+    """Run `headway serve` with so many jobs, each on two nodes of its own."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder, port = Path(parent, "state"), _free_port()
+        config = Path(parent, "serve.toml")
+        config.write_text(
+            _SETTINGS.format(folder=folder, policy=policy, port=port, nodes=jobs * NODES_A_JOB)
+        )
+        command = [sys.executable, "-m", "headway", "serve", "--stop-jobs", "--config", str(config)]
+        process = subprocess.Popen([*command, "--log-level", "error"])
         try:
-            yield path, here.recv()
+            client = _until(lambda: _found(folder))
+            spec = {"command": ["sleep", "3600"], "folder": "/", "gpus": NODES_A_JOB}
+            names = [str(client.submit(spec)["job"]) for _ in range(jobs)]
+            _until(lambda: client.status()["jobs"].get("running") == jobs)
+            yield Served(str(folder / "gate.sock"), port, tokens.read(folder / "token"), names)
         finally:
-            here.send(None)
-            process.join()
+            process.send_signal(signal.SIGTERM)
+            process.wait()
 
 
-def address(job: int, kind: str, path: str, port: int) -> Address:
-    """Return a job's way to the gate."""
-    name = f"job {job}"
-    token = job_token(SECRET, name, 1)
-    if kind == "unix":
-        return Address(name, 1, token, unix=path)
-    return Address(name, 1, token, host="127.0.0.1", port=port)
+def _found(folder: Path) -> Client | None:
+    with contextlib.suppress(InputError):
+        client = find(folder)
+        client.status()
+        return client
+    return None
+
+
+def _until(true: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := true()):
+        if time.monotonic() > deadline:
+            raise MachineError("the scheduler did not come up.")
+        time.sleep(0.1)
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def connect(where: Address) -> socket.socket:
@@ -155,32 +170,31 @@ def conversation(places: list[Address], seconds: float, asks: bool) -> Iterator[
     process.join()
 
 
-def latencies_us(kind: str, jobs: int, requests: int) -> list[float]:
+def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
     """Return what each request took, in microseconds."""
-    with gate() as (path, port):
-        others = [address(job, kind, path, port) for job in range(1, jobs)]
-        with conversation(others, 600, asks=False) as idle:
-            idle.send("go")
-            client = GateClient(address(0, kind, path, port))
-            client.wait_for_first_try(10)
-            took = []
-            for _ in range(requests):
-                begin = time.perf_counter_ns()
-                request = client.ask(1, 1)
-                assert client.wait(request)
-                took.append((time.perf_counter_ns() - begin) / 1e3)
-                client.done(request)
-                time.sleep(0.0005)
-            client.close()
-            idle.send("end")
-            idle.recv()
+    others = [served.address(job, kind) for job in range(1, len(served.jobs))]
+    with conversation(others, 600, asks=False) as idle:
+        idle.send("go")
+        client = GateClient(served.address(0, kind))
+        client.wait_for_first_try(10)
+        took = []
+        for _ in range(requests):
+            begin = time.perf_counter_ns()
+            request = client.ask(1, 1)
+            assert client.wait(request)
+            took.append((time.perf_counter_ns() - begin) / 1e3)
+            client.done(request)
+            time.sleep(0.0005)
+        client.close()
+        idle.send("end")
+        idle.recv()
     return took
 
 
-def grants_per_s(kind: str, jobs: int, processes: int, seconds: float) -> float:
+def grants_per_s(served: Served, kind: str, processes: int, seconds: float) -> float:
     """Return how many requests are granted a second."""
-    with gate() as (path, port), contextlib.ExitStack() as stack:
-        places = [address(job, kind, path, port) for job in range(jobs)]
+    with contextlib.ExitStack() as stack:
+        places = [served.address(job, kind) for job in range(len(served.jobs))]
         parts = [places[start::processes] for start in range(processes)]
         talks = [stack.enter_context(conversation(part, seconds, asks=True)) for part in parts]
         for talk in talks:
@@ -190,20 +204,25 @@ def grants_per_s(kind: str, jobs: int, processes: int, seconds: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--requests", type=int, default=5000)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--policy", default="headway")
     given = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {given.jobs} jobs connected")
+    print(f"{os.cpu_count()} cores, {given.jobs} jobs connected, policy {given.policy}")
     print("| socket | median, µs | p99, µs | grants/s |")
     print("|---|---|---|---|")
-    for kind in ("unix", "tcp"):
-        took = latencies_us(kind, given.jobs, given.requests)
-        p99 = statistics.quantiles(took, n=100)[98]
-        rate = grants_per_s(kind, given.jobs, given.processes, given.seconds)
-        print(f"| {kind} | {statistics.median(took):.0f} | {p99:.0f} | {rate:,.0f} |", flush=True)
+    with scheduler(given.jobs, given.policy) as served:
+        for kind in ("unix", "tcp"):
+            took = latencies_us(served, kind, given.requests)
+            p99 = statistics.quantiles(took, n=100)[98]
+            rate = grants_per_s(served, kind, given.processes, given.seconds)
+            middle = statistics.median(took)
+            print(f"| {kind} | {middle:.0f} | {p99:.0f} | {rate:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":
