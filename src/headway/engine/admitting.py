@@ -7,10 +7,15 @@ import math
 from headway.domain.records import MESSAGE, NOBODY
 from headway.engine.computing import ask_about, make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
-from headway.engine.solo import put_on_ports
 from headway.engine.state import Rule, State
 from headway.jit import inlined, part
-from headway.network.messages import bytes_left, message_cost_ns_per_byte, most_messages
+from headway.network.messages import (
+    bytes_left,
+    message_cost_ns_per_byte,
+    most_messages,
+    put_on_ports,
+    take_off_ports,
+)
 from headway.network.sharing import share_fairly
 from headway.policies.registry import ADMIT, WAIT
 
@@ -18,21 +23,11 @@ from headway.policies.registry import ADMIT, WAIT
 @inlined
 def complete_message(s: State, job: int, now_ns: int) -> None:
     """End a job's message: it leaves its ports; the next bucket is ready or an iteration done."""
-    jobs, ports, links = s.cluster.jobs, s.cluster.ports, s.cluster.links
-    contends = s.cluster.system[0].contends != 0
+    jobs = s.cluster.jobs
     first = jobs[job].first_link
     for link in range(first, first + jobs[job].links):
-        port = links[link].port
-        _touch(s, port)
-        if contends:
-            following, previous = links[link].next, links[link].previous
-            if previous == NOBODY:
-                ports[port].first_message = following
-            else:
-                links[previous].next = following
-            if following != NOBODY:
-                links[following].previous = previous
-            ports[port].messages -= 1
+        _touch(s, s.cluster.links[link].port)
+    take_off_ports(s.cluster, job)
     if len(s.timeline) > 0:
         record_task(s, MESSAGE, job, NOBODY, jobs[job].message_start_ns, now_ns)
     jobs[job].message_k = 0
@@ -169,7 +164,7 @@ def _send(s: State, job: int, now_ns: int) -> None:
     if system[0].contends == 0:
         _rate(s, job, now_ns, message_cost_ns_per_byte(s.cluster, job))
         return
-    put_on_ports(s, job)
+    put_on_ports(s.cluster, job)
     first = jobs[job].first_link
     for link in range(first, first + jobs[job].links):
         _touch(s, links[link].port)

@@ -25,7 +25,7 @@ from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.repeating import forget_sets_beside
 from headway.engine.state import SOLO, Rule, State
 from headway.jit import inlined, part
-from headway.network.messages import message_cost_ns_per_byte
+from headway.network.messages import message_cost_ns_per_byte, put_on_ports
 
 
 @inlined
@@ -169,7 +169,7 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs[job].message_bytes = min(jobs[job].unsent_bytes, system[0].bucket_bytes)
     s.gangs[job].sent += past
     s.tally[0].messages += past
-    put_on_ports(s, job)
+    put_on_ports(s.cluster, job)
     jobs[job].message_k = 1
     jobs[job].message_cost_ns_per_byte = cost
     jobs[job].message_start_ns = start_ns
@@ -178,21 +178,3 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     end_ns = start_ns + _alone_ns(s, job, jobs[job].message_bytes, cost)
     event = len(s.cluster.gpus) + job
     s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, event, end_ns)
-
-
-@inlined
-def put_on_ports(s: State, job: int) -> None:
-    """Count a job's message on each of its ports, if messages meet at all."""
-    jobs, ports, links = s.cluster.jobs, s.cluster.ports, s.cluster.links
-    if s.cluster.system[0].contends == 0:
-        return
-    first = jobs[job].first_link
-    for link in range(first, first + jobs[job].links):
-        port = links[link].port
-        following = ports[port].first_message
-        links[link].next = following
-        links[link].previous = NOBODY
-        if following != NOBODY:
-            links[following].previous = link
-        ports[port].first_message = link
-        ports[port].messages += 1

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from headway import jit
 from headway.domain.records import NOBODY, ClusterView, Records
-from headway.network.messages import bytes_left, message_cost_ns_per_byte, most_messages
+from headway.network.messages import (
+    bytes_left,
+    message_cost_ns_per_byte,
+    most_messages,
+    put_on_ports,
+    take_off_ports,
+)
 from headway.network.sharing import SHARE, share_fairly
 from headway.policies.compilation import SIGNATURES
 
@@ -26,35 +32,14 @@ Floats = NDArray[np.float64]
 
 def join(cluster: ClusterView, job: int) -> int:
     """Put a job's message on its ports; return on how many."""
-    jobs, ports, links = cluster.jobs, cluster.ports, cluster.links
-    first = jobs[job].first_link
-    for link in range(first, first + jobs[job].links):
-        port = links[link].port
-        following = ports[port].first_message
-        links[link].next = following
-        links[link].previous = NOBODY
-        if following != NOBODY:
-            links[following].previous = link
-        ports[port].first_message = link
-        ports[port].messages += 1
-    return int(jobs[job].links)
+    put_on_ports(cluster, job)
+    return int(cluster.jobs[job].links)
 
 
 def leave(cluster: ClusterView, job: int) -> int:
     """Take a job's message off its ports; return how many they were."""
-    jobs, ports, links = cluster.jobs, cluster.ports, cluster.links
-    first = jobs[job].first_link
-    for link in range(first, first + jobs[job].links):
-        port = links[link].port
-        following, previous = links[link].next, links[link].previous
-        if previous == NOBODY:
-            ports[port].first_message = following
-        else:
-            links[previous].next = following
-        if following != NOBODY:
-            links[following].previous = previous
-        ports[port].messages -= 1
-    return int(jobs[job].links)
+    take_off_ports(cluster, job)
+    return int(cluster.jobs[job].links)
 
 
 def rate(

@@ -183,16 +183,14 @@ class View(Arrays):
         columns["message_start_ns"][row] = now_ns
         columns["message_since_ns"][row] = now_ns + columns["latency_ns"][row]
         columns["message_bytes_left"][row] = columns["message_bytes"][row]
-        if self.network.contends:
-            self.traffic.join(self.cluster, row)
+        self.traffic.join(self.cluster, row)
         self.sending[self.messages] = row
         self.messages += 1
 
     def finish(self, job: Job) -> None:
         """Take a job's message off its ports; `rate` must follow."""
         row = job.row
-        if self.network.contends:
-            self.traffic.leave(self.cluster, row)
+        self.traffic.leave(self.cluster, row)
         place = self.sending[: self.messages].tolist().index(row)
         self.sending[place : self.messages - 1] = self.sending[place + 1 : self.messages]
         self.messages -= 1

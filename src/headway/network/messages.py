@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import ClusterView
+from headway.domain.records import NOBODY, ClusterView
 from headway.jit import inlined
 from headway.network import contention
 
@@ -66,3 +66,40 @@ def message_cost_ns_per_byte(cluster: ClusterView, job: int) -> float:
         cost = port.factor * cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
         slowest = max(slowest, cost)
     return float(weight * slowest)
+
+
+@inlined
+def put_on_ports(cluster: ClusterView, job: int) -> None:
+    """Count a job's message on each of its ports, if messages meet at all."""
+    jobs, ports, links = cluster.jobs, cluster.ports, cluster.links
+    if cluster.system[0].contends == 0:
+        return
+    first = jobs[job].first_link
+    for link in range(first, first + jobs[job].links):
+        port = links[link].port
+        following = ports[port].first_message
+        links[link].next = following
+        links[link].previous = NOBODY
+        if following != NOBODY:
+            links[following].previous = link
+        ports[port].first_message = link
+        ports[port].messages += 1
+
+
+@inlined
+def take_off_ports(cluster: ClusterView, job: int) -> None:
+    """Count a job's message on its ports no more."""
+    jobs, ports, links = cluster.jobs, cluster.ports, cluster.links
+    if cluster.system[0].contends == 0:
+        return
+    first = jobs[job].first_link
+    for link in range(first, first + jobs[job].links):
+        port = links[link].port
+        following, previous = links[link].next, links[link].previous
+        if previous == NOBODY:
+            ports[port].first_message = following
+        else:
+            links[previous].next = following
+        if following != NOBODY:
+            links[following].previous = previous
+        ports[port].messages -= 1
