@@ -39,7 +39,7 @@ class AtOnce:
 
     gate: Gate
 
-    def worker_attached(self, job: str, attempt: int) -> None: ...
+    def worker_attached(self, job: str, attempt: int, rank: int) -> None: ...
 
     def message_ready(
         self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
@@ -47,6 +47,10 @@ class AtOnce:
         self.gate.grant(job, attempt, request)
 
     def message_done(self, job: str, attempt: int, request: int) -> None: ...
+
+    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None: ...
+
+    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None: ...
 
     def iteration_done(
         self,
@@ -58,7 +62,7 @@ class AtOnce:
         gradient_bytes: int,
     ) -> None: ...
 
-    def worker_lost(self, job: str, attempt: int) -> None: ...
+    def worker_lost(self, job: str, attempt: int, rank: int) -> None: ...
 
 
 def serve(path: str, ready: Connection) -> None:

@@ -54,7 +54,7 @@ def test_a_worker_asks_and_is_told_when_to_start(reached: tuple[Running, Address
     client = GateClient(where)
     try:
         client.wait_for_first_try(30)
-        assert running.hears("attached", "j", 1)
+        assert running.hears("attached", "j", 1, 0)
         for size in (10, 20):
             request = client.ask(size, 30)
             assert client.wait(request)
@@ -63,15 +63,15 @@ def test_a_worker_asks_and_is_told_when_to_start(reached: tuple[Running, Address
         assert running.hears("iteration", "j", 1, 1, 2, 3, 4)
     finally:
         client.close()
-    assert running.hears("lost", "j", 1)
+    assert running.hears("lost", "j", 1, 0)
     assert running.recorder.heard == [
-        ("attached", "j", 1),
+        ("attached", "j", 1, 0),
         ("ready", "j", 1, 1, 10, 30),
         ("done", "j", 1, 1),
         ("ready", "j", 1, 2, 20, 30),
         ("done", "j", 1, 2),
         ("iteration", "j", 1, 1, 2, 3, 4),
-        ("lost", "j", 1),
+        ("lost", "j", 1, 0),
     ]
     assert running.gate.connected == 0
 
@@ -111,7 +111,7 @@ def test_a_worker_that_comes_again_takes_the_place_of_its_first_connection(
 def test_a_worker_that_says_goodbye_is_gone(running: Running, path: Path) -> None:
     with Raw(path) as raw:
         raw.say(hello() + encode(Ready(1, 1, 1)) + encode(Done(1)) + encode(Bye()))
-        assert running.hears("lost", "j", 1)
+        assert running.hears("lost", "j", 1, 0)
 
 
 def test_a_worker_that_is_not_wanted_is_told_why(running: Running, path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_worker_that_is_killed_is_gone_even_while_its_child_lives(
         assert running.recorder.words() == ["attached", "ready"]
         worker.kill()
         # Heartbeats would need at least three seconds.
-        assert running.hears("lost", "j", 1)
+        assert running.hears("lost", "j", 1, 0)
         assert running.recorder.words() == ["attached", "ready", "lost"]
         os.killpg(worker.pid, 0)
     finally:

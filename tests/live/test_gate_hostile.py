@@ -153,7 +153,7 @@ def test_whoever_proves_nothing_is_told_so_and_closed(
         assert isinstance(answer, Refused)
         assert reason in answer.text
         assert raw.hear() is None
-    assert ("attached", "j", 1) not in shared.running.recorder.heard
+    assert ("attached", "j", 1, 0) not in shared.running.recorder.heard
 
 
 def test_one_connection_has_one_guess(shared: Shared) -> None:
@@ -161,7 +161,7 @@ def test_one_connection_has_one_guess(shared: Shared) -> None:
         raw.say(hello("guess", token="wrong") + hello("guess"))
         assert isinstance(raw.hear(), Refused)
         assert raw.hear() is None
-    assert ("attached", "guess", 1) not in shared.running.recorder.heard
+    assert ("attached", "guess", 1, 0) not in shared.running.recorder.heard
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_one_connection_has_one_guess(shared: Shared) -> None:
 def test_a_worker_that_says_what_none_says_is_let_go(shared: Shared, frames: list[Message]) -> None:
     with Raw(shared.path) as raw:
         raw.say(hello("odd") + b"".join(encode(one) for one in frames))
-        assert shared.running.hears("lost", "odd", 1)
+        assert shared.running.hears("lost", "odd", 1, 0)
         while raw.hear() is not None:
             pass
         shared.running.recorder.heard.clear()
@@ -197,7 +197,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_lost(
     with running_gate(unix=tmp_path / "gate") as running, Raw(tmp_path / "gate") as raw:
         raw.say(hello())
         assert raw.hear() == Welcome()
-        assert running.hears("lost", "j", 1)
+        assert running.hears("lost", "j", 1, 0)
         heard = list(iter(raw.hear, None))
         assert [type(one) for one in heard] == [Ping] * connections.SILENT_BEATS
 
@@ -220,10 +220,10 @@ def test_a_worker_that_stops_reading_is_let_go(alone: Shared) -> None:
         for start in range(1, 1_000_001, 100):
             numbers = range(start, start + 100)
             raw.say(b"".join(encode(Ready(n, 1, 1)) + encode(Done(n)) for n in numbers))
-            if ("lost", "deaf", 1) in alone.running.recorder.heard:
+            if ("lost", "deaf", 1, 0) in alone.running.recorder.heard:
                 break
             alone.check()
-        assert alone.running.hears("lost", "deaf", 1)
+        assert alone.running.hears("lost", "deaf", 1, 0)
     alone.check()
 
 
@@ -233,7 +233,7 @@ def test_a_worker_that_asks_without_end_is_let_go(alone: Shared) -> None:
         raw.say(hello("greedy"))
         asked = range(1, MOST_OPEN + 2)
         raw.say(b"".join(encode(Ready(n, 1, 1)) for n in asked))
-        assert alone.running.hears("lost", "greedy", 1)
+        assert alone.running.hears("lost", "greedy", 1, 0)
     ready = [one for one in alone.running.recorder.heard if one[0] == "ready"]
     assert len(ready) == MOST_OPEN
 
