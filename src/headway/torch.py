@@ -36,7 +36,6 @@ LONGEST_WAIT = timedelta(days=7)
 """How long other ranks wait for rank 0 inside an all-reduce: a gate may let a message wait for
 longer than process groups usually do."""
 
-_CPU = torch.device("cpu")
 _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
 
@@ -123,11 +122,7 @@ def computation() -> Iterator[None]:
     The turn ends when the current GPU has done all that it was given inside; nobody waits for that.
     """
     turns = turns_of(_rank())
-    if turns is None:
-        yield
-        return
-    on_gpu = _cuda.is_initialized()
-    with turns.turn(torch.device("cuda", _cuda.current_device()) if on_gpu else _CPU):
+    with contextlib.nullcontext() if turns is None else turns.turn():
         yield
 
 
@@ -218,9 +213,9 @@ class _Gated:
         self._request = 0
         # After the hook that waits for a turn, and so without that time.
         self._meter = Meter(model if turns is None else model.module)
-        if turns is not None:
-            turns.meter = self._meter
         self._counts = session.counts_this_model()
+        if turns is not None and self._counts:
+            turns.meter = self._meter
         self._streams: dict[torch.device, Any] = {}
         self._buckets: SimpleQueue[_Bucket] = SimpleQueue()
         Thread(target=self._send_all, name="headway-sender", daemon=True).start()

@@ -48,7 +48,7 @@ class Meter:
         """Do not count what goes by inside, between forward passes or after them."""
         begin = _mark(self._on_gpu)
         yield
-        if self._marks:
+        if self._marks and len(self._pauses) < _MOST_MARKS:
             self._pauses += [begin, _mark(self._on_gpu)]
 
     def _begin(self, model: torch.nn.Module, _inputs: Any) -> None:

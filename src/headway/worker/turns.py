@@ -17,6 +17,7 @@ from headway.worker.session import session_of
 from headway.worker.timing import Meter
 
 _cuda: Any = torch.cuda
+_CPU = torch.device("cpu")
 _engine: Any = torch.autograd.Variable._execution_engine
 """Not typed in PyTorch."""
 
@@ -31,7 +32,7 @@ class Turns:
         self._client = client
         self._lock = Lock()
         self._request: int | None = None  # that it computes by
-        self._device = torch.device("cpu")
+        self._device = _CPU
         self._backward = False
         self._ending: SimpleQueue[tuple[Any, int]] | None = None
         self.meter: Meter | None = None
@@ -65,12 +66,13 @@ class Turns:
         self._ending.put((_cuda.current_stream(self._device).record_event(event), request))
 
     @contextlib.contextmanager
-    def turn(self, device: torch.device) -> Iterator[None]:
-        """Compute inside; a turn that there is already serves as well."""
+    def turn(self) -> Iterator[None]:
+        """Compute inside, on the current GPU if any is used; a turn that there is serves as well."""
         if self._request is not None:
             yield
             return
-        self.begin(device)
+        on_gpu = _cuda.is_initialized()
+        self.begin(torch.device("cuda", _cuda.current_device()) if on_gpu else _CPU)
         try:
             yield
         finally:
@@ -85,7 +87,9 @@ class Turns:
         device = next(model.parameters()).device
         module: torch.nn.Module = model.module
         module.register_forward_pre_hook(lambda _module, _inputs: self.begin(device))
-        module.register_forward_hook(lambda _module, _inputs, _outputs: self.end(), always_call=True)
+        module.register_forward_hook(
+            lambda _module, _inputs, _outputs: self.end(), always_call=True
+        )
 
         def begin_backward(_gradient: torch.Tensor) -> None:
             with self._lock:
