@@ -121,6 +121,10 @@ class Driver:
         self.core.validate()
         self.log.append(next_line(event, instructions))
         for instruction in instructions:
+            if isinstance(instruction, ComputeGrant):
+                seat = self.progress[instruction.job].seats[instruction.rank]
+                self.given[seat] = (self.now_ns, instruction.job)
+        for instruction in instructions:
             self.obey(instruction)
         self.rate()
 
@@ -256,14 +260,15 @@ class Driver:
         when_ns, other = self.given.get(found.seats[rank], (-1, ""))
         known = self.core.known
         if when_ns == self.now_ns and other != name and known[name].order < known[other].order:
-            raise TieError  # The model would have let this one go first.
+            # A job ended, and one that takes its place is first in order: the model places it
+            # before it dispatches, a live core cannot know that it will ask.
+            raise TieError
         request = found.asked[rank] = found.asked.get(rank, 0) + 1
         self.tell(ComputeReady(at_ns=self.now_ns, job=name, attempt=1, rank=rank, request=request))
 
     def begin_task(self, grant: ComputeGrant) -> None:
         found = self.progress[grant.job]
         assert grant.request == found.asked[grant.rank]
-        self.given[found.seats[grant.rank]] = (self.now_ns, grant.job)
         forward = grant.request % 2 == 1
         end_ns = self.now_ns + (found.job.forward_ns if forward else found.job.backward_ns)
         found.tasks.setdefault(grant.rank, []).append((self.now_ns, end_ns))

@@ -67,7 +67,7 @@ class Turns:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Compute inside, on the current GPU if any is used; a turn that there is serves as well."""
+        """Compute inside, on the current GPU if any is used; a turn that there is will do."""
         if self._request is not None:
             yield
             return
