@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import socket
@@ -18,8 +19,10 @@ import pytest
 import torch
 
 from headway.domain.errors import InputError
+from headway.live import connections
 from headway.live.tokens import job_token
 from live.gates import SECRET, Recorder, Running, make_certificate, running_gate
+from live.scheduling import Scheduler
 
 HERE = Path(__file__).parent
 DEADLINE_S = 120
@@ -176,6 +179,50 @@ def test_weights_are_those_of_plain_ddp_however_late_grants_come(tmp_path: Path)
     assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations[:1])
     assert iterations[0][3] == total
     assert iterations[-1] == (2 * STEPS, 0, 0, 400)
+
+
+def spans(path: Path) -> list[tuple[int, int]]:
+    """Return when a rank's passes began and ended."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return [(int(begin), int(end)) for begin, end in lines]
+
+
+def test_jobs_on_the_same_slots_never_compute_at_once_and_weights_are_those_of_plain_ddp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A slow machine is no reason to let a worker go.
+    monkeypatch.setattr(connections, "SILENT_BEATS", 600)
+    variants = ["bucket", "iteration", "static", "accumulated", "by-hand"]
+    with running_gate(unix=tmp_path / "gate") as running, contextlib.ExitStack() as stack:
+        running.gate._listener = scheduler = Scheduler(running.gate, "ff+srsf:1", 2, "ab")
+        jobs = {}
+        for name in "ab":
+            more = {
+                "HEADWAY_JOB": name,
+                "HEADWAY_JOB_TOKEN": job_token(SECRET, name, 1),
+                "SPANS": str(tmp_path / name),
+            }
+            where = f"unix:{tmp_path / 'gate'}"
+            jobs[name] = stack.enter_context(job(2, where, STEPS, *variants, **more))
+        for ranks in jobs.values():
+            lines = ranks[0].rest()
+            assert [rank.process.wait() for rank in ranks] == [0, 0], lines
+            for variant, (plain, gated) in digests(lines, variants).items():
+                assert plain == gated, variant
+            assert not any("unasked" in line for line in lines)
+    assert scheduler.problems == []
+    # Forward and backward of each step, and one pass without gradients.
+    passes = 3 * (2 * STEPS + 1) + (4 * STEPS + 1) + STEPS
+    for rank in range(2):
+        own = [spans(tmp_path / f"{name}.{rank}") for name in "ab"]
+        assert [len(one) for one in own] == [passes, passes]
+        both = sorted(own[0] + own[1])
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(both))
+    for word in ("compute", "computed"):
+        assert scheduler.words().count(word) == 4 * passes
+    # What is measured is the computing, not the waiting for others.
+    iterations = [one[3:] for one in scheduler.heard if one[0] == "iteration"]
+    assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations[:1])
 
 
 def test_a_gate_that_is_killed_stops_no_training_and_is_found_again(tmp_path: Path) -> None:
