@@ -38,7 +38,7 @@ for number in range(messages):
 
 
 COMPUTES = """
-import os, time
+import os, sys, time
 from dataclasses import replace
 from headway.worker.address import address_from
 from headway.worker.client import GateClient
@@ -50,12 +50,13 @@ for number in range(10):
     granted = gate.wait(request)
     began = time.monotonic_ns()
     time.sleep(0.01)
-    line = f"{rank} {int(granted)} {began} {time.monotonic_ns()}"
+    ended = time.monotonic_ns()
     gate.computed(request)
-    print(line, flush=True)
+    # In one piece: a warning of another thread may come between pieces.
+    sys.stdout.write(f"{rank} {int(granted)} {began} {ended}\\n")
 stray = GateClient(replace(address_from(os.environ), rank=7))
 stray.wait_for_first_try(30)
-print(rank, int(stray.wait(stray.ask_to_compute())), 0, 0, flush=True)
+sys.stdout.write(f"{rank} {int(stray.wait(stray.ask_to_compute()))} 0 0\\n")
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 import torch
 
 from headway.domain.errors import InputError
-from headway.worker import timing
 from headway.worker.client import GateClient
 from headway.worker.timing import Laps, Meter, split
 from headway.worker.turns import Turns
@@ -108,7 +108,7 @@ def test_a_pass_that_fails_ends_its_turn_now_or_with_the_next_one(rank: Rank) ->
     with pytest.raises(RuntimeError):
         model(torch.ones(3, 5))
     assert rank.heard() == "+-"
-    values = torch.ones(3, 2, requires_grad=True)
+    values: Any = torch.ones(3, 2, requires_grad=True)
 
     def fail(_gradient: torch.Tensor) -> None:
         raise ValueError
@@ -144,7 +144,7 @@ def test_the_time_that_a_turn_is_waited_for_is_not_that_of_a_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0]
-    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
 
     def works(_module: Any, _values: Any, value: torch.Tensor) -> None:
         clock[0] += 10

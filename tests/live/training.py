@@ -47,7 +47,8 @@ class Stamp(torch.nn.Module):
         if torch.is_grad_enabled():
             if self.forward_begins:
                 values = values.detach().requires_grad_()
-            values.register_hook(lambda _gradient: self.note(not self.forward_begins))
+            returning: Any = values
+            returning.register_hook(lambda _gradient: self.note(not self.forward_begins))
         # A tensor of its own: hooks on what the model returns come before those in it.
         return values.clone()
 

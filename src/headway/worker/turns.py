@@ -104,7 +104,7 @@ class Turns:
         def expect_backward(_model: torch.nn.Module, _inputs: Any, outputs: Any) -> None:
             for tensor in _tensors(outputs):
                 if tensor.requires_grad:
-                    tensor.register_hook(begin_backward)
+                    tensor.register_hook(begin_backward)  # type: ignore[no-untyped-call]
 
         model.register_forward_hook(expect_backward)
 
