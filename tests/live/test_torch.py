@@ -262,15 +262,17 @@ def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
 
 if torch.cuda.is_available():
 
+    @pytest.mark.parametrize("turns", [False, True])
     @pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("nccl", 1)])
     def test_weights_are_those_of_plain_ddp_on_a_gpu(
-        tmp_path: Path, backend: str, ranks: int
+        tmp_path: Path, backend: str, ranks: int, turns: bool
     ) -> None:
         variants = VARIANTS[:-2]
         with running_gate(unix=tmp_path / "gate") as running:
             running.gate._listener = late = Late(running)
             where = f"unix:{tmp_path / 'gate'}"
             more = {"DEVICE": "cuda", "BACKEND": backend}
+            more |= {"SPANS": str(tmp_path / "spans")} if turns else {}
             with job(ranks, where, STEPS, *variants, **more) as started:
                 lines = started[0].rest()
                 assert [rank.process.wait() for rank in started] == [0] * ranks, lines
@@ -278,6 +280,11 @@ if torch.cuda.is_available():
             assert plain == gated, variant
         iterations = [one[3:] for one in late.heard if one[0] == "iteration"]
         assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations)
+        asked = {one[3:] for one in late.heard if one[0] == "compute"}
+        ended = {one[3:] for one in late.heard if one[0] == "computed"}
+        assert bool(asked) == turns
+        # A process may end before its last turn does.
+        assert len(asked - ended) <= ranks
 
 
 def test_without_a_gate_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
