@@ -1,4 +1,4 @@
-"""PyTorch jobs that ask Headway's gate before they use the network.
+"""PyTorch jobs that ask Headway's gate before they use the network, or a GPU that others use too.
 
     model = DistributedDataParallel(model)
     headway.torch.attach(model)
@@ -26,7 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import MOST_BYTES, whole
 from headway.worker.session import Session, session_of
-from headway.worker.timing import Mark, Meter, split
+from headway.worker.timing import Laps, Meter, split
+from headway.worker.turns import Turns, turns_of
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
@@ -40,16 +41,28 @@ _cuda: Any = torch.cuda
 
 
 def attach(
-    ddp_model: DistributedDataParallel, gate: Literal["bucket", "iteration"] = "bucket"
+    ddp_model: DistributedDataParallel,
+    gate: Literal["bucket", "iteration"] = "bucket",
+    *,
+    compute: bool = False,
 ) -> None:
     """Let a model's all-reduces ask the gate, on every rank and before the first iteration.
 
     Args:
         ddp_model: the model; it must have no communication hook.
         gate: what asks: each bucket of gradients, or all of an iteration's at once.
+        compute: whether each rank also asks before its forward and its backward passes, so that on
+            a GPU that jobs share one computes at a time. Inside a pass the model must not talk to
+            other ranks.
     """
     if gate not in ("bucket", "iteration"):
         raise InputError(f"must be 'bucket' or 'iteration', not {shown(gate)}.", field="gate")
+    if compute and any(isinstance(one, torch.nn.SyncBatchNorm) for one in ddp_model.modules()):
+        raise InputError(
+            "SyncBatchNorm talks to other ranks inside a pass: jobs that take turns could wait for "
+            "each other for ever.",
+            field="compute",
+        )
     if not os.environ.get("HEADWAY_GATE"):
         return
     # A group of its own: rank 0 starts these later than the others, so that in a group that other
@@ -62,13 +75,16 @@ def attach(
     )
     average = _Average(ddp_model, group.size())
     session = session_of(dist.get_rank())
+    turns = turns_of(dist.get_rank()) if compute else None
+    if turns is not None:
+        turns.follow(ddp_model)
     # DDP compares the annotations of a hook with its own types: these have none.
     if session is None:
         ddp_model.register_comm_hook(
             None, lambda _state, bucket: _all_reduce(bucket, group, average)
         )
     else:
-        gated = _Gated(session, ddp_model, group, average, each_bucket=gate == "bucket")
+        gated = _Gated(session, ddp_model, group, average, turns, each_bucket=gate == "bucket")
         ddp_model.register_comm_hook(None, lambda _state, bucket: gated.take(bucket))
 
 
@@ -96,6 +112,18 @@ def communication(message_bytes: int) -> Iterator[None]:
         finally:
             session.sent_bytes += message_bytes
             session.client.done(request)
+
+
+@contextlib.contextmanager
+def computation() -> Iterator[None]:
+    """Ask the gate before the computation inside, for jobs without DDP; every rank for itself.
+
+    On a GPU that jobs share one computes at a time. What is inside must not talk to other ranks.
+    The turn ends when the current GPU has done all that it was given inside; nobody waits for that.
+    """
+    turns = turns_of(_rank())
+    with contextlib.nullcontext() if turns is None else turns.turn():
+        yield
 
 
 def iteration() -> None:
@@ -160,7 +188,7 @@ class _Bucket(NamedTuple):
     asks: bool
     ends: bool
     ready: Any
-    marks: list[Mark]
+    laps: Laps | None
 
 
 class _Gated:
@@ -175,6 +203,7 @@ class _Gated:
         model: DistributedDataParallel,
         group: dist.ProcessGroup,
         average: _Average,
+        turns: Turns | None,
         each_bucket: bool,
     ) -> None:
         self._session, self._group, self._average = session, group, average
@@ -182,8 +211,11 @@ class _Gated:
         self._total_bytes = sum(one.nbytes for one in model.parameters() if one.requires_grad)
         self._unsent_bytes = 0
         self._request = 0
-        self._meter = Meter(model)
+        # After the hook that waits for a turn, and so without that time.
+        self._meter = Meter(model if turns is None else model.module)
         self._counts = session.counts_this_model()
+        if turns is not None and self._counts:
+            turns.meter = self._meter
         self._streams: dict[torch.device, Any] = {}
         self._buckets: SimpleQueue[_Bucket] = SimpleQueue()
         Thread(target=self._send_all, name="headway-sender", daemon=True).start()
@@ -213,7 +245,7 @@ class _Gated:
                 asks=self._each_bucket or first,
                 ends=self._each_bucket or bucket.is_last(),
                 ready=_cuda.current_stream(tensor.device).record_event() if on_gpu else None,
-                marks=self._meter.stop(on_gpu) if bucket.is_last() else [],
+                laps=self._meter.stop(on_gpu) if bucket.is_last() else None,
             )
         )
         return future
@@ -255,8 +287,8 @@ class _Gated:
         """Tell the gate that a bucket, and with the last one an iteration, is done."""
         if bucket.ends:
             self._session.client.done(bucket.request)
-        if bucket.marks and self._counts:
-            self._session.iterated(*split(bucket.marks), self._total_bytes)
+        if bucket.laps is not None and self._counts:
+            self._session.iterated(*split(bucket.laps), self._total_bytes)
 
     def _stream(self, device: torch.device) -> Any:
         if device not in self._streams:

@@ -16,6 +16,9 @@ from headway.live.core import Core
 from headway.live.events import (
     AnyEvent,
     AnyInstruction,
+    ComputeDone,
+    ComputeGrant,
+    ComputeReady,
     Grant,
     IterationDone,
     JobExited,
@@ -33,7 +36,7 @@ from headway.live.events import (
 from headway.live.log import first_line, next_line
 from headway.network.contention import NetworkModel
 
-ARRIVES, FORWARD_ENDS, BACKWARD_ENDS, MESSAGE_ENDS, WAKES = range(5)
+ARRIVES, FORWARD_ENDS, BACKWARD_ENDS, MESSAGE_ENDS, WAKES, TASK_ENDS = range(6)
 
 
 class TieError(Exception):
@@ -65,10 +68,19 @@ class Progress:
     buckets: dict[int, int] = field(default_factory=dict)
     message: Message | None = None
     messages: list[tuple[int, int]] = field(default_factory=list)
+    asked: dict[int, int] = field(default_factory=dict)
+    """By rank, the number of its computations so far; the odd ones are forward passes."""
+    ends_ns: dict[int, int] = field(default_factory=dict)
+    """By rank, when its computation ends."""
+    tasks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """By rank."""
 
 
 class Driver:
-    """One run; afterwards `progress` tells what happened, and `log` all of it."""
+    """One run; afterwards `progress` tells what happened, and `log` all of it.
+
+    With `turns`, jobs share GPUs and compute only when the core lets them.
+    """
 
     def __init__(
         self,
@@ -78,7 +90,10 @@ class Driver:
         network: NetworkModel,
         seed: int = 0,
         bucket_bytes: int | None = None,
+        turns: bool = False,
     ) -> None:
+        self.turns = turns
+        self.given: dict[Seat, tuple[int, str]] = {}  # when a turn was last given, and to whom
         self.core = Core(policy, network, seed)
         self.network = network
         self.bucket_bytes = bucket_bytes
@@ -106,6 +121,10 @@ class Driver:
         self.core.validate()
         self.log.append(next_line(event, instructions))
         for instruction in instructions:
+            if isinstance(instruction, ComputeGrant):
+                seat = self.progress[instruction.job].seats[instruction.rank]
+                self.given[seat] = (self.now_ns, instruction.job)
+        for instruction in instructions:
             self.obey(instruction)
         self.rate()
 
@@ -115,7 +134,9 @@ class Driver:
             found = self.progress[instruction.job]
             found.seats, found.start_ns = instruction.seats, now_ns
             self.tell(JobStarted(at_ns=now_ns, job=instruction.job, attempt=1))
-            self.plan(now_ns + found.job.forward_ns, FORWARD_ENDS, instruction.job)
+            self.begin_iteration(found)
+        elif isinstance(instruction, ComputeGrant):
+            self.begin_task(instruction)
         elif isinstance(instruction, Grant):
             found = self.progress[instruction.job]
             assert found.message is None
@@ -160,6 +181,8 @@ class Driver:
                 found and found.message and found.message.end_ns == time_ns
             ):
                 continue
+            if kind == TASK_ENDS and (found is None or time_ns not in found.ends_ns.values()):
+                continue  # Another rank's, which was the same instant.
             if self.instants.setdefault(time_ns, name) != name:
                 raise TieError
             self.now_ns = time_ns
@@ -183,22 +206,12 @@ class Driver:
                 gradient_bytes=job.gradient_bytes,
             )
             self.tell(JobSubmitted(at_ns=now_ns, job=job.job_id, spec=spec))
+        elif kind == TASK_ENDS:
+            self.end_tasks(found)
         elif kind == FORWARD_ENDS:
             self.plan(now_ns + job.backward_ns, BACKWARD_ENDS, job.job_id)
         elif kind == BACKWARD_ENDS and len({seat.node for seat in found.seats}) > 1:
-            left = job.gradient_bytes
-            while left > 0 or not found.buckets:
-                size = min(left, self.bucket_bytes or left)
-                found.buckets[1_000 * found.iterations + len(found.buckets)] = size
-                left -= size
-            unsent = job.gradient_bytes
-            for request, size in sorted(found.buckets.items()):
-                self.tell(
-                    MessageReady(
-                        **identity, request=request, message_bytes=size, unsent_bytes=unsent
-                    )
-                )
-                unsent -= size
+            self.ask_for_messages(found)
         else:
             if kind == MESSAGE_ENDS:
                 assert found.message is not None
@@ -217,4 +230,76 @@ class Driver:
                 self.tell(JobExited(**identity, code=0))
             else:
                 self.tell(IterationDone(**identity, iterations=found.iterations))
-                self.plan(now_ns + job.forward_ns, FORWARD_ENDS, job.job_id)
+                self.begin_iteration(found)
+
+    def ask_for_messages(self, found: Progress) -> None:
+        job = found.job
+        identity: dict[str, Any] = {"at_ns": self.now_ns, "job": job.job_id, "attempt": 1}
+        left = job.gradient_bytes
+        while left > 0 or not found.buckets:
+            size = min(left, self.bucket_bytes or left)
+            found.buckets[1_000 * found.iterations + len(found.buckets)] = size
+            left -= size
+        unsent = job.gradient_bytes
+        for request, size in sorted(found.buckets.items()):
+            self.tell(
+                MessageReady(**identity, request=request, message_bytes=size, unsent_bytes=unsent)
+            )
+            unsent -= size
+
+    def begin_iteration(self, found: Progress) -> None:
+        if not self.turns:
+            self.plan(self.now_ns + found.job.forward_ns, FORWARD_ENDS, found.job.job_id)
+            return
+        for rank in range(found.job.gpus):
+            self.ask_to_compute(found, rank)
+
+    def ask_to_compute(self, found: Progress, rank: int) -> None:
+        """Let a rank ask for its next pass."""
+        name = found.job.job_id
+        when_ns, other = self.given.get(found.seats[rank], (-1, ""))
+        known = self.core.known
+        if when_ns == self.now_ns and other != name and known[name].order < known[other].order:
+            # A job ended, and one that takes its place is first in order: the model places it
+            # before it dispatches, a live core cannot know that it will ask.
+            raise TieError
+        request = found.asked[rank] = found.asked.get(rank, 0) + 1
+        self.tell(ComputeReady(at_ns=self.now_ns, job=name, attempt=1, rank=rank, request=request))
+
+    def begin_task(self, grant: ComputeGrant) -> None:
+        found = self.progress[grant.job]
+        assert grant.request == found.asked[grant.rank]
+        forward = grant.request % 2 == 1
+        end_ns = self.now_ns + (found.job.forward_ns if forward else found.job.backward_ns)
+        found.tasks.setdefault(grant.rank, []).append((self.now_ns, end_ns))
+        found.ends_ns[grant.rank] = end_ns
+        self.plan(end_ns, TASK_ENDS, grant.job)
+
+    def end_tasks(self, found: Progress) -> None:
+        """Let all passes of a job that end now end, in the order of the model's instant.
+
+        What they make ready is asked for first: at the end of a pass it competes with others.
+        """
+        ended = [rank for rank, end_ns in found.ends_ns.items() if end_ns == self.now_ns]
+        requests = {rank: found.asked[rank] for rank in ended}
+        for rank in ended:
+            del found.ends_ns[rank]
+            if requests[rank] % 2 == 1:
+                self.ask_to_compute(found, rank)
+        passes = 2 * (found.iterations + 1)
+        if (
+            not found.ends_ns
+            and all(found.asked.get(rank) == passes for rank in range(found.job.gpus))
+            and all(len(tasks) == passes for tasks in found.tasks.values())
+        ):
+            self.advance(found, BACKWARD_ENDS)
+        for rank in ended if found.finish_ns < 0 else []:
+            self.tell(
+                ComputeDone(
+                    at_ns=self.now_ns,
+                    job=found.job.job_id,
+                    attempt=1,
+                    rank=rank,
+                    request=requests[rank],
+                )
+            )

@@ -29,8 +29,8 @@ class Recorder:
         self.holding = False
         self.gate: Gate | None = None
 
-    def worker_attached(self, job: str, attempt: int) -> None:
-        self.heard.append(("attached", job, attempt))
+    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
+        self.heard.append(("attached", job, attempt, rank))
 
     def message_ready(
         self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
@@ -42,6 +42,15 @@ class Recorder:
 
     def message_done(self, job: str, attempt: int, request: int) -> None:
         self.heard.append(("done", job, attempt, request))
+
+    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
+        self.heard.append(("compute", job, attempt, rank, request))
+        if not self.holding:
+            assert self.gate is not None
+            self.gate.grant(job, attempt, request, rank)
+
+    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
+        self.heard.append(("computed", job, attempt, rank, request))
 
     def iteration_done(
         self,
@@ -55,8 +64,8 @@ class Recorder:
         numbers = (iterations, forward_ns, backward_ns, gradient_bytes)
         self.heard.append(("iteration", job, attempt, *numbers))
 
-    def worker_lost(self, job: str, attempt: int) -> None:
-        self.heard.append(("lost", job, attempt))
+    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
+        self.heard.append(("lost", job, attempt, rank))
 
     def words(self) -> list[str]:
         """Return the first word of all that was heard."""

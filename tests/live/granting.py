@@ -29,10 +29,10 @@ class Printer(Recorder):
         print("held" if self.holding else "granted", request, message_bytes, flush=True)
         super().message_ready(job, attempt, request, message_bytes, unsent_bytes)
 
-    def worker_attached(self, job: str, attempt: int) -> None:
+    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
         print("attached", job, attempt, flush=True)
 
-    def worker_lost(self, job: str, attempt: int) -> None:
+    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
         print("lost", job, attempt, flush=True)
 
     def iteration_done(self, job: str, attempt: int, iterations: int, *times: int) -> None:

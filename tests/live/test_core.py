@@ -11,6 +11,9 @@ from headway.live.core import Core
 from headway.live.events import (
     AnyEvent,
     AnyInstruction,
+    ComputeDone,
+    ComputeGrant,
+    ComputeReady,
     Grant,
     IterationDone,
     JobCancelled,
@@ -70,6 +73,15 @@ class Cluster:
     def done(self, job: str, request: int = 1) -> list[AnyInstruction]:
         return self.tell(MessageDone, job=job, attempt=1, request=request)
 
+    def compute(self, job: str, request: int = 1, rank: int = 0) -> list[AnyInstruction]:
+        return self.tell(ComputeReady, job=job, attempt=1, rank=rank, request=request)
+
+    def computed(self, job: str, request: int = 1, rank: int = 0) -> list[AnyInstruction]:
+        return self.tell(ComputeDone, job=job, attempt=1, rank=rank, request=request)
+
+    def computing(self) -> list[str | None]:
+        return [slot.computing for node in self.core.nodes() for slot in node.slots]
+
     def exit(
         self, job: str, code: int = 0, attempt: int = 1, **fields: Any
     ) -> list[AnyInstruction]:
@@ -95,6 +107,10 @@ def launch(job: str, *names: str, attempt: int = 1) -> Launch:
 
 def grant(job: str, request: int = 1, attempt: int = 1) -> Grant:
     return Grant(job=job, attempt=attempt, request=request)
+
+
+def turn(job: str, request: int = 1, rank: int = 0) -> ComputeGrant:
+    return ComputeGrant(job=job, attempt=1, rank=rank, request=request)
 
 
 def test_a_job_is_placed_when_there_is_room_and_says_what_it_lacks_when_not() -> None:
@@ -415,11 +431,16 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
         assert cluster.ignores(MessageDone, **other, request=1)
         assert cluster.ignores(IterationDone, **other, iterations=1)
         assert cluster.ignores(WorkerLost, **other)
+        assert cluster.ignores(ComputeReady, **other, rank=0, request=1)
+        assert cluster.ignores(ComputeDone, **other, rank=0, request=1)
         assert cluster.ignores(JobStarted, **other)
         assert cluster.ignores(JobExited, **other, code=0)
     assert cluster.ignores(MessageDone, **job, request=9)
     assert cluster.ignores(MessageReady, **job, request=1, message_bytes=-1, unsent_bytes=1)
     assert cluster.ignores(MessageReady, **job, request=1, message_bytes=2**60, unsent_bytes=1)
+    assert cluster.ignores(ComputeDone, **job, rank=0, request=9)
+    assert cluster.ignores(ComputeReady, **job, rank=2, request=1)
+    assert cluster.ignores(ComputeReady, **job, rank=-1, request=1)
     assert cluster.ignores(IterationDone, **job, iterations=0)
     assert cluster.ignores(IterationDone, **job, iterations=10**13)
     cluster.ready("a")
@@ -441,9 +462,11 @@ def test_a_worker_that_floods_the_gate_with_questions_is_cut_off() -> None:
                 at_ns=0, job="a", attempt=1, request=request, message_bytes=1, unsent_bytes=1
             )
         )
+        cluster.core.handle(ComputeReady(at_ns=0, job="a", attempt=1, rank=0, request=request))
     assert cluster.ignores(
         MessageReady, job="a", attempt=1, request=-5, message_bytes=1, unsent_bytes=1
     )
+    assert cluster.ignores(ComputeReady, job="a", attempt=1, rank=0, request=-5)
 
 
 @pytest.mark.parametrize(
@@ -554,3 +577,100 @@ def test_a_policy_that_fails_leaves_the_cluster_running(tmp_path: Any) -> None:
     cluster.tell(PolicyChanged, policy=f"ff+fifo+{file}:out_of_range")
     assert cluster.ready("a") == [grant("a")]
     assert cluster.core.rules.failures == 1
+
+
+def sharing(*jobs: str, policy: str = "ff+srsf:1", gpus: int = 1, **fields: Any) -> Cluster:
+    """Return a cluster of one node whose slots all these jobs share."""
+    cluster = Cluster(gpus, policy=policy)
+    for job in jobs:
+        cluster.submit(job, gpus, memory_bytes=MB, **fields)
+    return cluster
+
+
+def test_on_a_shared_slot_one_job_computes_at_a_time_and_the_first_in_order_goes_next() -> None:
+    cluster = sharing("a", policy="ff+fifo+srsf:1")
+    cluster.submit("b", memory_bytes=MB)
+    cluster.submit("c", memory_bytes=MB)
+    cluster.submit("urgent", memory_bytes=MB, priority=1)
+    assert cluster.compute("c") == [turn("c")]
+    assert cluster.compute("b") == cluster.compute("a") == cluster.compute("urgent") == []
+    assert cluster.computing() == ["c"]
+    assert cluster.core.why("a") == "being started on n0."
+    cluster.tell(JobStarted, job="a", attempt=1)
+    assert cluster.core.why("a") == "running on n0; rank 0 waits for job c on n0:0."
+    assert cluster.computed("c") == [turn("urgent")]
+    assert cluster.computed("urgent") == [turn("a")]
+    assert cluster.computed("a") == [turn("b")]
+    assert cluster.computed("b") == []
+    assert cluster.computing() == [None]
+    assert cluster.core.counts.turns == 4
+
+
+def test_each_rank_has_turns_of_its_own_on_its_own_slot() -> None:
+    cluster = sharing("a", "b", gpus=2)
+    assert cluster.compute("a", rank=0) == [turn("a", rank=0)]
+    assert cluster.compute("b", rank=1) == [turn("b", rank=1)]
+    assert cluster.computing() == ["a", "b"]
+    assert cluster.compute("b", rank=0) == cluster.compute("a", rank=1) == []
+    assert cluster.computed("b", rank=1) == [turn("a", rank=1)]
+    assert cluster.tell(WorkerLost, job="a", attempt=1, rank=0) == [turn("b", rank=0)]
+    assert cluster.computing() == ["b", "a"]
+
+
+def test_a_rank_that_asks_before_it_has_ended_competes_at_its_end() -> None:
+    cluster = sharing("first", "second", policy="ff+fifo+srsf:1")
+    cluster.compute("first", 1)
+    assert cluster.compute("second", 1) == cluster.compute("first", 2) == []
+    assert cluster.computed("first", 1) == [turn("first", 2)]
+    assert cluster.computed("first", 2) == [turn("second", 1)]
+    assert cluster.compute("second", 2) == cluster.compute("first", 3) == []
+    assert cluster.computed("second", 1) == [turn("first", 3)]
+    # What started unasked ends without a turn.
+    assert cluster.computed("second", 2) == []
+    assert cluster.computed("first", 3) == []
+
+
+def test_a_job_alone_on_its_slot_computes_at_once_until_another_comes() -> None:
+    cluster = sharing("a")
+    assert cluster.compute("a", 1) == [turn("a", 1)]
+    assert cluster.compute("a", 2) == [turn("a", 2)]
+    cluster.submit("b", memory_bytes=MB)
+    assert cluster.compute("a", 3) == cluster.compute("b") == []
+    assert cluster.computed("a", 1) == []
+    assert cluster.computed("a", 2) == [turn("a", 3)]
+    assert cluster.exit("b") == []
+    assert cluster.compute("a", 4) == [turn("a", 4)]
+
+
+@pytest.mark.parametrize("kind", [WorkerLost, JobExited, JobCancelled])
+def test_a_turn_is_free_at_once_when_its_job_is_gone(kind: Any) -> None:
+    cluster = sharing("a", "b", gpus=2)
+    for rank in range(2):
+        cluster.compute("a", rank=rank)
+        cluster.compute("b", rank=rank)
+    fields: dict[Any, dict[str, Any]] = {
+        WorkerLost: {"job": "a", "attempt": 1},
+        JobExited: {"job": "a", "attempt": 1, "code": 1},
+        JobCancelled: {"job": "a"},
+    }
+    instructions = cluster.tell(kind, **fields[kind])
+    assert [one for one in instructions if isinstance(one, ComputeGrant)] == [
+        turn("b", rank=rank) for rank in range(1 if kind is WorkerLost else 2)
+    ]
+    assert cluster.computing() == (["b", "a"] if kind is WorkerLost else ["b", "b"])
+
+
+def test_a_lost_connection_of_another_rank_leaves_messages_as_they_are() -> None:
+    cluster = Cluster(1, 1)
+    cluster.submit("a", 2)
+    cluster.ready("a")
+    cluster.tell(WorkerLost, job="a", attempt=1, rank=1)
+    assert [message.job for message in cluster.core.nodes()[0].messages] == ["a"]
+
+
+def test_turns_on_a_lost_node_are_forgotten() -> None:
+    cluster = sharing("a", "b")
+    cluster.compute("a")
+    cluster.compute("b")
+    assert [type(one) for one in cluster.tell(NodeLost, node="n0")] == [Stop, Stop]
+    assert cluster.ignores(ComputeReady, job="b", attempt=1, rank=0, request=2)

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from headway.live.core import Core
 from headway.live.events import (
     AnyEvent,
+    ComputeDone,
+    ComputeGrant,
+    ComputeReady,
     Grant,
     IterationDone,
     JobCancelled,
@@ -49,6 +52,7 @@ NODES = ["n0", "n1", "n2"]
 JOBS = ["a", "b", "c", "d", "e"]
 
 some = st.integers(0, 3)
+ranks = st.sampled_from([0, 0, 0, 1, 1, 2, 3, -1, 2**70])
 large = st.one_of(st.integers(0, 2**20), st.sampled_from([2**53, 2**61, 2**63, 2**70, -1]))
 maybe = st.one_of(st.none(), large)
 attempts = st.one_of(st.none(), st.none(), st.none(), some)
@@ -99,7 +103,9 @@ MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "backward_ns": maybe,
         "gradient_bytes": maybe,
     },
-    WorkerLost: {"job": jobs, "attempt": attempts},
+    ComputeReady: {"job": jobs, "attempt": attempts, "rank": ranks, "request": some},
+    ComputeDone: {"job": jobs, "attempt": attempts, "rank": ranks, "request": some},
+    WorkerLost: {"job": jobs, "attempt": attempts, "rank": ranks},
     PolicyChanged: {"policy": st.sampled_from(POLICIES)},
     Tick: {},
 }
@@ -110,6 +116,11 @@ OFTEN: list[Any] = [
     MessageReady,
     MessageDone,
     MessageDone,
+    ComputeReady,
+    ComputeReady,
+    ComputeReady,
+    ComputeDone,
+    ComputeDone,
 ]
 RARELY: list[Any] = [kind for kind in MOVES if kind is not NodeUp]
 
@@ -129,14 +140,23 @@ class Account:
         self.open: dict[tuple[str, int], set[int]] = {}
         self.granted: dict[tuple[str, int], set[int]] = {}
         self.launched: dict[str, int] = {}
+        self.computing: dict[tuple[str, int, int], dict[int, bool]] = {}
 
     def note(self, event: AnyEvent) -> None:
+        if isinstance(event, ComputeReady):
+            attempt = event.job, event.attempt, event.rank
+            self.computing.setdefault(attempt, {}).setdefault(event.request, False)
+        elif isinstance(event, ComputeDone):
+            attempt = event.job, event.attempt, event.rank
+            self.computing.get(attempt, {}).pop(event.request, None)
+        elif isinstance(event, WorkerLost):
+            self.computing.pop((event.job, event.attempt, event.rank), None)
         if isinstance(event, MessageReady):
             self.open.setdefault((event.job, event.attempt), set()).add(event.request)
         elif isinstance(event, MessageDone):
             for known in (self.open, self.granted):
                 known.get((event.job, event.attempt), set()).discard(event.request)
-        elif isinstance(event, WorkerLost):
+        elif isinstance(event, WorkerLost) and event.rank == 0:
             self.open.pop((event.job, event.attempt), None)
             self.granted.pop((event.job, event.attempt), None)
 
@@ -147,6 +167,10 @@ class Account:
             granted = self.granted.setdefault(attempt, set())
             assert instruction.request not in granted
             granted.add(instruction.request)
+        elif isinstance(instruction, ComputeGrant):
+            rank = self.computing[instruction.job, instruction.attempt, instruction.rank]
+            assert not rank[instruction.request]
+            rank[instruction.request] = True
         elif isinstance(instruction, Launch):
             assert instruction.attempt > self.launched.get(instruction.job, 0)
             self.launched[instruction.job] = instruction.attempt

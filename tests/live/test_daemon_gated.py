@@ -37,6 +37,29 @@ for number in range(messages):
 """
 
 
+COMPUTES = """
+import os, sys, time
+from dataclasses import replace
+from headway.worker.address import address_from
+from headway.worker.client import GateClient
+rank = int(os.environ["RANK"])
+gate = GateClient(replace(address_from(os.environ), rank=rank))
+gate.wait_for_first_try(30)
+for number in range(10):
+    request = gate.ask_to_compute()
+    granted = gate.wait(request)
+    began = time.monotonic_ns()
+    time.sleep(0.01)
+    ended = time.monotonic_ns()
+    gate.computed(request)
+    # In one piece: a warning of another thread may come between pieces.
+    sys.stdout.write(f"{rank} {int(granted)} {began} {ended}\\n")
+stray = GateClient(replace(address_from(os.environ), rank=7))
+stray.wait_for_first_try(30)
+sys.stdout.write(f"{rank} {int(stray.wait(stray.ask_to_compute()))} 0 0\\n")
+"""
+
+
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path / "state", NODES) as one:
@@ -70,6 +93,10 @@ def test_messages_that_share_a_node_are_granted_one_at_a_time_and_the_run_can_be
     assert all(end <= later[0] for (_, end, _), later in itertools.pairwise(spans))
     assert scheduler.client.status()["grants"] == 30
     scheduler.end()
+    assert_replays(scheduler)
+
+
+def assert_replays(scheduler: Served) -> None:
     words = [sys.executable, "-m", "headway", "replay", str(scheduler.folder / "events.jsonl")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "the same decisions" in done.stdout) == (0, True), done
@@ -105,3 +132,30 @@ def test_training_goes_on_unasked_without_a_scheduler_and_asks_the_next_one(
     granted = [line[0] for line in lines(scheduler, job)[1:]]
     assert (granted[0], granted[-1], len(granted)) == (1, 1, 400)
     assert 0 in granted
+
+
+def test_ranks_that_ask_before_they_compute_do_so_one_at_a_time_on_a_shared_slot(
+    scheduler: Served,
+) -> None:
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    jobs = [
+        scheduler.submit(python(COMPUTES), gpus=2, memory_bytes=2**20, environment=path)
+        for _ in range(3)
+    ]
+    for job in jobs:
+        assert scheduler.reaches(job, "done", "failed")["state"] == "done"
+    printed = []
+    for job, rank in itertools.product(jobs, range(2)):
+        text = (scheduler.folder / "attempts" / f"{job}.1" / f"rank-{rank}.log").read_text()
+        words = [line.split() for line in text.splitlines() if line[0].isdigit()]
+        printed += [[int(word) for word in line] for line in words]
+    for rank in range(2):
+        spans = sorted(line[2:] for line in printed if line[0] == rank and line[2] > 0)
+        assert len(spans) == 30
+        assert all(end <= later for (_, end), (later, _) in itertools.pairwise(spans))
+    # A rank without a slot is not taken, and goes on unasked.
+    assert [granted for _, granted, begin, _ in printed if begin == 0] == [0] * 6
+    assert all(granted for _, granted, begin, _ in printed if begin > 0)
+    assert scheduler.client.status()["grants"] == 0
+    scheduler.end()
+    assert_replays(scheduler)

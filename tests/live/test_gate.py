@@ -54,7 +54,7 @@ def test_a_worker_asks_and_is_told_when_to_start(reached: tuple[Running, Address
     client = GateClient(where)
     try:
         client.wait_for_first_try(30)
-        assert running.hears("attached", "j", 1)
+        assert running.hears("attached", "j", 1, 0)
         for size in (10, 20):
             request = client.ask(size, 30)
             assert client.wait(request)
@@ -63,15 +63,15 @@ def test_a_worker_asks_and_is_told_when_to_start(reached: tuple[Running, Address
         assert running.hears("iteration", "j", 1, 1, 2, 3, 4)
     finally:
         client.close()
-    assert running.hears("lost", "j", 1)
+    assert running.hears("lost", "j", 1, 0)
     assert running.recorder.heard == [
-        ("attached", "j", 1),
+        ("attached", "j", 1, 0),
         ("ready", "j", 1, 1, 10, 30),
         ("done", "j", 1, 1),
         ("ready", "j", 1, 2, 20, 30),
         ("done", "j", 1, 2),
         ("iteration", "j", 1, 1, 2, 3, 4),
-        ("lost", "j", 1),
+        ("lost", "j", 1, 0),
     ]
     assert running.gate.connected == 0
 
@@ -94,6 +94,51 @@ def test_a_grant_goes_to_the_worker_that_asked_and_once(running: Running, path: 
         assert [one.hear(), other.hear()] == [Grant(8), Grant(7)]
 
 
+def test_every_rank_may_compute_when_it_is_told_and_has_its_own_connection(
+    running: Running, path: Path
+) -> None:
+    running.recorder.holding = True
+    clients = [GateClient(address(running, path, rank=rank)) for rank in range(2)]
+    try:
+        for rank, client in enumerate(clients):
+            client.wait_for_first_try(30)
+            assert running.hears("attached", "j", 1, rank)
+            assert client.ask_to_compute() == 1
+            assert running.hears("compute", "j", 1, rank, 1)
+        gate = running.gate
+        assert gate.connected == 2
+        assert running.call(lambda: gate.grant("j", 1, 1, 1))
+        assert clients[1].wait(1)
+        clients[1].computed(1)
+        assert running.hears("computed", "j", 1, 1, 1)
+        assert running.call(lambda: gate.grant("j", 1, 1, 0))
+        assert clients[0].wait(1)
+        # The numbers of messages and of computations are one sequence.
+        assert clients[0].ask(5, 5) == 2
+        assert running.hears("ready", "j", 1, 2, 5, 5)
+    finally:
+        for client in clients:
+            client.close()
+    for rank in range(2):
+        assert running.hears("lost", "j", 1, rank)
+
+
+def test_a_rank_or_a_whole_attempt_is_told_that_it_is_not_wanted(
+    running: Running, path: Path
+) -> None:
+    with Raw(path) as zero, Raw(path) as one, Raw(path) as two:
+        for rank, raw in enumerate((zero, one, two)):
+            raw.say(hello(rank=rank))
+            assert raw.hear() == Welcome()
+        running.call(lambda: running.gate.refuse("j", 1, "no slot", 1))
+        assert one.hear() == Refused("no slot")
+        assert running.gate.connected == 2
+        running.call(lambda: running.gate.refuse("j", 1, "over"))
+        assert zero.hear() == two.hear() == Refused("over")
+        assert running.gate.connected == 0
+    assert running.recorder.words() == ["attached"] * 3
+
+
 def test_a_worker_that_comes_again_takes_the_place_of_its_first_connection(
     running: Running, path: Path
 ) -> None:
@@ -111,7 +156,7 @@ def test_a_worker_that_comes_again_takes_the_place_of_its_first_connection(
 def test_a_worker_that_says_goodbye_is_gone(running: Running, path: Path) -> None:
     with Raw(path) as raw:
         raw.say(hello() + encode(Ready(1, 1, 1)) + encode(Done(1)) + encode(Bye()))
-        assert running.hears("lost", "j", 1)
+        assert running.hears("lost", "j", 1, 0)
 
 
 def test_a_worker_that_is_not_wanted_is_told_why(running: Running, path: Path) -> None:
@@ -164,7 +209,7 @@ def test_a_worker_that_is_killed_is_gone_even_while_its_child_lives(
         assert running.recorder.words() == ["attached", "ready"]
         worker.kill()
         # Heartbeats would need at least three seconds.
-        assert running.hears("lost", "j", 1)
+        assert running.hears("lost", "j", 1, 0)
         assert running.recorder.words() == ["attached", "ready", "lost"]
         os.killpg(worker.pid, 0)
     finally:

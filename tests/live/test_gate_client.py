@@ -109,13 +109,13 @@ def test_a_gate_that_ends_lets_those_that_wait_go_on_and_is_found_again(path: Pa
     waiting.join()
     assert answers == [False]
     with running_gate(unix=path) as again:
-        assert again.hears("attached", "j", 1)
+        assert again.hears("attached", "j", 1, 0)
         client.done(request)
         assert eventually(lambda: client.connected)
         request = client.ask(1, 1)
         assert client.wait(request)
         client.close()
-        assert again.hears("lost", "j", 1)
+        assert again.hears("lost", "j", 1, 0)
         assert ("done", "j", 1, 1) not in again.recorder.heard
 
 

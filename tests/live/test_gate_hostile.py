@@ -17,6 +17,8 @@ from headway.live import connections, gate
 from headway.live.protocol import (
     MOST_OPEN,
     VERSION,
+    Compute,
+    Computed,
     Done,
     Grant,
     Iteration,
@@ -140,7 +142,6 @@ def test_random_changes_of_a_conversation_hurt_nobody(shared: Shared) -> None:
         (hello(token=job_token(SECRET, "k", 1)), "token"),
         (hello(token=job_token("another secret", "j", 1)), "token"),
         (hello(version=VERSION + 1), f"version {VERSION}, not {VERSION + 1}"),
-        (hello(rank=1), "only rank 0"),
     ],
 )
 def test_whoever_proves_nothing_is_told_so_and_closed(
@@ -153,7 +154,7 @@ def test_whoever_proves_nothing_is_told_so_and_closed(
         assert isinstance(answer, Refused)
         assert reason in answer.text
         assert raw.hear() is None
-    assert ("attached", "j", 1) not in shared.running.recorder.heard
+    assert ("attached", "j", 1, 0) not in shared.running.recorder.heard
 
 
 def test_one_connection_has_one_guess(shared: Shared) -> None:
@@ -161,7 +162,7 @@ def test_one_connection_has_one_guess(shared: Shared) -> None:
         raw.say(hello("guess", token="wrong") + hello("guess"))
         assert isinstance(raw.hear(), Refused)
         assert raw.hear() is None
-    assert ("attached", "guess", 1) not in shared.running.recorder.heard
+    assert ("attached", "guess", 1, 0) not in shared.running.recorder.heard
 
 
 @pytest.mark.parametrize(
@@ -170,15 +171,31 @@ def test_one_connection_has_one_guess(shared: Shared) -> None:
         [Welcome()],
         [Grant(1)],
         [Ready(1, 1, 1), Ready(1, 1, 1)],
+        [Compute(1), Compute(1)],
+        [Ready(1, 1, 1), Compute(1)],
+        [Compute(1), Ready(1, 1, 1)],
     ],
 )
 def test_a_worker_that_says_what_none_says_is_let_go(shared: Shared, frames: list[Message]) -> None:
     with Raw(shared.path) as raw:
         raw.say(hello("odd") + b"".join(encode(one) for one in frames))
-        assert shared.running.hears("lost", "odd", 1)
+        assert shared.running.hears("lost", "odd", 1, 0)
         while raw.hear() is not None:
             pass
         shared.running.recorder.heard.clear()
+
+
+@pytest.mark.parametrize("frame", [Ready(1, 1, 1), Done(1), Iteration(1, 2, 3, 4)])
+def test_a_rank_other_than_0_speaks_of_computations_alone(shared: Shared, frame: Message) -> None:
+    with Raw(shared.path) as raw:
+        raw.say(hello("rank", rank=3) + encode(Compute(1)) + encode(Computed(1)) + encode(frame))
+        assert shared.running.hears("lost", "rank", 1, 3)
+        while raw.hear() is not None:
+            pass
+    own = [one for one in shared.running.recorder.heard if one[1] == "rank"]
+    words = [one[0] for one in own]
+    assert words == ["attached", "compute", "computed", "lost"]
+    shared.running.recorder.heard.clear()
 
 
 def test_a_stranger_that_says_nothing_is_let_go(
@@ -197,7 +214,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_lost(
     with running_gate(unix=tmp_path / "gate") as running, Raw(tmp_path / "gate") as raw:
         raw.say(hello())
         assert raw.hear() == Welcome()
-        assert running.hears("lost", "j", 1)
+        assert running.hears("lost", "j", 1, 0)
         heard = list(iter(raw.hear, None))
         assert [type(one) for one in heard] == [Ping] * connections.SILENT_BEATS
 
@@ -220,22 +237,23 @@ def test_a_worker_that_stops_reading_is_let_go(alone: Shared) -> None:
         for start in range(1, 1_000_001, 100):
             numbers = range(start, start + 100)
             raw.say(b"".join(encode(Ready(n, 1, 1)) + encode(Done(n)) for n in numbers))
-            if ("lost", "deaf", 1) in alone.running.recorder.heard:
+            if ("lost", "deaf", 1, 0) in alone.running.recorder.heard:
                 break
             alone.check()
-        assert alone.running.hears("lost", "deaf", 1)
+        assert alone.running.hears("lost", "deaf", 1, 0)
     alone.check()
 
 
-def test_a_worker_that_asks_without_end_is_let_go(alone: Shared) -> None:
+@pytest.mark.parametrize("word", ["ready", "compute"])
+def test_a_worker_that_asks_without_end_is_let_go(alone: Shared, word: str) -> None:
     alone.running.recorder.holding = True
     with Raw(alone.path) as raw:
         raw.say(hello("greedy"))
         asked = range(1, MOST_OPEN + 2)
-        raw.say(b"".join(encode(Ready(n, 1, 1)) for n in asked))
-        assert alone.running.hears("lost", "greedy", 1)
-    ready = [one for one in alone.running.recorder.heard if one[0] == "ready"]
-    assert len(ready) == MOST_OPEN
+        frames = [Ready(n, 1, 1) if word == "ready" else Compute(n) for n in asked]
+        raw.say(b"".join(encode(one) for one in frames))
+        assert alone.running.hears("lost", "greedy", 1, 0)
+    assert alone.running.recorder.words().count(word) == MOST_OPEN
 
 
 def test_a_flood_of_one_worker_leaves_room_for_others(alone: Shared) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import socket
@@ -18,8 +19,10 @@ import pytest
 import torch
 
 from headway.domain.errors import InputError
+from headway.live import connections
 from headway.live.tokens import job_token
 from live.gates import SECRET, Recorder, Running, make_certificate, running_gate
+from live.scheduling import Scheduler
 
 HERE = Path(__file__).parent
 DEADLINE_S = 120
@@ -178,6 +181,47 @@ def test_weights_are_those_of_plain_ddp_however_late_grants_come(tmp_path: Path)
     assert iterations[-1] == (2 * STEPS, 0, 0, 400)
 
 
+def spans(path: Path) -> list[tuple[int, int]]:
+    """Return when a rank's passes began and ended."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return [(int(begin), int(end)) for begin, end in lines]
+
+
+def test_jobs_on_the_same_slots_never_compute_at_once_and_weights_are_those_of_plain_ddp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A slow machine is no reason to let a worker go.
+    monkeypatch.setattr(connections, "SILENT_BEATS", 600)
+    variants = ["bucket", "iteration", "static", "accumulated", "by-hand"]
+    with running_gate(unix=tmp_path / "gate") as running, contextlib.ExitStack() as stack:
+        running.gate._listener = scheduler = Scheduler(running.gate, "ff+srsf:1", 2, "ab")
+        jobs = {}
+        for name in "ab":
+            more = {
+                "HEADWAY_JOB": name,
+                "HEADWAY_JOB_TOKEN": job_token(SECRET, name, 1),
+                "SPANS": str(tmp_path / name),
+            }
+            where = f"unix:{tmp_path / 'gate'}"
+            jobs[name] = stack.enter_context(job(2, where, STEPS, *variants, **more))
+        for ranks in jobs.values():
+            lines = ranks[0].rest()
+            assert [rank.process.wait() for rank in ranks] == [0, 0], lines
+            for variant, (plain, gated) in digests(lines, variants).items():
+                assert plain == gated, variant
+            assert not any("unasked" in line for line in lines)
+    assert scheduler.problems == []
+    # Forward and backward of each step, and one pass without gradients.
+    passes = 3 * (2 * STEPS + 1) + (4 * STEPS + 1) + STEPS
+    for rank in range(2):
+        own = [spans(tmp_path / f"{name}.{rank}") for name in "ab"]
+        assert [len(one) for one in own] == [passes, passes]
+        both = sorted(own[0] + own[1])
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(both))
+    for word in ("compute", "computed"):
+        assert scheduler.words().count(word) == 4 * passes
+
+
 def test_a_gate_that_is_killed_stops_no_training_and_is_found_again(tmp_path: Path) -> None:
     where, go_on = tmp_path / "gate", tmp_path / "go on"
     with granting(where, "--grants", "10") as server:
@@ -218,15 +262,17 @@ def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
 
 if torch.cuda.is_available():
 
+    @pytest.mark.parametrize("turns", [False, True])
     @pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("nccl", 1)])
     def test_weights_are_those_of_plain_ddp_on_a_gpu(
-        tmp_path: Path, backend: str, ranks: int
+        tmp_path: Path, backend: str, ranks: int, turns: bool
     ) -> None:
         variants = VARIANTS[:-2]
         with running_gate(unix=tmp_path / "gate") as running:
             running.gate._listener = late = Late(running)
             where = f"unix:{tmp_path / 'gate'}"
             more = {"DEVICE": "cuda", "BACKEND": backend}
+            more |= {"SPANS": str(tmp_path / "spans")} if turns else {}
             with job(ranks, where, STEPS, *variants, **more) as started:
                 lines = started[0].rest()
                 assert [rank.process.wait() for rank in started] == [0] * ranks, lines
@@ -234,6 +280,11 @@ if torch.cuda.is_available():
             assert plain == gated, variant
         iterations = [one[3:] for one in late.heard if one[0] == "iteration"]
         assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations)
+        asked = {one[3:] for one in late.heard if one[0] == "compute"}
+        ended = {one[3:] for one in late.heard if one[0] == "computed"}
+        assert bool(asked) == turns
+        # A process may end before its last turn does.
+        assert len(asked - ended) <= ranks
 
 
 def test_without_a_gate_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

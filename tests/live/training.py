@@ -4,17 +4,20 @@
 
 Each rank trains each variant twice from the same start, first plainly, then attached. Rank 0 prints
 `VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE it waits before that step of an attached training
-until the file is there; DEVICE (cpu) and BACKEND (gloo) say where it trains.
+until the file is there; DEVICE (cpu) and BACKEND (gloo) say where it trains. With SPANS=FILE it
+asks before it computes too, computes slowly, and writes `BEGIN END` (monotonic nanoseconds) of each
+attached pass to FILE.RANK.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -25,6 +28,42 @@ import headway.torch
 RANK = int(os.environ["RANK"])
 DEVICE = os.environ.get("DEVICE", "cpu")
 BACKEND = os.environ.get("BACKEND", "gloo")
+
+
+SPANS = os.environ.get("SPANS", "")
+
+
+class Stamp(torch.nn.Module):
+    """Notes when passes come by, and keeps each a while after it has begun."""
+
+    times: ClassVar[list[int]] = []
+
+    def __init__(self, forward_begins: bool) -> None:
+        super().__init__()
+        self.forward_begins = forward_begins
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        self.note(self.forward_begins)
+        if torch.is_grad_enabled():
+            if self.forward_begins:
+                values = values.detach().requires_grad_()
+            returning: Any = values
+            returning.register_hook(lambda _gradient: self.note(not self.forward_begins))
+        # A tensor of its own: hooks on what the model returns come before those in it.
+        return values.clone()
+
+    @classmethod
+    def note(cls, begins: bool) -> None:
+        cls.times.append(time.monotonic_ns())
+        if begins:
+            time.sleep(0.002)
+
+    @classmethod
+    def write(cls) -> None:
+        pairs = zip(cls.times[::2], cls.times[1::2], strict=True)
+        lines = [f"{begin} {end}\n" for begin, end in pairs]
+        with open(f"{SPANS}.{RANK}", "a") as stream:
+            stream.writelines(lines)
 
 
 def pause(step: int) -> None:
@@ -42,6 +81,8 @@ def model_of(options: dict[str, Any]) -> DistributedDataParallel:
     layers: list[torch.nn.Module] = []
     for _ in range(4):
         layers += [torch.nn.Linear(32, 32), torch.nn.Tanh()]
+    if SPANS:
+        layers = [Stamp(forward_begins=True), *layers, Stamp(forward_begins=False)]
     model = torch.nn.Sequential(*layers).to(DEVICE)
     return DistributedDataParallel(model, bucket_cap_mb=0.01, **options)
 
@@ -55,7 +96,8 @@ def train(variant: str, steps: int, attached: bool) -> str:
     }.get(variant, {})
     model = model_of(options)
     if attached:
-        headway.torch.attach(model, gate="iteration" if variant == "iteration" else "bucket")
+        gate: Any = "iteration" if variant == "iteration" else "bucket"
+        headway.torch.attach(model, gate=gate, compute=bool(SPANS))
     if variant == "busy":
         # A collective of the backward pass's own, in the group that everybody uses.
         first_layer = next(one for one in model.modules() if isinstance(one, torch.nn.Linear))
@@ -72,6 +114,8 @@ def train(variant: str, steps: int, attached: bool) -> str:
             loss = model(torch.randn(16, 32).to(DEVICE)).square().mean()
             loss.backward()
         optimizer.step()
+    with torch.no_grad():
+        model(torch.ones(16, 32).to(DEVICE))
     weights = b"".join(one.detach().cpu().numpy().tobytes() for one in model.parameters())
     return hashlib.sha256(weights).hexdigest()
 
@@ -82,6 +126,10 @@ def reduce_by_hand(steps: int, asking: bool) -> str:
     total = torch.zeros(100, device=DEVICE)
     for _ in range(steps):
         piece = torch.randn(100).to(DEVICE)
+        if asking and SPANS:
+            with headway.torch.computation(), headway.torch.computation():
+                Stamp.note(True)
+                Stamp.note(False)
         if asking:
             with headway.torch.communication(piece.nbytes):
                 dist.all_reduce(piece)
@@ -97,10 +145,13 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group(BACKEND)
     for variant in variants:
-        if variant == "by-hand":
-            digests = [reduce_by_hand(steps, asking) for asking in (False, True)]
-        else:
-            digests = [train(variant, steps, attached) for attached in (False, True)]
+        digests = []
+        for attached in (False, True):
+            Stamp.times.clear()
+            run = reduce_by_hand if variant == "by-hand" else functools.partial(train, variant)
+            digests.append(run(steps, attached))
+        if SPANS:
+            Stamp.write()
         if RANK == 0:
             print(variant, *digests, flush=True)
     dist.destroy_process_group()

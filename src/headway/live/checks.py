@@ -17,6 +17,7 @@ def validate(core: Core) -> None:
     _check_slots(core)
     _check_links(core)
     _check_messages(core)
+    _check_turns(core)
     for job in core.known.values():
         if not job.over:
             _check_record(core, job)
@@ -38,6 +39,7 @@ def _check_states(core: Core) -> None:
             assert not job.seats
         if job.state not in ("starting", "running"):
             assert not job.requests
+            assert not job.computations
             assert not job.ports
         assert (job.finished_ns != NOBODY) == job.over
     live = [job for job in core.known.values() if not job.over]
@@ -136,6 +138,31 @@ def _check_messages(core: Core) -> None:
         assert 0 <= core.view.bytes_left(job) <= int(record.message_bytes)
         if view.network.sharing == "busiest":
             assert int(record.message_k) == most
+
+
+def _check_turns(core: Core) -> None:
+    """On a slot one job at a time has the turn; nobody waits for a slot that is free."""
+    turns = core.turns
+    held, waiting = {}, set()
+    for job in core.view.placed.values():
+        for rank, requests in job.computations.items():
+            granted = list(requests.values())
+            assert granted
+            assert granted == sorted(granted, reverse=True)
+            if granted[0]:
+                assert job.seats[rank] not in held
+                held[job.seats[rank]] = (job, rank)
+            else:
+                waiting.add((job.seats[rank], job.number, (job, rank)))
+    assert turns.holders == held
+    assert {
+        (seat, number, turn)
+        for seat, those in turns.waiting.items()
+        for number, turn in those.items()
+    } == waiting
+    assert all(turns.waiting.values())
+    assert set(turns.waiting) <= set(held)
+    assert not turns.changed
 
 
 def _check_record(core: Core, job: Job) -> None:

@@ -7,6 +7,7 @@ import random
 from typing import Protocol, cast
 
 from headway.live.protocol import (
+    MOST_OPEN,
     Bye,
     Frames,
     Hello,
@@ -59,12 +60,12 @@ class Keeper(Protocol):
 class Connection(asyncio.Protocol):
     """A connection, of a stranger until `welcome`.
 
-    `worker` is the job and attempt; `open` holds the requests that have not ended, and whether each
-    has been granted.
+    `worker` is the job, attempt and rank; `open` holds the requests that have not ended, and
+    whether each has been granted.
     """
 
     def __init__(self, gate: Keeper) -> None:
-        self.worker: tuple[str, int] | None = None
+        self.worker: tuple[str, int, int] | None = None
         self.open: dict[int, bool] = {}
         self._gate = gate
         self._loop = asyncio.get_running_loop()
@@ -103,13 +104,20 @@ class Connection(asyncio.Protocol):
         """Note the end, whoever made it."""
         self.end()
 
-    def welcome(self, worker: tuple[str, int]) -> None:
+    def welcome(self, worker: tuple[str, int, int]) -> None:
         """Be a worker's connection from now on, and start its heartbeat."""
         self.worker = worker
         self.send(encode(Welcome()))
         self._timer.cancel()
         # Not all at once for those that came at once.
         self._timer = self._loop.call_later(random.random() * BEAT_S, self._beat)
+
+    def ask(self, request: int) -> bool:
+        """Take note of a request; False if it is open already, or one too many."""
+        if request in self.open or len(self.open) >= MOST_OPEN:
+            return False
+        self.open[request] = False
+        return True
 
     def send(self, frame: bytes) -> None:
         """Send a frame, or drop it if the connection has ended."""

@@ -19,6 +19,8 @@ from headway.live.arrays import Node
 from headway.live.events import (
     AnyEvent,
     AnyInstruction,
+    ComputeDone,
+    ComputeReady,
     IterationDone,
     JobCancelled,
     JobExited,
@@ -35,8 +37,7 @@ from headway.live.events import (
     WorkerLost,
 )
 from headway.live.jobs import MOST_ATTEMPTS, NEVER_NS, check_spec
-from headway.live.ledger import Ledger
-from headway.live.protocol import MOST_OPEN
+from headway.live.reports import Reports
 from headway.live.rules import Rules
 from headway.live.status import JobView, NodeView
 from headway.network.contention import NetworkModel
@@ -45,7 +46,7 @@ MOST_SLOTS = 2**12
 """Of one node."""
 
 
-class Core(Ledger):
+class Core(Reports):
     """The state of a live cluster, and every decision about it."""
 
     def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
@@ -62,6 +63,8 @@ class Core(Ledger):
             MessageReady: self._message_ready,
             MessageDone: self._message_done,
             IterationDone: self._iteration_done,
+            ComputeReady: self._compute_ready,
+            ComputeDone: self._compute_done,
             WorkerLost: self._worker_lost,
             PolicyChanged: self._policy_changed,
             Tick: self._tick,
@@ -96,7 +99,10 @@ class Core(Ledger):
         if not self.rated:
             self.view.rate()
             self.rated = True
-        # 4. The next time at which a policy wants to be asked.
+        # 4. Turns to compute on slots that are free.
+        if self.turns.changed:
+            self.counts.turns += self.turns.give(self.view.shared, instructions)
+        # 5. The next time at which a policy wants to be asked.
         if self.waiting:
             deciding.ask_to_wake(self, instructions)
         return instructions
@@ -231,56 +237,6 @@ class Core(Ledger):
             job.started_ns = NOBODY
             self.view.describe(job)
             self.enqueue(job)
-        return True
-
-    def _iteration_done(self, event: IterationDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
-        if job is None or not job.iterations < event.iterations <= MOST_ITERATIONS:
-            return False
-        job.iterations = event.iterations
-        # A steady placement has answered on what was only supposed: ask it again.
-        self.room |= job.measure(event)
-        if job.state != "stopping":
-            self.view.estimate(job)
-            self.set_key(job)
-        return True
-
-    def _message_ready(self, event: MessageReady, instructions: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
-        if (
-            job is None
-            or job.state == "stopping"
-            or event.request in job.requests
-            or len(job.requests) >= MOST_OPEN
-            or not 0 <= event.message_bytes <= MOST_BYTES
-        ):
-            return False
-        unsent_bytes = max(event.unsent_bytes, event.message_bytes)
-        job.requests[event.request] = (event.message_bytes, unsent_bytes)
-        if not job.ports:
-            # On one node an all-reduce meets nobody.
-            self.grant(job, event.request, instructions)
-        elif len(job.requests) == 1:
-            self.next_message(job)
-        return True
-
-    def _message_done(self, event: MessageDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
-        if job is None or event.request not in job.requests:
-            return False
-        first = next(iter(job.requests)) == event.request
-        del job.requests[event.request]
-        if job.ports and first:
-            self.off_network(job)
-            if job.requests:
-                self.next_message(job)
-        return True
-
-    def _worker_lost(self, event: WorkerLost, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
-        if job is None:
-            return False
-        self.silence(job)
         return True
 
     def _policy_changed(self, event: PolicyChanged, _: list[AnyInstruction]) -> bool:

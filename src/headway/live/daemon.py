@@ -14,6 +14,8 @@ from headway.live.clock import Clock
 from headway.live.core import Core
 from headway.live.eventlog import EventLog
 from headway.live.events import (
+    ComputeDone,
+    ComputeReady,
     IterationDone,
     JobCancelled,
     JobSpec,
@@ -67,12 +69,17 @@ class Daemon(Steps):
 
     # What the gate says.
 
-    def worker_attached(self, job: str, attempt: int) -> None:
+    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
         """Take a worker's word that its attempt runs; let go of one that is over."""
-        if Attempt(job, attempt) in self.attempts:
+        problem = ""
+        if Attempt(job, attempt) not in self.attempts:
+            problem = "this attempt is over"
+        elif rank >= self.book.records[job].spec.gpus:
+            problem = f"the job has no slot for rank {rank}"
+        else:
             self.attempts.started(Attempt(job, attempt))
-        elif self.gate is not None:
-            self.gate.refuse(job, attempt, "this attempt is over")
+        if problem and self.gate is not None:
+            self.gate.refuse(job, attempt, problem, rank)
 
     def message_ready(
         self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
@@ -100,6 +107,18 @@ class Daemon(Steps):
         now_ns = self.clock.now_ns()
         self.handle(MessageDone(at_ns=now_ns, job=job, attempt=attempt, request=request))
 
+    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
+        """Decide when a rank may compute."""
+        now_ns = self.clock.now_ns()
+        self.handle(
+            ComputeReady(at_ns=now_ns, job=job, attempt=attempt, rank=rank, request=request)
+        )
+
+    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
+        """Take note that a rank's computation has ended."""
+        now_ns = self.clock.now_ns()
+        self.handle(ComputeDone(at_ns=now_ns, job=job, attempt=attempt, rank=rank, request=request))
+
     def iteration_done(
         self,
         job: str,
@@ -122,10 +141,11 @@ class Daemon(Steps):
             )
         )
 
-    def worker_lost(self, job: str, attempt: int) -> None:
-        """Free what a job asked for or was granted."""
-        self._asked.pop((job, attempt), None)
-        self.handle(WorkerLost(at_ns=self.clock.now_ns(), job=job, attempt=attempt))
+    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
+        """Free what a rank asked for or was granted."""
+        if rank == 0:
+            self._asked.pop((job, attempt), None)
+        self.handle(WorkerLost(at_ns=self.clock.now_ns(), job=job, attempt=attempt, rank=rank))
 
     # What the executor says.
 

@@ -132,6 +132,27 @@ class MessageDone(Event, frozen=True, kw_only=True):
     request: int
 
 
+class ComputeReady(Event, frozen=True, kw_only=True):
+    """A rank asks whether it may compute on its slot: a forward or a backward pass, say.
+
+    `request` numbers a rank's questions; the rank's slot is its seat.
+    """
+
+    job: str
+    attempt: int
+    rank: int
+    request: int
+
+
+class ComputeDone(Event, frozen=True, kw_only=True):
+    """A rank's computation has ended, whether it was granted or started unasked."""
+
+    job: str
+    attempt: int
+    rank: int
+    request: int
+
+
 class IterationDone(Event, frozen=True, kw_only=True):
     """A job has finished so many iterations, since its attempt began.
 
@@ -147,10 +168,14 @@ class IterationDone(Event, frozen=True, kw_only=True):
 
 
 class WorkerLost(Event, frozen=True, kw_only=True):
-    """The connection to a job is gone: what it asked for or was granted counts no more."""
+    """The connection to a rank is gone: what it asked for or was granted counts no more.
+
+    Messages are rank 0's.
+    """
 
     job: str
     attempt: int
+    rank: int = 0
 
 
 class PolicyChanged(Event, frozen=True, kw_only=True):
@@ -174,6 +199,8 @@ AnyEvent: TypeAlias = (
     | JobExited
     | MessageReady
     | MessageDone
+    | ComputeReady
+    | ComputeDone
     | IterationDone
     | WorkerLost
     | PolicyChanged
@@ -201,6 +228,15 @@ class Grant(Instruction, frozen=True, kw_only=True):
     request: int
 
 
+class ComputeGrant(Instruction, frozen=True, kw_only=True):
+    """Tell a rank that it may start the computation it asked about."""
+
+    job: str
+    attempt: int
+    rank: int
+    request: int
+
+
 class Stop(Instruction, frozen=True, kw_only=True):
     """End the processes of an attempt; `JobExited` will follow."""
 
@@ -215,4 +251,4 @@ class WakeAt(Instruction, frozen=True, kw_only=True):
     at_ns: int
 
 
-AnyInstruction: TypeAlias = Launch | Grant | Stop | WakeAt
+AnyInstruction: TypeAlias = Launch | Grant | ComputeGrant | Stop | WakeAt

@@ -1,4 +1,4 @@
-"""The gate: workers connect to it, ask before each message, and are told when to start.
+"""The gate: workers connect to it, ask before they send or compute, and are told when to start.
 
 It decides nothing: what workers say goes to a listener, and the listener's grants go back. A worker
 that stops reading or speaking, or says what no worker says, is let go and nobody else notices.
@@ -17,8 +17,9 @@ from headway.live import tokens
 from headway.live.connections import HELLO_S, Connection
 from headway.live.listening import UnixAddress, tcp_socket, unix_socket
 from headway.live.protocol import (
-    MOST_OPEN,
     VERSION,
+    Compute,
+    Computed,
     Done,
     Grant,
     Hello,
@@ -37,8 +38,8 @@ _WAITING_CONNECTIONS = 1024
 class Listener(Protocol):
     """Whom a gate tells what workers say; called in the event loop's thread."""
 
-    def worker_attached(self, job: str, attempt: int) -> None:
-        """An attempt's worker has proved who it is."""
+    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
+        """A rank of an attempt has proved who it is."""
 
     def message_ready(
         self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
@@ -47,6 +48,12 @@ class Listener(Protocol):
 
     def message_done(self, job: str, attempt: int, request: int) -> None:
         """A worker's message has ended."""
+
+    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
+        """A worker asks whether it may compute; `grant` may be called at once or later."""
+
+    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
+        """A worker's computation has ended."""
 
     def iteration_done(
         self,
@@ -59,8 +66,8 @@ class Listener(Protocol):
     ) -> None:
         """A worker has done so many iterations; 0 ns or bytes: unknown."""
 
-    def worker_lost(self, job: str, attempt: int) -> None:
-        """An attempt's connection is gone, and all it asked for."""
+    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
+        """A rank's connection is gone, and all it asked for."""
 
 
 class Gate:
@@ -69,7 +76,8 @@ class Gate:
     def __init__(self, listener: Listener, secret: str) -> None:
         self._listener = listener
         self._secret = secret
-        self._workers: dict[tuple[str, int], Connection] = {}
+        self._workers: dict[tuple[str, int, int], Connection] = {}
+        self._ranks: dict[tuple[str, int], set[int]] = {}  # of each attempt, those in _workers
         self._strangers: dict[Connection, None] = {}
         self._servers: list[asyncio.Server] = []
         self._unix: UnixAddress | None = None
@@ -85,9 +93,9 @@ class Gate:
         """Return the TCP port that this gate listens on."""
         return self._port
 
-    def attached(self, job: str, attempt: int) -> bool:
-        """Tell whether an attempt's worker is connected."""
-        return (job, attempt) in self._workers
+    def attached(self, job: str, attempt: int, rank: int = 0) -> bool:
+        """Tell whether a rank of an attempt is connected."""
+        return (job, attempt, rank) in self._workers
 
     async def start(
         self,
@@ -111,30 +119,31 @@ class Gate:
             await self.close()
             raise
 
-    def grant(self, job: str, attempt: int, request: int) -> bool:
-        """Let a worker start the message it asked for; False if it waits for no such thing."""
-        worker = self._workers.get((job, attempt))
+    def grant(self, job: str, attempt: int, request: int, rank: int = 0) -> bool:
+        """Let a worker start what it asked for; False if it waits for no such thing."""
+        worker = self._workers.get((job, attempt, rank))
         if worker is None or worker.open.get(request, True):
             return False
         worker.open[request] = True
         worker.send(encode(Grant(request)))
         return True
 
-    def refuse(self, job: str, attempt: int, text: str) -> None:
-        """Tell an attempt's worker why it is not wanted, and let it go without `worker_lost`.
+    def refuse(self, job: str, attempt: int, text: str, rank: int | None = None) -> None:
+        """Tell a rank, or all, why it is not wanted, and let it go without `worker_lost`.
 
         It goes on unasked, and tries again every few seconds.
         """
-        worker = self._workers.pop((job, attempt), None)
-        if worker is not None:
-            worker.refuse(text)
+        for one in [*self._ranks.get((job, attempt), ())] if rank is None else [rank]:
+            worker = self._forget((job, attempt, one))
+            if worker is not None:
+                worker.refuse(text)
 
     async def close(self) -> None:
         """Let go of every worker and of the sockets; the listener hears nothing of it."""
         for server in self._servers:
             server.close()
         connections = [*self._workers.values(), *self._strangers]
-        self._workers, self._strangers, self._servers = {}, {}, []
+        self._workers, self._ranks, self._strangers, self._servers = {}, {}, {}, []
         for connection in connections:
             connection.end()
         if self._unix is not None:
@@ -153,7 +162,7 @@ class Gate:
         self._strangers.pop(connection, None)
         worker = connection.worker
         if worker is not None and self._workers.get(worker) is connection:
-            del self._workers[worker]
+            self._forget(worker)
             self._listener.worker_lost(*worker)
 
     def greet(self, connection: Connection, hello: Hello) -> str:
@@ -163,14 +172,13 @@ class Gate:
         proof = tokens.job_token(self._secret, hello.job, hello.attempt)
         if not tokens.same(hello.token, proof):
             return "the token is not that of this job and attempt"
-        if hello.rank != 0:
-            return f"only rank 0 asks the gate, not rank {hello.rank}"
-        worker = (hello.job, hello.attempt)
+        worker = (hello.job, hello.attempt, hello.rank)
         before = self._workers.get(worker)
         if before is not None:
             before.end()
         self._strangers.pop(connection, None)
         self._workers[worker] = connection
+        self._ranks.setdefault(worker[:2], set()).add(hello.rank)
         connection.welcome(worker)
         self._listener.worker_attached(*worker)
         return ""
@@ -178,20 +186,35 @@ class Gate:
     def hear(self, connection: Connection, message: object) -> bool:
         """Pass on what a worker says; False if it makes no sense."""
         assert connection.worker is not None
-        job, attempt = connection.worker
-        if isinstance(message, Ready):
-            if message.request in connection.open or len(connection.open) >= MOST_OPEN:
+        job, attempt, rank = connection.worker
+        if isinstance(message, Ready) and rank == 0:
+            if not connection.ask(message.request):
                 return False
-            connection.open[message.request] = False
             self._listener.message_ready(job, attempt, *message)
-        elif isinstance(message, Done):
+        elif isinstance(message, Done) and rank == 0:
             connection.open.pop(message.request, None)
             self._listener.message_done(job, attempt, message.request)
-        elif isinstance(message, Iteration):
+        elif isinstance(message, Iteration) and rank == 0:
             self._listener.iteration_done(job, attempt, *message)
+        elif isinstance(message, Compute):
+            if not connection.ask(message.request):
+                return False
+            self._listener.compute_ready(job, attempt, rank, message.request)
+        elif isinstance(message, Computed):
+            connection.open.pop(message.request, None)
+            self._listener.compute_done(job, attempt, rank, message.request)
         else:
             return False
         return True
+
+    def _forget(self, worker: tuple[str, int, int]) -> Connection | None:
+        connection = self._workers.pop(worker, None)
+        if connection is not None:
+            ranks = self._ranks[worker[:2]]
+            ranks.discard(worker[2])
+            if not ranks:
+                del self._ranks[worker[:2]]
+        return connection
 
     async def _serve(self, listening: socket.socket, ssl: tls.SSLContext | None) -> None:
         server = await asyncio.get_running_loop().create_server(

@@ -54,6 +54,7 @@ class Job:
         "attempts",
         "backward_ns",
         "cancelled",
+        "computations",
         "finished_ns",
         "forward_ns",
         "gradient_bytes",
@@ -105,6 +106,8 @@ class Job:
         # Requests in order; the first is the one that policies know, unless the job is on one node.
         self.requests: dict[int, Request] = {}
         self.granted: int | None = None  # the request on the network
+        # By rank, its requests to compute in order, and which are granted: the first ones.
+        self.computations: dict[int, dict[int, bool]] = {}
         self.waiting_since_ns = NOBODY  # since when its first request has not been granted
         self.wake_ns = NEVER_NS  # when the admission wants to be asked again
 

@@ -7,6 +7,7 @@ from headway.live.events import AnyInstruction, Grant, JobSpec, Stop
 from headway.live.jobs import NEVER_NS, Job, State
 from headway.live.rules import Rules
 from headway.live.status import Counts
+from headway.live.turns import Turns
 from headway.live.view import View
 from headway.network.contention import NetworkModel
 
@@ -15,7 +16,7 @@ MOST_KEPT = 1_000
 
 
 class Ledger:
-    """Jobs, nodes and messages, and what has changed since the last decisions."""
+    """Jobs, nodes, messages and turns, and what has changed since the last decisions."""
 
     def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
         whole(seed, "seed", 0, 2**63 - 1)
@@ -29,6 +30,7 @@ class Ledger:
         self.known: dict[str, Job] = {}  # all jobs by name; those that are over at most MOST_KEPT
         self.queue: dict[int, Job] = {}  # by number
         self.waiting: dict[int, Job] = {}  # jobs whose first request is not granted, by number
+        self.turns = Turns()
         self.over: dict[str, Job] = {}
         self.drained: set[str] = set()  # names of nodes, there or not
         self.wake_ns = NEVER_NS  # the Tick that has been asked for
@@ -103,6 +105,12 @@ class Ledger:
 
     def silence(self, job: Job) -> None:
         """Forget what a job asked for or was granted."""
+        self.forget_messages(job)
+        for rank in list(job.computations):
+            self.turns.forget(job, rank)
+
+    def forget_messages(self, job: Job) -> None:
+        """Forget the messages that a job asked for or was granted."""
         if job.ports and job.requests:
             self.off_network(job)
         job.requests.clear()

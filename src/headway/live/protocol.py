@@ -17,7 +17,7 @@ LARGEST_FRAME = 64 * 1024
 """Bytes after the length."""
 
 MOST_OPEN = 2**12
-"""Messages that a worker asked for and has not ended; a worker with more makes no sense."""
+"""Requests of a worker that have not ended; a worker with more makes no sense."""
 
 MOST_REQUESTS = 2**63 - 1
 
@@ -50,6 +50,18 @@ class Done(NamedTuple):
     request: int
 
 
+class Compute(NamedTuple):
+    """A worker asks whether it may compute; see `live.events.ComputeReady`."""
+
+    request: int
+
+
+class Computed(NamedTuple):
+    """A computation has ended."""
+
+    request: int
+
+
 class Iteration(NamedTuple):
     """So many iterations are done since the attempt began; 0 ns or bytes: unknown."""
 
@@ -72,7 +84,7 @@ class Welcome(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """A worker may start the message it asked about."""
+    """A worker may start the message or the computation it asked about."""
 
     request: int
 
@@ -88,7 +100,18 @@ class Ping(NamedTuple):
 
 
 Message: TypeAlias = (
-    Hello | Ready | Done | Iteration | Bye | Pong | Welcome | Grant | Refused | Ping
+    Hello
+    | Ready
+    | Done
+    | Iteration
+    | Bye
+    | Pong
+    | Compute
+    | Computed
+    | Welcome
+    | Grant
+    | Refused
+    | Ping
 )
 
 _LENGTH = Struct("<I")
@@ -103,6 +126,8 @@ _FIXED: dict[int, tuple[type[Message], Struct, tuple[int, ...]]] = {
     4: (Iteration, Struct("<QQQQ"), (MOST_ITERATIONS, LONGEST_NS, LONGEST_NS, MOST_BYTES)),
     5: (Bye, Struct("<"), ()),
     6: (Pong, Struct("<"), ()),
+    7: (Compute, Struct("<Q"), (MOST_REQUESTS,)),
+    8: (Computed, Struct("<Q"), (MOST_REQUESTS,)),
     64: (Welcome, Struct("<"), ()),
     65: (Grant, Struct("<Q"), (MOST_REQUESTS,)),
     67: (Ping, Struct("<"), ()),

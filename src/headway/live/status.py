@@ -23,6 +23,7 @@ class Counts(msgspec.Struct):
     ignored: int = 0
     launches: int = 0
     grants: int = 0
+    turns: int = 0
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +44,15 @@ class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotView(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU, or slot, of a node, and the jobs that hold it."""
+    """A GPU, or slot, of a node, the jobs that hold it, and whose turn it is to compute.
+
+    Jobs that do not ask before they compute have no turns.
+    """
 
     slot: int
     free_bytes: int
     jobs: tuple[str, ...]
+    computing: str | None
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +156,7 @@ def nodes(core: Core) -> list[NodeView]:
                     slot=slot,
                     free_bytes=int(view.cluster.gpus.free_bytes[node.first_gpu + slot]),
                     jobs=tuple(holders.get(Seat(node.name, slot), ())),
+                    computing=_computing(core, Seat(node.name, slot)),
                 )
                 for slot in range(node.gpus)
             ),
@@ -159,6 +165,11 @@ def nodes(core: Core) -> list[NodeView]:
         )
         for node in view.nodes.values()
     ]
+
+
+def _computing(core: Core, seat: Seat) -> str | None:
+    turn = core.turns.holders.get(seat)
+    return None if turn is None else turn[0].name
 
 
 def why(core: Core, name: str) -> str:
@@ -182,7 +193,18 @@ def _why(core: Core, job: Job) -> str:
     if job.granted is not None:
         size_bytes, left_bytes = _message(core, job).message_bytes, core.view.bytes_left(job)
         return f"running on {where}; sends {_mb(size_bytes)}, about {_mb(left_bytes)} left."
-    return f"running on {where}."
+    return f"running on {where}{_why_no_turn(core, job)}."
+
+
+def _why_no_turn(core: Core, job: Job) -> str:
+    """Name those whose computations a job's ranks wait for."""
+    waits = [
+        f"rank {rank} waits for job {_computing(core, job.seats[rank])} on "
+        f"{job.seats[rank].node}:{job.seats[rank].slot}"
+        for rank, requests in sorted(job.computations.items())
+        if not next(iter(requests.values()))
+    ]
+    return "".join(f"; {one}" for one in waits)
 
 
 def _why_queued(core: Core, job: Job) -> str:

@@ -25,6 +25,9 @@ from headway.live.eventlog import EventLog
 from headway.live.events import (
     AnyEvent,
     AnyInstruction,
+    ComputeDone,
+    ComputeGrant,
+    ComputeReady,
     Grant,
     IterationDone,
     JobExited,
@@ -42,7 +45,15 @@ from headway.live.hub import Hub
 from headway.live.metrics import Metrics
 from headway.live.store import Store
 
-_QUICK = (MessageReady, MessageDone, IterationDone, WorkerLost, Tick)
+_QUICK = (
+    MessageReady,
+    MessageDone,
+    ComputeReady,
+    ComputeDone,
+    IterationDone,
+    WorkerLost,
+    Tick,
+)
 """Events that by themselves change nothing that is saved."""
 
 
@@ -53,11 +64,11 @@ class Grants(Protocol):
     def connected(self) -> int:
         """The number of workers that are connected."""
 
-    def grant(self, job: str, attempt: int, request: int) -> bool:
-        """Let a worker start a message."""
+    def grant(self, job: str, attempt: int, request: int, rank: int = 0) -> bool:
+        """Let a worker start a message or a computation."""
 
-    def refuse(self, job: str, attempt: int, text: str) -> None:
-        """Let a worker go, which then goes on unasked."""
+    def refuse(self, job: str, attempt: int, text: str, rank: int | None = None) -> None:
+        """Let a rank, or all, of an attempt go, which then goes on unasked."""
 
 
 class Steps:
@@ -106,6 +117,8 @@ class Steps:
         for instruction in instructions:
             if type(instruction) is Grant:
                 self._grant(instruction)
+            elif type(instruction) is ComputeGrant:
+                self._let_compute(instruction)
             else:
                 others.append(instruction)
         self.events.add(log.next_line(event, instructions))
@@ -122,7 +135,17 @@ class Steps:
         if isinstance(event, MessageReady):
             # Training goes on, whatever is wrong with a policy.
             return [Grant(job=event.job, attempt=event.attempt, request=event.request)]
+        if isinstance(event, ComputeReady):
+            return [
+                ComputeGrant(
+                    job=event.job, attempt=event.attempt, rank=event.rank, request=event.request
+                )
+            ]
         return []
+
+    def _let_compute(self, grant: ComputeGrant) -> None:
+        if self.gate is not None:
+            self.gate.grant(grant.job, grant.attempt, grant.request, grant.rank)
 
     def _grant(self, grant: Grant) -> None:
         if self.gate is not None:

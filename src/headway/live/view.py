@@ -118,6 +118,11 @@ class View(Arrays):
                 found.append(seat)
         return tuple(found)
 
+    def shared(self, seat: Seat) -> bool:
+        """Tell whether more than one job holds a slot."""
+        first = self.cluster.gpus.held[self.nodes[seat.node].first_gpu + seat.slot]
+        return bool(first != NOBODY and self.cluster.seats.beside[first] != NOBODY)
+
     def place(self, job: Job, seats: tuple[Seat, ...], now_ns: int) -> None:
         """Give a job its slots, and s_J and L_J as they are there."""
         if self.seats_used + len(seats) > len(self.cluster.seats):

@@ -30,6 +30,7 @@ class Address:
     host: str = ""
     port: int = 0
     certificate: str = ""
+    rank: int = 0
 
     def __str__(self) -> str:
         return f"unix:{self.unix}" if self.unix else f"tcp:{self.host}:{self.port}"
@@ -90,7 +91,7 @@ def connect(address: Address) -> socket.socket:
 
 def greet(connection: socket.socket, address: Address) -> Frames:
     """Prove who this is; return what the gate has said after its welcome."""
-    hello = Hello(VERSION, address.job, address.attempt, 0, address.token)
+    hello = Hello(VERSION, address.job, address.attempt, address.rank, address.token)
     connection.sendall(encode(hello))
     frames, end = Frames(), time.monotonic() + CONNECT_S
     while (answer := frames.take()) is None:

@@ -1,4 +1,4 @@
-"""A worker's side of the gate: ask before a message, and go on unasked when nobody answers.
+"""A worker's side of the gate: ask first, and go on unasked when nobody answers.
 
 A thread keeps the connection: it connects again when it breaks, and answers the gate's pings while
 nobody waits for a grant. Whoever waits reads from the connection itself, which saves the way from
@@ -20,6 +20,8 @@ import time
 
 from headway.live.protocol import (
     Bye,
+    Compute,
+    Computed,
     Done,
     Frames,
     Grant,
@@ -93,6 +95,15 @@ class GateClient:
                 self._asked.add(request)
         return request
 
+    def ask_to_compute(self) -> int:
+        """Ask for a turn to compute and return the number of the request; never waits."""
+        with self._lock:
+            self._requests += 1
+            request = self._requests
+            if self._send(encode(Compute(request))):
+                self._asked.add(request)
+        return request
+
     def wait(self, request: int) -> bool:
         """Wait for a grant; False as soon as there is nobody who could give it."""
         with self._lock:
@@ -108,11 +119,11 @@ class GateClient:
 
     def done(self, request: int) -> None:
         """Say that a message has ended, to the gate that knows of it."""
-        with self._lock:
-            if request in self._asked:
-                self._asked.discard(request)
-                self._granted.discard(request)
-                self._send(encode(Done(request)))
+        self._end(request, Done(request))
+
+    def computed(self, request: int) -> None:
+        """Say that a computation has ended, to the gate that knows of it."""
+        self._end(request, Computed(request))
 
     def iterated(self, iteration: Iteration) -> bool:
         """Say how many iterations are done; False if nobody heard it."""
@@ -125,6 +136,13 @@ class GateClient:
         with self._lock:
             self._send(encode(Bye()))
             self._drop("this worker has ended")
+
+    def _end(self, request: int, message: Message) -> None:
+        with self._lock:
+            if request in self._asked:
+                self._asked.discard(request)
+                self._granted.discard(request)
+                self._send(encode(message))
 
     def _set_locks(self) -> None:
         self._lock = threading.Lock()

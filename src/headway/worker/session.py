@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 import time
+from dataclasses import replace
 
 from headway.live.protocol import Iteration
 from headway.worker.address import address_from
@@ -20,7 +21,7 @@ LEAST_BETWEEN_S = 0.05
 
 
 class Session:
-    """Rank 0's connection and counts."""
+    """This process's connection, and rank 0's counts."""
 
     def __init__(self, client: GateClient) -> None:
         self.client = client
@@ -53,20 +54,23 @@ class Session:
 _LOCK = threading.Lock()
 
 
-def session_of(rank: int) -> Session | None:
-    """Return this process's session, made at first need; None if it has no gate to ask."""
-    if rank != 0:
+def session_of(rank: int, computes: bool = False) -> Session | None:
+    """Return this process's session, made at first need; None if it has no gate to ask.
+
+    Ranks other than 0 have one if they ask before they compute.
+    """
+    if rank != 0 and not computes:
         return None
     with _LOCK:
-        return _session()
+        return _session(rank)
 
 
 @functools.cache
-def _session() -> Session | None:
+def _session(rank: int) -> Session | None:
     address = address_from(os.environ)
     if address is None:
         return None
-    client = GateClient(address)
+    client = GateClient(replace(address, rank=rank))
     client.wait_for_first_try(FIRST_TRY_S)
     session = Session(client)
     # Runs before the client's own goodbye, which was registered before it.

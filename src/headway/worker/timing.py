@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -16,26 +18,45 @@ Mark: TypeAlias = Any
 _MOST_MARKS = 2048
 
 
+class Laps(NamedTuple):
+    """An iteration's marks: begin and end of each forward pass and of each pause, and its end."""
+
+    passes: list[Mark]
+    pauses: list[Mark]
+    end: Mark
+
+
 class Meter:
     """Notes when a model's forward passes begin and end, in training alone."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._on_gpu = next(model.parameters()).is_cuda
         self._marks: list[Mark] = []
+        self._pauses: list[Mark] = []
         model.register_forward_pre_hook(self._begin)
         model.register_forward_hook(self._end)
 
-    def stop(self, on_gpu: bool) -> list[Mark]:
-        """Return the iteration's marks: begin and end of each forward pass, and now; start anew."""
+    def stop(self, on_gpu: bool) -> Laps:
+        """Return the iteration's marks, and start anew."""
         marks, self._marks = self._marks, []
         if on_gpu != self._on_gpu or len(marks) % 2:
             marks = []
-        return [*marks, _mark(on_gpu)]
+        return Laps(marks, self._pauses, _mark(on_gpu))
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Do not count what goes by inside, between forward passes or after them."""
+        begin = _mark(self._on_gpu)
+        yield
+        if self._marks and len(self._pauses) < _MOST_MARKS:
+            self._pauses += [begin, _mark(self._on_gpu)]
 
     def _begin(self, model: torch.nn.Module, _inputs: Any) -> None:
         if model.training and torch.is_grad_enabled():
             if len(self._marks) % 2 or len(self._marks) >= _MOST_MARKS:
                 self._marks = []  # A pass that failed, or many that nobody learned from.
+            if not self._marks:
+                self._pauses = []
             self._marks.append(_mark(self._on_gpu))
 
     def _end(self, model: torch.nn.Module, _inputs: Any, _outputs: Any) -> None:
@@ -43,17 +64,22 @@ class Meter:
             self._marks.append(_mark(self._on_gpu))
 
 
-def split(marks: list[Mark]) -> tuple[int, int]:
+def split(laps: Laps) -> tuple[int, int]:
     """Return an iteration's forward and backward nanoseconds; its GPU must have come to its end.
 
     Forward is the time inside forward passes, backward all the rest from the first forward pass to
-    the last bucket of gradients: the loss is in it, and the optimizer's step is not.
+    the last bucket of gradients, less the pauses: the loss is in it, and the optimizer's step is
+    not.
     """
-    if len(marks) < 3:
+    if not laps.passes:
         return 0, 0
-    pairs = zip(marks[:-1:2], marks[1::2], strict=True)
-    forward_ns = sum(_elapsed_ns(begin, end) for begin, end in pairs)
-    return forward_ns, max(_elapsed_ns(marks[0], marks[-1]) - forward_ns, 0)
+    forward_ns = _sum_ns(laps.passes)
+    all_ns = _elapsed_ns(laps.passes[0], laps.end)
+    return forward_ns, max(all_ns - forward_ns - _sum_ns(laps.pauses), 0)
+
+
+def _sum_ns(marks: list[Mark]) -> int:
+    return sum(_elapsed_ns(begin, end) for begin, end in zip(marks[::2], marks[1::2], strict=True))
 
 
 def _mark(on_gpu: bool) -> Mark:

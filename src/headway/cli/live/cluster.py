@@ -25,11 +25,17 @@ def nodes_command(
 
 
 def nodes_table(nodes: list[dict[str, Any]]) -> Table:
-    """Return a table of nodes; each slot is the jobs that hold it, or a dot."""
+    """Return a table of nodes; each slot is the jobs that hold it, or a dot.
+
+    A star marks the job whose turn it is to compute.
+    """
     table = figures_table("node", "slots", "free", "MB each", "messages", "waiting")
     table.add_column("held by", no_wrap=True)
     for node in nodes:
-        held = [",".join(slot["jobs"]) or "." for slot in node["slots"]]
+        held = [
+            ",".join(job + "*" * (job == slot["computing"]) for job in slot["jobs"]) or "."
+            for slot in node["slots"]
+        ]
         messages = " ".join(f"{one['job']}" for one in node["messages"])
         waiting = " ".join(one["job"] for one in node["waiting"])
         table.add_row(
