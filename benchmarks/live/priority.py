@@ -90,8 +90,10 @@ def fill(host: str, port: int, rank: int) -> None:
     gradients = torch.zeros(MESSAGE_BYTES // 4)
     dist.all_reduce(gradients)
     print("filling", flush=True)
-    while True:
-        dist.all_reduce(gradients)
+    # One of the two is ended before the other.
+    with contextlib.suppress(RuntimeError):
+        while True:
+            dist.all_reduce(gradients)
 
 
 @contextlib.contextmanager
@@ -169,6 +171,7 @@ def part(words: list[str]) -> None:
     name, *rest = words
     if name == "fill":
         fill(rest[0], int(rest[1]), int(rest[2]))
+        return
     marks, host, *numbers = rest
     if marks == "no":
         connections.prefer = address.prefer = prefer_nothing  # type: ignore[assignment]
