@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -67,10 +66,21 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 def rates_mbit(testbed: testbeds.Testbed, host: int) -> list[float]:
     """Return the rate of a host's link as `tc` tells it, at the host and at the switch."""
+    units = {"Kbit": 1e-3, "Mbit": 1, "Gbit": 1e3}
     rates = []
-    places = ((testbed.namespace(host), "eth0"), (testbed.switch, f"port{host}"))
-    for namespace, device in places:
-        line = ["tc", "-n", namespace, "-j", "qdisc", "show", "dev", device]
-        told = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-        rates += [q["options"]["rate"] * 8 / 1e6 for q in json.loads(told) if q["kind"] == "tbf"]
+    for namespace, device in ends(testbed, host):
+        words = counters(namespace, device, "1:20").split()
+        rate = words[words.index("rate") + 1]
+        rates.append(float(rate[:-4]) * units[rate[-4:]])
     return rates
+
+
+def ends(testbed: testbeds.Testbed, host: int) -> list[tuple[str, str]]:
+    """Return the two ends of a host's link: the namespace and the device, the host's own first."""
+    return [(testbed.namespace(host), "eth0"), (testbed.switch, f"port{host}")]
+
+
+def counters(namespace: str, device: str, classid: str) -> str:
+    """Return what `tc` tells about one class of a device's traffic."""
+    line = ["tc", "-n", namespace, "-s", "class", "show", "dev", device, "classid", classid]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from headway.domain.errors import InputError, MachineError, did_you_mean
 from headway.testbed import processes, state
 from headway.testbed.description import Testbed
-from headway.testbed.shaping import rate_bytes_per_s
-from headway.testbed.system import ask, require
+from headway.testbed.shaping import DATA
+from headway.testbed.system import ask, require, told
+
+_RATE = re.compile(r" rate (\d+)([KMG]?)bit ")
+_FACTOR = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def inspect(record: state.Record) -> Status:
     switch = _Namespace(testbed.switch, problems)
     switch.check("br0", {})
     inside = processes.inside(testbed.namespaces)
-    keeper = None if record.keeper is None or not record.keeper.alive() else record.keeper.pid
+    keeper = _keeper(record)
     if testbed.eta > 0 and keeper is None:
         problems.append("the keeper has ended")
     hosts = []
@@ -86,6 +90,14 @@ def inspect(record: state.Record) -> Status:
     return Status(testbed, tuple(hosts), tuple(problems))
 
 
+def _keeper(record: state.Record) -> int | None:
+    """Return the number of the keeper's process; one without a socket is about to end."""
+    keeper, socket = record.keeper, record.testbed.socket
+    if keeper is None or socket is None or not socket.exists() or not keeper.alive():
+        return None
+    return keeper.pid
+
+
 class _Namespace:
     """The links and limits found in a namespace; one that is missing is a problem, once."""
 
@@ -94,13 +106,9 @@ class _Namespace:
         self.found = False
         self._problems = problems
         self._links: dict[str, dict[str, Any]] = {}
-        self.bytes_per_s: dict[str, int] = {}
         try:
             for link in ask("ip", "address", "show", namespace=name):
                 self._links[link["ifname"]] = link
-            for queue in ask("tc", "qdisc", "show", namespace=name):
-                if queue["kind"] == "tbf":
-                    self.bytes_per_s[queue["dev"]] = queue["options"]["rate"]
             self.found = True
         except MachineError:
             problems.append(f"namespace {name} is missing")
@@ -121,13 +129,22 @@ class _Namespace:
         elif "address" in wanted and wanted["address"] not in addresses:
             self._problems.append(f"{device} in {self.name} lacks {wanted['address']}")
 
+    def rate_mbit(self, device: str) -> float | None:
+        """Return the rate that a device's data is held to, as tc rounds it (to 1 in 1000)."""
+        words = ("class", "show", "dev", device, "classid", DATA)
+        try:
+            # Of classes tc has no JSON.
+            rate = _RATE.search(told("tc", *words, namespace=self.name))
+        except MachineError:
+            return None  # The device is gone, or was removed this moment.
+        return None if rate is None else int(rate[1]) * _FACTOR[rate[2]] / 1e6
+
 
 def _checked_rate(
     place: _Namespace, device: str, testbed: Testbed, problems: list[str]
 ) -> float | None:
     """Return a link's rate in Mbit/s; one that cannot be right is a problem."""
-    rate = place.bytes_per_s.get(device)
-    full = rate_bytes_per_s(testbed, 1)
+    rate, full = place.rate_mbit(device), testbed.rate_mbit
     if place.found and (rate is None or rate > full or (testbed.eta == 0 and rate != full)):
         problems.append(f"{device} in {place.name} is not held to its rate")
-    return None if rate is None else rate / 125_000
+    return rate

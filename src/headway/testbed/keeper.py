@@ -10,6 +10,7 @@ its process number, waits for a line, and prints another when it listens.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -19,7 +20,7 @@ from collections import Counter
 
 from headway.domain.errors import HeadwayError, InputError, MachineError
 from headway.testbed.description import Testbed
-from headway.testbed.shaping import rate_bytes_per_s, tbf
+from headway.testbed.shaping import DATA, data, rate_bytes_per_s
 from headway.testbed.state import find, path_of
 
 LOOK_S = 1.0
@@ -41,7 +42,7 @@ class _Control:
         """Ask for a change; `wait` returns when it is made."""
         assert self._tc.stdin is not None
         # tc says nothing about a change that went well: the question after it makes it answer.
-        lines = f"qdisc change dev {device} {words}\nqdisc show dev {device}\n"
+        lines = f"class change dev {device} {words}\nclass show dev {device} classid {DATA}\n"
         try:
             self._tc.stdin.write(lines.encode())
             self._tc.stdin.flush()
@@ -75,12 +76,11 @@ class _Links:
         before = self._messages[host]
         self._messages[host] = now = before + messages
         rates = {rate_bytes_per_s(self._testbed, count) for count in (before, now)}
-        # A change fills the bucket anew, which is a burst for nothing: none where nothing changes.
         if len(rates) > 1:
             self._set(host)
 
     def _set(self, host: int) -> None:
-        words = tbf(self._testbed, self._messages[host])
+        words = data(self._testbed, self._messages[host])
         self._hosts[host].change("eth0", words)
         self._switch.change(f"port{host}", words)
         self._hosts[host].wait()
@@ -173,7 +173,9 @@ def main() -> None:
         listener.listen(socket.SOMAXCONN)
         try:
             links = _Links(testbed)
-            print("ready", flush=True)
+            # Were whoever started this killed by now, the next `up` would find all in order.
+            with contextlib.suppress(BrokenPipeError):
+                print("ready", flush=True)
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, 0)
             os.dup2(nothing, 1)

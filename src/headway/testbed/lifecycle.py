@@ -14,7 +14,7 @@ from headway.testbed import processes, state
 from headway.testbed.description import Testbed, log_of
 from headway.testbed.inspection import inspect
 from headway.testbed.processes import Process
-from headway.testbed.shaping import CONGESTION, tbf
+from headway.testbed.shaping import CONGESTION, limits
 from headway.testbed.system import batch, exists, require
 
 
@@ -87,9 +87,9 @@ def _make(testbed: Testbed, lock: int) -> None:
             f"congctl {CONGESTION}",
         ]
         batch("ip", lines, lock, testbed.namespace(host))
-        batch("tc", [f"qdisc add dev eth0 {tbf(testbed)}"], lock, testbed.namespace(host))
-    limits = [f"qdisc add dev port{host} {tbf(testbed)}" for host in testbed.numbers]
-    batch("tc", limits, lock, testbed.switch)
+        batch("tc", limits(testbed, "eth0"), lock, testbed.namespace(host))
+    ports = chain.from_iterable(limits(testbed, f"port{host}") for host in testbed.numbers)
+    batch("tc", [*ports], lock, testbed.switch)
 
 
 def _start_keeper(testbed: Testbed) -> None:

@@ -53,13 +53,18 @@ def batch(tool: str, lines: Sequence[str], lock: int, namespace: str | None = No
 
 def ask(tool: str, *words: str, namespace: str) -> list[dict[str, Any]]:
     """Return what `ip` or `tc` tells about a namespace, read from its JSON."""
+    answer: list[dict[str, Any]] = json.loads(told(tool, "-json", *words, namespace=namespace))
+    return answer
+
+
+def told(tool: str, *words: str, namespace: str) -> str:
+    """Return what `ip` or `tc` tells about a namespace, as text."""
     done = subprocess.run(
-        [tool, *_inside(namespace), "-json", *words], capture_output=True, text=True, check=False
+        [tool, *_inside(namespace), *words], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise _refused(tool, done.stderr, f" ({tool} {' '.join(words)} in {namespace})")
-    answer: list[dict[str, Any]] = json.loads(done.stdout or "[]")
-    return answer
+    return done.stdout
 
 
 def exists(namespace: str) -> bool:
