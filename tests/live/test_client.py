@@ -12,7 +12,7 @@ import pytest
 
 from headway.domain.errors import InputError
 from headway.live.client import Client, find
-from headway.live.places import Address, Places, write_address
+from headway.live.places import Address, Places, published
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headway.domain.errors import HeadwayError
 from headway.live import notices, tokens
 from headway.live.daemon import Daemon, RefusedError
+from headway.live.executors import Attempt
+from headway.live.executors.ranks import KEPT
 from headway.live.metrics import text_of
 from headway.live.store import StorageError
 from headway.live.streams import ChangeStream, log_of
@@ -40,6 +42,30 @@ class Json(Response):
         return msgspec.json.encode(content)
 
 
+_ERRORS = {
+    400: "A mistake in the request.",
+    401: "The token is missing or wrong.",
+    404: "There is no such thing, or not any more.",
+    408: "The body did not come in time.",
+    409: "The job is over.",
+    413: "The body is too large.",
+    500: "The scheduler has a defect.",
+    503: "The scheduler is ending, or too many listen.",
+    507: "Nothing can be stored.",
+}
+_ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "string", "description": "One sentence."}},
+    "required": ["error"],
+}
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe answers of these kinds."""
+    content = {"application/json": {"schema": _ERROR}}
+    return {status: {"description": _ERRORS[status], "content": content} for status in statuses}
+
+
 class PolicyChoice(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `PUT /v1/policy`."""
 
@@ -52,6 +78,7 @@ def make_app(daemon: Daemon, token: str, about: Mapping[str, Any]) -> ASGIApp:
         title="Headway",
         version=__version__,
         summary="A scheduler of distributed training jobs that share a network.",
+        responses=_errors(400, 401, 404, 500),
     )
     _add_errors(app)
     _add_jobs(app, daemon)
@@ -135,13 +162,15 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         """Describe a job; one that waits says why."""
         return Json(_described(daemon, job))
 
-    @app.post("/v1/jobs", status_code=201, openapi_extra=body)
+    @app.post(
+        "/v1/jobs", status_code=201, openapi_extra=body, responses=_errors(408, 413, 503, 507)
+    )
     async def _submit(request: Request) -> Response:
         """Submit a job; when this answers, the job is on the disk."""
         record = await daemon.submit(spec_from(await _body(request)))
         return Json(_described(daemon, record.job), 201)
 
-    @app.post("/v1/jobs/{job}/cancel")
+    @app.post("/v1/jobs/{job}/cancel", responses=_errors(409))
     async def _cancel(job: str) -> Response:
         """End a job, politely at first."""
         daemon.cancel(job)
@@ -154,9 +183,18 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         follow: Annotated[bool, Query(description="Go on until the job is over.")] = False,
     ) -> Response:
         """Return what a rank of the latest attempt has printed."""
-        gpus = daemon.record(job).spec.gpus
+        record = daemon.record(job)
+        gpus = record.spec.gpus
         if rank >= gpus:
             raise RefusedError(400, f"rank: must be at most {gpus - 1}, not {rank}.")
+        if record.finished and record.attempts:
+            folder = daemon.executor.log(Attempt(job, record.attempts), rank).parent
+            if not await asyncio.to_thread(folder.exists):
+                raise RefusedError(
+                    404,
+                    f"the log of job {job} is not there any more: the latest {KEPT:,} attempts "
+                    "keep theirs.",
+                )
         stream = log_of(daemon, job, rank, follow)
         return StreamingResponse(stream, media_type="application/octet-stream")
 
@@ -192,7 +230,7 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
         """Return the policy that decides."""
         return Json({"policy": daemon.policy})
 
-    @app.put("/v1/policy", openapi_extra=body)
+    @app.put("/v1/policy", openapi_extra=body, responses=_errors(408, 413))
     async def _choose(request: Request) -> Response:
         """Let another policy decide from now on."""
         try:
@@ -204,7 +242,7 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
         await daemon.choose_policy(choice.policy)
         return Json({"policy": daemon.policy})
 
-    @app.get("/v1/events")
+    @app.get("/v1/events", responses=_errors(503))
     async def _events() -> Response:
         """Stream changes of jobs, nodes and the policy as server-sent events."""
         listener = daemon.hub.join()
@@ -239,6 +277,8 @@ def _described(daemon: Daemon, job: str) -> dict[str, Any]:
     why = "" if record.finished else daemon.core.why(job)
     if not record.finished and record.state != "running" and daemon.store.problem:
         why = f"nothing can be stored: {daemon.store.problem}"
+    elif obstacle := daemon.attempts.obstacle(Attempt(job, record.attempts)):
+        why = f"{obstacle}; it is tried again soon."
     view: dict[str, Any] = msgspec.to_builtins(record)
     if not record.finished and (known := daemon.core.known.get(job)) is not None:
         view["iterations"] = known.iterations  # the record's are some seconds old
@@ -270,6 +310,7 @@ def _status_of(daemon: Daemon, about: Mapping[str, Any]) -> dict[str, Any]:
         "events": counts.events,
         "ignored_events": counts.ignored,
         "grants": counts.grants,
+        "policy_problem": daemon.core.rules.failure,
         "storage_problem": daemon.store.problem,
         "log_problem": daemon.events.problem,
     }
