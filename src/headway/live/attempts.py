@@ -143,9 +143,9 @@ class Attempts:
             await self._executor.launch(attempt, spec, seats, self._environment(attempt))
         except Exception as error:
             notices.failure("an executor failed", error, job=attempt.job, attempt=attempt.number)
+            self._tell_ended(Ended(attempt, COULD_NOT_START, f"could not start: {error!r}"))
             with contextlib.suppress(Exception):  # Something of it may have been started.
                 await self._executor.stop(attempt)
-            self._tell_ended(Ended(attempt, COULD_NOT_START, f"could not start: {error!r}"))
         else:
             self.started(attempt)
 
