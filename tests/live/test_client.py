@@ -78,12 +78,10 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"certificate": 1}'])
 def test_an_address_file_that_makes_no_sense_is_refused(tmp_path: Path, content: bytes) -> None:
-    with (
-        published(Places(tmp_path), Address("http://127.0.0.1:1")),
-        pytest.raises(InputError, match=r"address\.json: is not the address of a scheduler"),
-    ):
+    with published(Places(tmp_path), Address("http://127.0.0.1:1")):
         (tmp_path / "address.json").write_bytes(content)
-        find(tmp_path)
+        with pytest.raises(InputError, match=r"address\.json: is not the address of a scheduler"):
+            find(tmp_path)
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -97,7 +95,7 @@ def test_an_address_is_there_as_long_as_its_scheduler(tmp_path: Path) -> None:
     places = make_places(tmp_path)
     with published(places, Address("http://127.0.0.1:1")):
         client = find(tmp_path)
-        with pytest.raises(InputError, match="no scheduler answers at http://127.0.0.1:1"):
+        with pytest.raises(InputError, match=r"no scheduler answers at http://127\.0\.0\.1:1"):
             client.status()
     assert not places.address.exists()
     with pytest.raises(InputError, match=f"no scheduler runs on {tmp_path}"):
@@ -124,7 +122,7 @@ def test_a_client_follows_a_scheduler_that_comes_back_elsewhere(tmp_path: Path) 
     with published(places, Address("http://127.0.0.1:1")):
         client = find(tmp_path)
     again = published(places, Address("http://127.0.0.1:2"))
-    with again, pytest.raises(InputError, match="no scheduler answers at http://127.0.0.1:2"):
+    with again, pytest.raises(InputError, match=r"no scheduler answers at http://.*:2"):
         client.status()
 
 

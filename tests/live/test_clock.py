@@ -20,7 +20,17 @@ from live.inside import Obedient, make_spec, scheduling, until
 SHOWN = {"book.py", "notices.py"}
 """Where the machine's clock is read, to be shown."""
 
-WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime", "ctime", "CLOCK_REALTIME"}
+WALL = {
+    "time",
+    "time_ns",
+    "now",
+    "utcnow",
+    "today",
+    "localtime",
+    "gmtime",
+    "ctime",
+    "CLOCK_REALTIME",
+}
 
 
 def modules() -> list[Path]:
