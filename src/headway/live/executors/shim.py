@@ -216,7 +216,8 @@ class _Shim:
 
     def _start(self) -> None:
         libc, parent = ctypes.CDLL(None), os.getpid()
-        files = self._plan.get("files")
+        usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = (self._plan.get("files", usual), most)
         # Orphans of ranks become children of the shim, so that it can end them too.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -224,9 +225,7 @@ class _Shim:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
-            if files is not None:
-                most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-                resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
         for plan in self._plan["ranks"]:
             try:
