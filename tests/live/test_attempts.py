@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.live import attempts
+from headway.live import attempts, notices
 from headway.live.daemon import Daemon
 from headway.live.events import NEVER_STARTED
 from headway.live.executors import Attempt, Node, shim
@@ -133,9 +133,7 @@ def test_the_pause_before_a_job_is_tried_again_grows_to_its_longest(
 ) -> None:
     monkeypatch.setattr(attempts, "LONGEST_PAUSE_S", 0.05)
     told: list[Any] = []
-    monkeypatch.setattr(
-        attempts.notices, "warning", lambda _, **values: told.append(values["again_in_s"])
-    )
+    monkeypatch.setattr(notices, "warning", lambda _, **values: told.append(values["again_in_s"]))
     executor = Obedient()
     executor.at_launch = lambda attempt: executor.ends(attempt, NEVER_STARTED)
 

@@ -280,7 +280,7 @@ def folder_with_small_attempts(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "state"
     (folder / "attempts").mkdir(mode=0o700, parents=True)
     folder.chmod(0o700)
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", folder / "attempts"]
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", f"{folder}/attempts"]
     subprocess.run(words, check=True)
     yield folder
     subprocess.run(["umount", "-l", folder / "attempts"], check=True)

@@ -28,11 +28,9 @@ def _unfrozen() -> Iterator[None]:
     gc.unfreeze()
 
 
-def run(
-    folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable[None]], **others: int
-) -> bool:
+def run(folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable[None]]) -> bool:
     """Run a scheduler whose jobs reach it over TCP while some work is done."""
-    settings = Settings(folder=folder, executor=ExecutorSettings("ray"), **others)
+    settings = Settings(folder=folder, gate_port=0, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:
         with claimed(folder) as places, bound_tcp_socket("127.0.0.1", 0) as listening:
@@ -76,14 +74,14 @@ def test_jobs_that_start_at_once_know_the_gate_and_workers_that_come_early_wait(
         assert (place, int(port)) == ("tcp:127.0.0.1", scheduler._gate.port)
         scheduler._ending.set()
 
-    assert run(folder, executor, work, gate_port=0) is True
+    assert run(folder, executor, work) is True
     early[0].socket.close()
 
 
 def test_a_part_that_fails_is_told_and_ends_the_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures = []
+    failures: list[tuple[str, Exception]] = []
     save = Daemon.save_progress
 
     def fail_once(one: Daemon) -> None:
@@ -99,7 +97,7 @@ def test_a_part_that_fails_is_told_and_ends_the_scheduler(
     async def work(_: _Scheduler) -> None:
         pass
 
-    assert run(tmp_path / "state", Obedient(), work, gate_port=0) is False
+    assert run(tmp_path / "state", Obedient(), work) is False
     ((event, error),) = failures
     assert (event, str(error)) == (
         "what saves progress failed, and the scheduler ends",

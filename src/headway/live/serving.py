@@ -32,7 +32,7 @@ from headway.live.places import Address, Places, claimed, published
 from headway.live.recovery import restore
 from headway.live.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, Settings
 from headway.live.store import Store
-from headway.worker.address import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
+from headway.live.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
 
 MOST_FILES = 65_536
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}

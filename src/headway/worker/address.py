@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from headway.domain.errors import InputError, shown
 from headway.live.protocol import VERSION, Frames, Hello, ProtocolError, Refused, Welcome, encode
 from headway.live.sockets import prefer
-
-GATE = "HEADWAY_GATE"
-GATE_CERTIFICATE = "HEADWAY_GATE_CERT"
-JOB = "HEADWAY_JOB"
-ATTEMPT = "HEADWAY_ATTEMPT"
-JOB_TOKEN = "HEADWAY_JOB_TOKEN"
-"""Variables that tell a job's processes how to reach the gate, and who they are there."""
+from headway.live.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
 
 CONNECT_S = 5.0
 """How long the gate may take to accept a connection and to answer its hello."""
