@@ -13,6 +13,7 @@ from headway.live import attempts, notices
 from headway.live.daemon import Daemon
 from headway.live.events import NEVER_STARTED
 from headway.live.executors import Attempt, Node, shim
+from headway.live.replay import replay
 from live.inside import Obedient, make_spec, scheduling, until
 
 A = Attempt("1", 1)
@@ -197,6 +198,8 @@ def test_a_restart_places_jobs_by_their_priority_and_not_by_their_number(tmp_pat
 
     use(tmp_path, executor, restarted)
     assert executor.launched == [Attempt("3", 1)]
+    again = replay(tmp_path / "events.jsonl")
+    assert (again.difference, again.decisions) == (None, 1)
 
 
 def test_a_job_that_cannot_be_taken_over_has_failed(tmp_path: Path) -> None:

@@ -105,3 +105,28 @@ def test_a_part_that_fails_is_told_and_ends_the_scheduler(
     )
     left = {path.name for path in (tmp_path / "state").iterdir()}
     assert not {"gate.sock", "address.json"} & left
+
+
+def test_a_policy_that_takes_long_to_prepare_holds_up_nobody(tmp_path: Path) -> None:
+    file, go = tmp_path / "slow.py", tmp_path / "go"
+    file.write_text(
+        "import os, time\n"
+        "end_s = time.monotonic() + 30\n"
+        f"while not os.path.exists({str(go)!r}) and time.monotonic() < end_s:\n"
+        "    time.sleep(0.01)\n"
+        f"assert os.path.exists({str(go)!r})\n"
+        "def first(cluster, job, candidates, parameter):\n"
+        "    return True\n"
+    )
+
+    async def main() -> None:
+        async with scheduling(tmp_path, Obedient()) as one:
+            choosing = asyncio.create_task(one.choose_policy(f"{file}:first+srsf:1"))
+            await one.submit(make_spec())
+            await until(lambda: one.record("1").state == "running")
+            assert not choosing.done()
+            go.touch()
+            await choosing
+            assert one.core.rules.placement_name == "first"
+
+    asyncio.run(main())
