@@ -7,6 +7,7 @@ import json
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headway.domain.errors import InputError
+from headway.live.apiserver import MOST_STRANGERS
 from headway.live.client import Client, find
 from headway.live.places import Address, Places, read_address
 from live.serving import PRINTS, Served, python, served
@@ -172,6 +174,9 @@ def test_the_openapi_description_has_every_path_and_the_fields_of_a_job(shared: 
     }
     body = found["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert {"command", "gpus", "folder"} <= set(body["schema"]["properties"])
+    answers = found["paths"]["/v1/jobs"]["post"]["responses"]
+    assert {"201", "400", "401", "408", "413", "503", "507"} <= set(answers)
+    assert "503" in found["paths"]["/v1/events"]["get"]["responses"]
 
 
 def test_the_figures_are_what_prometheus_reads(shared: Served) -> None:
@@ -189,6 +194,7 @@ def test_the_figures_are_what_prometheus_reads(shared: Served) -> None:
     assert "headway_grants_total" in values
     assert "headway_ignored_events_total" in values
     assert "headway_gate_latency_seconds_count" in values
+    assert values["headway_policy_failures_total"] == "0"
     assert values["headway_storage_works"] == "1"
 
 
@@ -253,6 +259,33 @@ def test_many_idle_connections_disturb_nobody(shared: Served) -> None:
         one.close()
 
 
+def closed(connection: socket.socket) -> bool:
+    """Wait until the other side has closed a connection."""
+    connection.settimeout(60)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(shared: Served) -> None:
+    idle, slow = (socket.create_connection(place(shared)) for _ in range(2))
+    slow.sendall(b"GET /v1/status HTTP/1.1\r\nhost: x\r\nauthor")
+    for one in (idle, slow):
+        assert closed(one)
+        one.close()
+
+
+def test_of_too_many_connections_that_ask_for_nothing_the_oldest_is_closed(shared: Served) -> None:
+    listening = Listening(shared)
+    idle = [socket.create_connection(place(shared)) for _ in range(MOST_STRANGERS + 1)]
+    assert closed(idle[0])
+    shared.client.choose_policy("ff+srsf:1")
+    listening.reads(b'event: policy\ndata: {"policy":"ff+srsf:1"}')
+    for one in (*idle, listening.socket):
+        one.close()
+
+
 def test_a_body_that_never_comes_holds_up_nobody(shared: Served) -> None:
     with socket.create_connection(place(shared)) as slow:
         head = f"POST /v1/jobs HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token(shared)}\r\n"
@@ -281,6 +314,11 @@ def test_with_a_certificate_the_api_speaks_tls_alone(tmp_path: Path) -> None:
             Client(Address(url), token(one)).status()
         with pytest.raises(InputError, match="did not answer: "):
             Client(Address(url.replace("https", "http")), token(one)).status()
+        words = ("status", "--server", url, "--token-file", str(one.folder / "token"))
+        for trust, code in ((("--certificate", str(certificate)), 0), ((), 2)):
+            line = [sys.executable, "-m", "headway", *words, *trust]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, "1 nodes" in done.stdout) == (code, code == 0), done.stderr
 
 
 def test_the_names_of_a_certificate_are_checked() -> None:

@@ -142,7 +142,7 @@ def test_without_a_scheduler_every_command_says_so_in_one_line(
 ) -> None:
     status, out, err = headway(*words, folder=tmp_path)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"headway: error: no scheduler has run on {tmp_path}; start one with")
+    assert err.startswith(f"headway: error: no scheduler runs on {tmp_path}; start one with")
 
 
 def test_a_token_that_others_can_read_is_not_used(shared: Served, tmp_path: Path) -> None:

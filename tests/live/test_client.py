@@ -12,7 +12,15 @@ import pytest
 
 from headway.domain.errors import InputError
 from headway.live.client import Client, find
-from headway.live.places import Address, Places, write_address
+from headway.live.places import Address, Places, published
+
+
+def make_places(folder: Path) -> Places:
+    """Return a state folder with a token."""
+    places = Places(folder)
+    places.token.write_text("x" * 32)
+    places.token.chmod(0o600)
+    return places
 
 
 @contextmanager
@@ -70,15 +78,59 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"certificate": 1}'])
 def test_an_address_file_that_makes_no_sense_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "address.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"address\.json: is not the address of a scheduler"):
-        find(tmp_path)
+    with published(Places(tmp_path), Address("http://127.0.0.1:1")):
+        (tmp_path / "address.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"address\.json: is not the address of a scheduler"):
+            find(tmp_path)
 
 
 def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
-    places = Places(tmp_path)
-    write_address(places, Address("https://127.0.0.1:1", str(tmp_path / "no.pem")))
-    places.token.write_text("x" * 32)
-    places.token.chmod(0o600)
-    with pytest.raises(InputError, match=r"no\.pem: cannot be trusted"):
+    places = make_places(tmp_path)
+    address = Address("https://127.0.0.1:1", str(tmp_path / "no.pem"))
+    with published(places, address), pytest.raises(InputError, match=r"no\.pem: cannot be trust"):
         find(tmp_path)
+
+
+def test_an_address_is_there_as_long_as_its_scheduler(tmp_path: Path) -> None:
+    places = make_places(tmp_path)
+    with published(places, Address("http://127.0.0.1:1")):
+        client = find(tmp_path)
+        with pytest.raises(InputError, match=r"no scheduler answers at http://127\.0\.0\.1:1"):
+            client.status()
+    assert not places.address.exists()
+    with pytest.raises(InputError, match=f"no scheduler runs on {tmp_path}"):
+        client.status()
+
+
+def test_an_address_that_a_killed_scheduler_left_is_sent_no_token(tmp_path: Path) -> None:
+    places = make_places(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        with published(places, Address(url)):
+            client, left = find(tmp_path), places.address.read_bytes()
+        places.address.write_bytes(left)  # As after a kill: the file without its lock.
+        for use in (client.status, lambda: find(tmp_path)):
+            with pytest.raises(InputError, match=f"no scheduler runs on {tmp_path}"):
+                use()
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_a_client_follows_a_scheduler_that_comes_back_elsewhere(tmp_path: Path) -> None:
+    places = make_places(tmp_path)
+    with published(places, Address("http://127.0.0.1:1")):
+        client = find(tmp_path)
+    again = published(places, Address("http://127.0.0.1:2"))
+    with again, pytest.raises(InputError, match=r"no scheduler answers at http://.*:2"):
+        client.status()
+
+
+def test_a_certificate_to_trust_goes_with_a_server_that_speaks_tls(tmp_path: Path) -> None:
+    places, file = make_places(tmp_path), tmp_path / "no.pem"
+    with pytest.raises(InputError, match="--certificate: goes with --server alone"):
+        find(tmp_path, certificate=file)
+    with pytest.raises(InputError, match="certificate: goes with an https:// address alone"):
+        find(server="http://127.0.0.1:1", token_file=places.token, certificate=file)
+    with pytest.raises(InputError, match=r"no\.pem: cannot be trusted"):
+        find(server="https://127.0.0.1:1", token_file=places.token, certificate=file)

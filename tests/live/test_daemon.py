@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -272,6 +274,104 @@ def test_a_full_disk_refuses_new_jobs_and_stops_no_other(small: Path) -> None:
         }
 
 
+@pytest.fixture
+def folder_with_small_attempts(tmp_path: Path) -> Iterator[Path]:
+    """Return a state folder in which only the folder of attempts has hardly any room."""
+    folder = tmp_path / "state"
+    (folder / "attempts").mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)
+    words = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", f"{folder}/attempts"]
+    subprocess.run(words, check=True)
+    yield folder
+    subprocess.run(["umount", "-l", folder / "attempts"], check=True)
+
+
+def test_a_job_for_which_the_machine_has_no_room_waits_and_loses_no_retry(
+    folder_with_small_attempts: Path,
+) -> None:
+    large = folder_with_small_attempts / "attempts" / "large"
+    fill(large)
+    with served(folder_with_small_attempts) as one:
+        job = one.submit(python(PRINTS))
+        until(lambda: "No space left" in one.client.job(job)["why"])
+        assert one.client.job(job)["state"] in ("starting", "queued")
+        large.unlink()
+        found = one.reaches(job, "done", "failed")
+        assert (found["state"], found["attempts"] - found["unstarted"]) == ("done", 1)
+        told = [line for line in one.told() if line["event"] == "attempt could not start"]
+        assert (told[0]["level"], told[0]["job"]) == ("warning", job)
+        assert "No space left" in told[0]["reason"]
+
+
+def test_new_jobs_are_not_taken_for_old_ones_that_nobody_remembers(tmp_path: Path) -> None:
+    one = Served(tmp_path / "state")
+    try:
+        one.reaches(one.submit(python(PRINTS, "old")), "done")
+        node = one.client.nodes()[0]["node"]
+        one.client.drain(node)
+        again = one.submit(python(PRINTS, "again"))
+        one.end()
+        before = (one.folder / "state.db").read_bytes()
+        one.start()
+        one.client.drain(node, draining=False)
+        one.reaches(again, "done")
+        one.end()
+        # The database of before: a job is queued of which an attempt has been made.
+        (one.folder / "state.db").write_bytes(before)
+        one.start()
+        one.client.drain(node, draining=False)
+        found = one.reaches(again, "done", "failed")
+        assert (found["state"], found["attempts"], found["unstarted"]) == ("done", 2, 1)
+        one.end()
+        # No database at all.
+        (one.folder / "state.db").unlink()
+        one.start()
+        new = one.submit(python(PRINTS, "new"))
+        assert int(new) > int(again)
+        assert one.reaches(new, "done", "failed")["state"] == "done"
+        assert b"".join(one.client.logs(new)) == b"rank 0 new\n"
+    finally:
+        one.finish()
+
+
+def test_jobs_have_the_limit_of_files_that_the_scheduler_was_given(tmp_path: Path) -> None:
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(usual, 700), most))
+    try:
+        with served(tmp_path / "state") as one:
+            script = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+            job = one.submit(python(script))
+            one.reaches(job, "done")
+            assert b"".join(one.client.logs(job)).decode() == f"{(min(usual, 700), most)}\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+
+
+def test_a_log_that_was_removed_is_said_to_be_gone(shared: Served) -> None:
+    job = shared.submit(python(PRINTS))
+    shared.reaches(job, "done")
+    shutil.rmtree(shared.folder / "attempts" / f"{job}.1")
+    with pytest.raises(InputError, match=f"the log of job {job} is not there any more"):
+        list(shared.client.logs(job))
+
+
+def test_a_policy_that_fails_is_told_shown_and_counted(shared: Served, tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "def broken(cluster, job, candidates, parameter):\n"
+        "    return cluster.jobs[len(cluster.jobs)].gpus > 0\n"
+    )
+    shared.client.choose_policy(f"{file}:broken+fifo+srsf:1")
+    job = shared.submit(python(PRINTS))
+    problem = until(lambda: shared.client.status()["policy_problem"])
+    assert problem.startswith("placement 'broken' failed: ")
+    assert problem in shared.client.job(job)["why"]
+    until(lambda: [one for one in shared.told() if one["event"] == "the policy fails"])
+    shared.client.choose_policy("ff+srsf:1")
+    shared.reaches(job, "done")
+    assert shared.client.status()["policy_problem"] == ""
+
+
 def test_notices_are_lines_of_json_with_time_and_level(shared: Served) -> None:
     job = shared.submit(python(PRINTS))
     shared.reaches(job, "done")
@@ -286,5 +386,5 @@ def test_ctrl_c_ends_it_and_leaves_no_socket_or_lock(tmp_path: Path) -> None:
     one.process.send_signal(signal.SIGINT)
     assert one.process.wait(60) == 0
     left = {path.name for path in one.folder.iterdir()}
-    assert "gate.sock" not in left
+    assert not {"gate.sock", "address.json"} & left
     assert not {name for name in left if name.endswith(("-wal", "-shm"))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headway import testbed as testbeds
+from live.gates import make_certificate
 from live.serving import Served, python, served, until
 
 NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
@@ -66,9 +69,9 @@ def scheduler(tmp_path: Path) -> Iterator[Served]:
         yield one
 
 
-def asking(one: Served, messages: int, seconds: float) -> str:
+def asking(one: Served, messages: int, seconds: float, script: str = ASKS) -> str:
     """Submit a job that shares its slots, and whose messages cross the network."""
-    words = python(ASKS, str(messages), str(seconds))
+    words = python(script, str(messages), str(seconds))
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     return one.submit(words, gpus=3, memory_bytes=2**20, environment=path)
 
@@ -114,6 +117,55 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_message_is_waited_for_no_lon
     os.kill(lines(scheduler, holds)[0][0], signal.SIGKILL)
     assert scheduler.reaches(waits, "done", "failed")["state"] == "done"
     assert scheduler.reaches(holds, "failed")["state"] == "failed"
+
+
+def test_a_worker_that_waits_when_its_job_is_cancelled_is_let_go(scheduler: Served) -> None:
+    asking(scheduler, 1, 60)
+    until(lambda: scheduler.client.nodes()[0]["messages"])
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + ASKS
+    waits = asking(scheduler, 1, 0, script=deaf)
+    until(lambda: scheduler.client.nodes()[0]["waiting"])
+    scheduler.client.cancel(waits)
+    scheduler.reaches(waits, "cancelled")
+    # It does not heed SIGTERM: without an answer it would have waited until it was killed.
+    assert [line[0] for line in lines(scheduler, waits)[1:]] == [0]
+
+
+def test_workers_reach_the_gate_over_tcp_with_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    settings = f'gate_host = "127.0.0.1"\ngate_port = {port}\n'
+    settings += f'certificate = "{certificate}"\nkey = "{key}"\n'
+    with served(tmp_path / "state", settings + NODES) as one:
+        place = {"HEADWAY_GATE": f"tcp:127.0.0.1:{port}", "HEADWAY_GATE_CERT": str(certificate)}
+        job = asking(one, 5, 0.01, script=f"import os; os.environ.update({place})" + ASKS)
+        assert one.reaches(job, "done", "failed")["state"] == "done"
+        assert [line[0] for line in lines(one, job)[1:]] == [1] * 5
+        assert one.client.status()["grants"] == 5
+        del place["HEADWAY_GATE_CERT"]  # Plain text is answered by nobody: it goes on unasked.
+        job = asking(one, 1, 0, script=f"import os; os.environ.update({place})" + ASKS)
+        assert one.reaches(job, "done", "failed")["state"] == "done"
+        assert [line[0] for line in lines(one, job)[1:]] == [0]
+
+
+def test_jobs_on_the_hosts_of_a_testbed_ask_before_each_message(tmp_path: Path) -> None:
+    bed = testbeds.Testbed(f"d{os.getpid()}", hosts=2, rate_mbit=200)
+    assert testbeds.up(bed)
+    try:
+        place = f'[executor]\nkind = "testbed"\ntestbed = "{bed.name}"\nslots = 2\n'
+        with served(tmp_path / "state", place + "memory_mb = 1024\n") as one:
+            assert [node["node"] for node in one.client.nodes()] == ["host1", "host2"]
+            jobs = [asking(one, 5, 0.01) for _ in range(2)]
+            for job in jobs:
+                found = one.reaches(job, "done", "failed")
+                assert found["state"] == "done", found["reason"]
+            spans = sorted((line[1], line[2]) for job in jobs for line in lines(one, job)[1:])
+            assert len(spans) == 10
+            assert all(end <= later[0] for (_, end), later in itertools.pairwise(spans))
+            assert one.client.status()["grants"] == 10
+    finally:
+        testbeds.down(bed.name)
 
 
 def test_training_goes_on_unasked_without_a_scheduler_and_asks_the_next_one(

@@ -171,8 +171,49 @@ def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     reopened(tmp_path / "s.db")
     with sqlite3.connect(tmp_path / "s.db") as database:
         database.execute(
-            "INSERT INTO jobs VALUES (1, '{}', '', 0, '[]', 0, '', 0, 0, 0, NULL, NULL, NULL, NULL)"
+            "INSERT INTO jobs VALUES "
+            "(1, '{}', '', 0, '[]', 0, '', 0, 0, 0, NULL, NULL, NULL, NULL, 0)"
         )
     database.close()
     with pytest.raises(InputError, match="is damaged: "):
         Store(tmp_path / "s.db")
+
+
+def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+
+    async def work(store: Store) -> None:
+        store.save(RUNS)
+
+    use(path, work)
+    with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    assert reopened(path).jobs == [RUNS]
+
+
+def test_what_cannot_be_written_is_told_and_what_can_is_written_after_it(tmp_path: Path) -> None:
+    async def work(store: Store) -> None:
+        store.save(make_record(reason="half a \ud800 character"))
+        while not store.problem:
+            await asyncio.sleep(0.01)
+        with pytest.raises(StorageError, match="UnicodeEncodeError"):
+            await store.offer(make_record("2"))
+        store.save(make_record(reason="a whole one"))
+        await store.saved()
+
+    told = use(tmp_path / "s.db", work)
+    assert [problem[:18] for problem in told] == ["UnicodeEncodeError", ""]
+    assert reopened(tmp_path / "s.db").jobs == [make_record(reason="a whole one")]
+
+
+@pytest.mark.parametrize("clock", ["-1", "x", str(2**62), "9" * 5000])
+def test_a_clock_that_makes_no_sense_is_refused(tmp_path: Path, clock: str) -> None:
+    reopened(tmp_path / "s.db")
+    with sqlite3.connect(tmp_path / "s.db") as database:
+        database.execute("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", [clock])
+    database.close()
+    with pytest.raises(InputError, match="is damaged: ") as caught:
+        Store(tmp_path / "s.db")
+    assert "\n" not in str(caught.value)

@@ -8,17 +8,16 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headway.domain.errors import HeadwayError
-from headway.live import notices, tokens
+from headway.live import tokens
+from headway.live.apierrors import Json, add_errors, errors_of
 from headway.live.daemon import Daemon, RefusedError
+from headway.live.executors import Attempt
+from headway.live.executors.ranks import KEPT
 from headway.live.metrics import text_of
-from headway.live.store import StorageError
 from headway.live.streams import ChangeStream, log_of
 from headway.live.submission import Submission, spec_from
 from headway.version import __version__
@@ -28,16 +27,6 @@ BODY_PATIENCE_S = 10.0
 MOST_LISTED = 1000
 _TURN = 50
 """Jobs that are described before others get their turn in the event loop."""
-
-
-class Json(Response):
-    """A value as JSON."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """Return the value's bytes."""
-        return msgspec.json.encode(content)
 
 
 class PolicyChoice(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,8 +41,9 @@ def make_app(daemon: Daemon, token: str, about: Mapping[str, Any]) -> ASGIApp:
         title="Headway",
         version=__version__,
         summary="A scheduler of distributed training jobs that share a network.",
+        responses=errors_of(400, 401, 404, 500),
     )
-    _add_errors(app)
+    add_errors(app)
     _add_jobs(app, daemon)
     _add_cluster(app, daemon, about)
     return _Guard(app, token)
@@ -76,35 +66,6 @@ class _Guard:
         problem = "the token is wrong." if given else "a token is needed."
         headers = {"www-authenticate": "Bearer", "connection": "close"}
         await Json({"error": problem}, 401, headers)(scope, receive, send)
-
-
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(RefusedError)
-    async def _refused(_: Request, error: RefusedError) -> Json:
-        return Json({"error": str(error)}, error.status)
-
-    @app.exception_handler(StorageError)
-    async def _storage(_: Request, error: StorageError) -> Json:
-        return Json({"error": str(error)}, 507)
-
-    @app.exception_handler(HeadwayError)
-    async def _input(_: Request, error: HeadwayError) -> Json:
-        return Json({"error": str(error)}, 400)
-
-    @app.exception_handler(RequestValidationError)
-    async def _parameter(_: Request, error: RequestValidationError) -> Json:
-        first = error.errors()[0]
-        return Json({"error": f"{first['loc'][-1]}: {first['msg']}."}, 400)
-
-    @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> Json:
-        problem = f"{request.method} {request.url.path}: {error.detail}."
-        return Json({"error": problem}, error.status_code)
-
-    @app.exception_handler(Exception)
-    async def _bug(request: Request, error: Exception) -> Json:
-        notices.failure("a request failed", error, path=request.url.path)
-        return Json({"error": "the scheduler has a defect; its log says more."}, 500)
 
 
 def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
@@ -135,13 +96,15 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         """Describe a job; one that waits says why."""
         return Json(_described(daemon, job))
 
-    @app.post("/v1/jobs", status_code=201, openapi_extra=body)
+    @app.post(
+        "/v1/jobs", status_code=201, openapi_extra=body, responses=errors_of(408, 413, 503, 507)
+    )
     async def _submit(request: Request) -> Response:
         """Submit a job; when this answers, the job is on the disk."""
         record = await daemon.submit(spec_from(await _body(request)))
         return Json(_described(daemon, record.job), 201)
 
-    @app.post("/v1/jobs/{job}/cancel")
+    @app.post("/v1/jobs/{job}/cancel", responses=errors_of(409))
     async def _cancel(job: str) -> Response:
         """End a job, politely at first."""
         daemon.cancel(job)
@@ -154,9 +117,18 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         follow: Annotated[bool, Query(description="Go on until the job is over.")] = False,
     ) -> Response:
         """Return what a rank of the latest attempt has printed."""
-        gpus = daemon.record(job).spec.gpus
+        record = daemon.record(job)
+        gpus = record.spec.gpus
         if rank >= gpus:
             raise RefusedError(400, f"rank: must be at most {gpus - 1}, not {rank}.")
+        if record.finished and record.attempts:
+            folder = daemon.executor.log(Attempt(job, record.attempts), rank).parent
+            if not await asyncio.to_thread(folder.exists):
+                raise RefusedError(
+                    404,
+                    f"the log of job {job} is not there any more: the latest {KEPT:,} attempts "
+                    "keep theirs.",
+                )
         stream = log_of(daemon, job, rank, follow)
         return StreamingResponse(stream, media_type="application/octet-stream")
 
@@ -192,7 +164,7 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
         """Return the policy that decides."""
         return Json({"policy": daemon.policy})
 
-    @app.put("/v1/policy", openapi_extra=body)
+    @app.put("/v1/policy", openapi_extra=body, responses=errors_of(408, 413))
     async def _choose(request: Request) -> Response:
         """Let another policy decide from now on."""
         try:
@@ -204,7 +176,7 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
         await daemon.choose_policy(choice.policy)
         return Json({"policy": daemon.policy})
 
-    @app.get("/v1/events")
+    @app.get("/v1/events", responses=errors_of(503))
     async def _events() -> Response:
         """Stream changes of jobs, nodes and the policy as server-sent events."""
         listener = daemon.hub.join()
@@ -239,6 +211,8 @@ def _described(daemon: Daemon, job: str) -> dict[str, Any]:
     why = "" if record.finished else daemon.core.why(job)
     if not record.finished and record.state != "running" and daemon.store.problem:
         why = f"nothing can be stored: {daemon.store.problem}"
+    elif obstacle := daemon.attempts.obstacle(Attempt(job, record.attempts)):
+        why = f"{obstacle}; it is tried again soon."
     view: dict[str, Any] = msgspec.to_builtins(record)
     if not record.finished and (known := daemon.core.known.get(job)) is not None:
         view["iterations"] = known.iterations  # the record's are some seconds old
@@ -270,6 +244,7 @@ def _status_of(daemon: Daemon, about: Mapping[str, Any]) -> dict[str, Any]:
         "events": counts.events,
         "ignored_events": counts.ignored,
         "grants": counts.grants,
+        "policy_problem": daemon.core.rules.failure,
         "storage_problem": daemon.store.problem,
         "log_problem": daemon.events.problem,
     }

@@ -29,6 +29,10 @@ class Book:
         self._counts = Counter(record.state for record in store.jobs)
         self._last = max((int(job) for job in self.records), default=0)
 
+    def count_from(self, number: int) -> None:
+        """Give new jobs higher numbers than this one, which jobs that nobody remembers had."""
+        self._last = max(self._last, number)
+
     def counts(self) -> dict[str, int]:
         """Return how many jobs are in each state."""
         return {state: self._counts[state] for state in STATES}
@@ -70,7 +74,7 @@ class Book:
         if new.state == RUNNING and new.started_ns is None:
             return msgspec.structs.replace(new, started_ns=now_ns, started_at=now)
         if new.finished:
-            self._metrics.jct.add((now_ns - new.submitted_ns) / 1e9)
+            self._metrics.jct.add(max(0, now_ns - new.submitted_ns) / 1e9)
             self._metrics.ended[new.state] += 1
             self._forget_oldest()
             return msgspec.structs.replace(new, ended_ns=now_ns, ended_at=now)

@@ -49,7 +49,7 @@ def _check_states(core: Core) -> None:
     assert all(view.rows[job.row] is job for job in live)
     assert set(core.queue) <= {job.number for job in live}
     assert set(core.waiting) <= set(view.placed)
-    assert not core.fresh
+    assert core.held or not core.fresh
     assert not core.asking
 
 

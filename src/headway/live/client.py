@@ -22,8 +22,13 @@ _CHUNK_BYTES = 64 * 1024
 class Client:
     """A scheduler at an address; every answer is what its JSON says."""
 
-    def __init__(self, address: Address, token: str) -> None:
-        self._address, self._token = address, token
+    def __init__(self, address: Address, token: str, places: Places | None = None) -> None:
+        """Talk to the API at an address; with `places`, as long as a scheduler there says so."""
+        self._token, self._places = token, places
+        self._use(address)
+
+    def _use(self, address: Address) -> None:
+        self._address = address
         parts = urlsplit(address.url)
         try:
             self._host, self._port = parts.hostname, parts.port
@@ -33,6 +38,8 @@ class Client:
             raise InputError(
                 f"must be like http://127.0.0.1:7077, not {shown(address.url)}.", field="server"
             )
+        if address.certificate is not None and parts.scheme != "https":
+            raise InputError("goes with an https:// address alone.", field="certificate")
         self._context = _context(address) if parts.scheme == "https" else None
 
     def status(self) -> dict[str, Any]:
@@ -96,6 +103,8 @@ class Client:
     def _answer(
         self, method: str, path: str, body: object = None, patience_s: float | None = PATIENCE_S
     ) -> Iterator[http.client.HTTPResponse]:
+        if self._places is not None and (now := read_address(self._places)) != self._address:
+            self._use(now)
         connection = self._connection(patience_s)
         headers = {"authorization": f"Bearer {self._token}"}
         data = None if body is None else json.dumps(body).encode()
@@ -130,9 +139,18 @@ class Client:
 
 
 def find(
-    folder: Path | None = None, server: str | None = None, token_file: Path | None = None
+    folder: Path | None = None,
+    server: str | None = None,
+    token_file: Path | None = None,
+    certificate: Path | None = None,
 ) -> Client:
-    """Return the scheduler at `server`, or the one of a state folder, whose token file counts."""
+    """Return the scheduler at `server`, or the one of a state folder, whose token file counts.
+
+    `certificate` is a file of the authorities to trust where `server` speaks TLS; without it the
+    system's are, and a state folder's scheduler says itself.
+    """
+    if certificate is not None and server is None:
+        raise InputError("goes with --server alone.", field="--certificate")
     if server is not None and token_file is None and folder is None:
         raise InputError(
             "needs --token-file too, or the --folder whose token it is: a secret is not sent just "
@@ -140,7 +158,9 @@ def find(
             field="--server",
         )
     places = Places(folder or default_folder())
-    address = read_address(places) if server is None else Address(server)
+    if server is None:
+        return Client(read_address(places), tokens.read(token_file or places.token), places)
+    address = Address(server, None if certificate is None else str(certificate))
     return Client(address, tokens.read(token_file or places.token))
 
 

@@ -17,6 +17,7 @@ from headway.domain.records import NOBODY
 from headway.live import checks, deciding, status
 from headway.live.arrays import Node
 from headway.live.events import (
+    NEVER_STARTED,
     AnyEvent,
     AnyInstruction,
     ComputeDone,
@@ -89,9 +90,10 @@ class Core(Reports):
             self.counts.ignored += 1
             return instructions
         # 2. Placement of queued jobs.
-        if self.fresh or (self.queue and (self.room or not self.rules.placement_steady)):
-            deciding.place(self, instructions)
-        self.room = False
+        if not self.held:
+            if self.fresh or (self.queue and (self.room or not self.rules.placement_steady)):
+                deciding.place(self, instructions)
+            self.room = False
         # 3. Admission of waiting messages, and the costs of those that run.
         if self.waiting:
             deciding.admit(self, instructions)
@@ -180,9 +182,11 @@ class Core(Reports):
         check_spec(event.spec)
         whole(event.submitted_ns, "submitted_ns", 0, HORIZON_NS)
         whole(event.attempts, "attempts", 1 if event.seats else 0, MOST_ATTEMPTS)
+        whole(event.unstarted, "unstarted", 0, event.attempts)
         whole(event.iterations, "iterations", 0, MOST_ITERATIONS)
         job = self.new_job(event.job, event.spec, event.submitted_ns)
-        job.attempts = event.attempts
+        job.attempts, job.unstarted = event.attempts, event.unstarted
+        self.held |= event.hold
         if not event.seats:
             self.enqueue(job)
             return True
@@ -229,9 +233,10 @@ class Core(Reports):
             self.end(job, "cancelled", reason)
         elif event.code == 0:
             self.end(job, "done", event.reason)
-        elif job.attempts > job.spec.retries:
+        elif event.code != NEVER_STARTED and job.attempts - job.unstarted > job.spec.retries:
             self.end(job, "failed", reason)
         else:
+            job.unstarted += event.code == NEVER_STARTED
             job.reason = reason
             job.iterations = 0
             job.started_ns = NOBODY
@@ -252,4 +257,5 @@ class Core(Reports):
         return True
 
     def _tick(self, _: Tick, __: list[AnyInstruction]) -> bool:
+        self.held = False
         return True

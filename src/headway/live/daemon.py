@@ -30,6 +30,7 @@ from headway.live.events import (
 )
 from headway.live.executors import Attempt, Executor, Node
 from headway.live.records import ACTIVE, JobRecord
+from headway.live.rules import Rules
 from headway.live.steps import Steps
 from headway.live.store import Store
 
@@ -70,16 +71,14 @@ class Daemon(Steps):
     # What the gate says.
 
     def worker_attached(self, job: str, attempt: int, rank: int) -> None:
-        """Take a worker's word that its attempt runs; let go of one that is over."""
-        problem = ""
-        if Attempt(job, attempt) not in self.attempts:
-            problem = "this attempt is over"
-        elif rank >= self.book.records[job].spec.gpus:
-            problem = f"the job has no slot for rank {rank}"
-        else:
-            self.attempts.started(Attempt(job, attempt))
-        if problem and self.gate is not None:
-            self.gate.refuse(job, attempt, problem, rank)
+        """Take a worker's word that its attempt runs; let go of one that is to end, or over."""
+        one = Attempt(job, attempt)
+        self.attempts.started(one)
+        if not self.attempts.wanted(one):
+            over = "being stopped" if one in self.attempts else "over"
+            self.let_go(one, f"this attempt is {over}")
+        elif rank >= self.book.records[job].spec.gpus and self.gate is not None:
+            self.gate.refuse(job, attempt, f"the job has no slot for rank {rank}", rank)
 
     def message_ready(
         self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
@@ -202,7 +201,8 @@ class Daemon(Steps):
 
     async def choose_policy(self, policy: str) -> None:
         """Let another policy decide from now on."""
-        await asyncio.to_thread(prepare_policy, policy)
+        # Compiled here, in a thread, so that the loop finds it done.
+        await asyncio.to_thread(Rules, policy)
         notices.info("policy chosen", policy=policy)
         self.handle(PolicyChanged(at_ns=self.clock.now_ns(), policy=policy))
         self.policy = policy
@@ -247,13 +247,3 @@ class Daemon(Steps):
             self._wake.cancel()
         await self.attempts.settle()
         self.save_progress()
-
-
-def prepare_policy(text: str) -> None:
-    """Compile a policy, which takes seconds the first time; refuse one that does not exist."""
-    from headway.policies.presets import choose_policies, policy_of
-
-    names = policy_of(text)
-    chosen = choose_policies(names.placement, names.scheduler, names.priority, names.admission)
-    for choice in (chosen.placement, chosen.priority, chosen.admission):
-        choice.compiled()

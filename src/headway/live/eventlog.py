@@ -108,8 +108,9 @@ class EventLog:
             except OSError:
                 os.ftruncate(self._file, self._size)
                 raise
-        except OSError as error:
-            return error.strerror or str(error)
+        except Exception as error:  # Whatever it is, the thread goes on, and says what it is.
+            told = error.strerror if isinstance(error, OSError) else None
+            return told or repr(error)[:200]
         self._size += len(view)
         self._waiting.clear()
         return ""

@@ -78,7 +78,9 @@ class JobSubmitted(Event, frozen=True, kw_only=True):
 class JobRestored(Event, frozen=True, kw_only=True):
     """A job that an earlier scheduler knew: queued (no seats), or running where it was.
 
-    `attempts` counts those made so far, the running one included; `iterations` those it has done.
+    `attempts` counts those made so far, the running one included, `unstarted` those of them that
+    never started; `iterations` are those it has done. After one with `hold` nobody is placed before
+    the next Tick, so that all jobs can be known first.
     """
 
     job: str
@@ -87,6 +89,8 @@ class JobRestored(Event, frozen=True, kw_only=True):
     attempts: int = 0
     iterations: int = 0
     seats: tuple[Seat, ...] = ()
+    unstarted: int = 0
+    hold: bool = False
 
 
 class JobCancelled(Event, frozen=True, kw_only=True):
@@ -102,8 +106,15 @@ class JobStarted(Event, frozen=True, kw_only=True):
     attempt: int
 
 
+NEVER_STARTED = -1
+"""The code of an attempt that could not be started for a reason that is not the job's."""
+
+
 class JobExited(Event, frozen=True, kw_only=True):
-    """All processes of an attempt have ended; 0 is success. `reason` is for people."""
+    """All processes of an attempt have ended; 0 is success, NEVER_STARTED nobody's failure.
+
+    `reason` is for people.
+    """
 
     job: str
     attempt: int
@@ -185,7 +196,7 @@ class PolicyChanged(Event, frozen=True, kw_only=True):
 
 
 class Tick(Event, frozen=True, kw_only=True):
-    """Time has passed; answers a `WakeAt`."""
+    """Time has passed; answers a `WakeAt`, and ends the hold of a `JobRestored`."""
 
 
 AnyEvent: TypeAlias = (

@@ -79,7 +79,7 @@ class Gate:
         self._workers: dict[tuple[str, int, int], Connection] = {}
         self._ranks: dict[tuple[str, int], set[int]] = {}  # of each attempt, those in _workers
         self._strangers: dict[Connection, None] = {}
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, socket.socket]] = []
         self._unix: UnixAddress | None = None
         self._port: int | None = None
 
@@ -105,6 +105,17 @@ class Gate:
         ssl: tls.SSLContext | None = None,
     ) -> None:
         """Begin to listen; `ssl` is for TCP alone. Port 0 takes any that is free."""
+        await self.bind(unix=unix, tcp=tcp, ssl=ssl)
+        await self.accept()
+
+    async def bind(
+        self,
+        *,
+        unix: str | os.PathLike[str] | None = None,
+        tcp: tuple[str, int] | None = None,
+        ssl: tls.SSLContext | None = None,
+    ) -> None:
+        """Take the addresses, as `start` does, and let whoever comes wait until `accept`."""
         if unix is None and tcp is None:
             raise InputError("a gate needs a Unix socket, a TCP address or both.")
         try:
@@ -118,6 +129,13 @@ class Gate:
         except BaseException:
             await self.close()
             raise
+
+    async def accept(self) -> None:
+        """Let in whoever waits, and all that come."""
+        for server, listening in self._servers:
+            await server.start_serving()
+            # The loop accepts as many in one turn as may wait: more may wait than it should accept.
+            listening.listen(_WAITING_CONNECTIONS)
 
     def grant(self, job: str, attempt: int, request: int, rank: int = 0) -> bool:
         """Let a worker start what it asked for; False if it waits for no such thing."""
@@ -140,7 +158,7 @@ class Gate:
 
     async def close(self) -> None:
         """Let go of every worker and of the sockets; the listener hears nothing of it."""
-        for server in self._servers:
+        for server, _ in self._servers:
             server.close()
         connections = [*self._workers.values(), *self._strangers]
         self._workers, self._ranks, self._strangers, self._servers = {}, {}, {}, []
@@ -223,7 +241,7 @@ class Gate:
             ssl=ssl,
             backlog=_ACCEPTS_A_TURN,
             ssl_handshake_timeout=None if ssl is None else HELLO_S,
+            start_serving=False,
         )
-        self._servers.append(server)
-        # The loop accepts as many in one turn as may wait: more may wait than it should accept.
+        self._servers.append((server, listening))
         listening.listen(_WAITING_CONNECTIONS)

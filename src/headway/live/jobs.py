@@ -75,6 +75,7 @@ class Job:
         "started_ns",
         "state",
         "submitted_ns",
+        "unstarted",
         "waiting_since_ns",
         "wake_ns",
     )
@@ -86,6 +87,7 @@ class Job:
         self.submitted_ns = submitted_ns
         self.state: State = "queued"
         self.attempts = 0
+        self.unstarted = 0  # of those: how many never started, and count for no retry
         self.cancelled = False  # whether a user wants it to end
         self.reason = ""
         self.started_ns = NOBODY

@@ -36,6 +36,7 @@ class Ledger:
         self.wake_ns = NEVER_NS  # the Tick that has been asked for
         # What has changed since the last decisions.
         self.fresh: dict[int, Job] = {}  # queued jobs that have not been tried
+        self.held = False  # whether nobody is placed until all jobs are known
         self.room = False  # whether jobs that were refused may fit now
         self.asking: dict[int, Job] = {}  # waiting jobs that have not been asked about
         self.touched: set[int] = set()  # ports where a message has ended

@@ -43,6 +43,7 @@ class Metrics:
         self.wait = Histogram(WAIT_S)
         self.jct = Histogram(JCT_S)
         self.ended: Counter[str] = Counter()
+        self.policy_failures = 0
 
 
 def text_of(
@@ -85,6 +86,12 @@ def text_of(
             "headway_admission_wait_seconds", "histogram", "Waits of requests not granted at once."
         ),
         *metrics.wait.lines("headway_admission_wait_seconds"),
+        *_head(
+            "headway_policy_failures_total",
+            "counter",
+            "Questions that a policy answered with an error or nonsense.",
+        ),
+        f"headway_policy_failures_total {metrics.policy_failures}",
         *_head("headway_storage_works", "gauge", "1 if the state can be written to the disk."),
         f"headway_storage_works {int(storage_works)}",
     ]

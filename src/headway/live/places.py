@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.domain.errors import InputError
-from headway.files import open_output
 
 
 def default_folder() -> Path:
@@ -104,22 +103,56 @@ def _check_private(folder: Path) -> None:
         )
 
 
-def write_address(places: Places, address: Address) -> None:
-    """Say where the API is."""
+@contextlib.contextmanager
+def published(places: Places, address: Address) -> Iterator[None]:
+    """Say where the API is for as long as this lasts.
+
+    The file stays locked by the process that wrote it. A scheduler that is killed leaves one that
+    is not: its port may be another program's by now, which must not be sent the token. A lock ties
+    the address to a process that lives, and costs no request.
+    """
     text = json.dumps({"url": address.url, "certificate": address.certificate})
-    with open_output(places.address) as stream:
-        stream.write(f"{text}\n".encode())
+    part = places.address.with_suffix(".part")
+    try:
+        held = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            os.write(held, f"{text}\n".encode())
+            os.replace(part, places.address)
+        except BaseException:
+            os.close(held)
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{error.strerror or error}.", source=str(places.address)) from None
+    try:
+        yield
+    finally:
+        places.address.unlink(missing_ok=True)
+        os.close(held)
 
 
 def read_address(places: Places) -> Address:
-    """Return where the scheduler of this folder said that its API is."""
+    """Return where the scheduler that runs on this folder says that its API is."""
     try:
-        values = json.loads(places.address.read_bytes())
+        with places.address.open("rb") as stream:
+            if not _locked(stream.fileno()):
+                raise FileNotFoundError
+            values = json.loads(stream.read())
         return Address(str(values["url"]), values.get("certificate"))
     except FileNotFoundError:
         raise InputError(
-            f"no scheduler has run on {places.folder}; start one with headway serve, or say where "
-            "it is with --folder or --server."
+            f"no scheduler runs on {places.folder}; start one with headway serve, or say where it "
+            "is with --folder or --server."
         ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise InputError("is not the address of a scheduler.", source=str(places.address)) from None
+
+
+def _locked(file: int) -> bool:
+    """Tell whether a scheduler that lives has locked a file."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

@@ -16,9 +16,9 @@ FINISHED = (DONE, FAILED, CANCELLED)
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job; `_ns` on the scheduler's clock, `_at` the machine's, in seconds since 1970, to show.
 
-    `attempts` counts those made so far, `seats` is where the present one runs; `started_*` is the
-    first start, `reason` what ended the last attempt. `cancelled`: its user does not want it any
-    more.
+    `attempts` counts those made so far, `unstarted` those of them that never started; `seats` is
+    where the present one runs; `started_*` is the first start, `reason` what ended the last
+    attempt. `cancelled`: its user does not want it any more.
     """
 
     job: str
@@ -27,6 +27,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ns: int
     submitted_at: float
     attempts: int = 0
+    unstarted: int = 0
     seats: tuple[Seat, ...] = ()
     iterations: int = 0
     reason: str = ""

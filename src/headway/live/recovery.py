@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headway.live import notices
 from headway.live.daemon import Daemon
-from headway.live.events import JobCancelled, JobRestored
+from headway.live.events import NEVER_STARTED, JobCancelled, JobRestored, Tick
 from headway.live.executors import Attempt, Ended
-from headway.live.executors.ranks import NEVER_STARTED
-from headway.live.records import ACTIVE, JobRecord
+from headway.live.records import ACTIVE, FAILED, JobRecord
 
 LOST = 1
 
 
 async def restore(daemon: Daemon) -> None:
-    """Take over: first jobs that run, so that nobody gets their seats, then those that wait.
+    """Take over the jobs that run and those that wait; nobody is placed before all are known.
 
     An attempt that was to be started when the scheduler was killed has been recorded: the executor
     knows whether it runs, has ended, or never began.
@@ -24,19 +25,24 @@ async def restore(daemon: Daemon) -> None:
     unfinished = [one for one in daemon.book.records.values() if not one.finished]
     active = {Attempt(one.job, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
+    # One that ran when it was found may have ended since.
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
-    never = {attempt.job for attempt, ended in ends.items() if ended.code == NEVER_STARTED[0]}
+    for attempt in active.keys() - running - ends.keys():
+        ends[attempt] = Ended(attempt, LOST, "it was nowhere to be found after a restart")
+    never = {one.job for one, ended in ends.items() if ended.code == NEVER_STARTED}
+    # First those that have slots, so that nobody else is taken to have them.
     for attempt, record in active.items():
-        if attempt in running:
+        if record.job not in never:
             _restore(daemon, record, attempt)
-    for attempt, record in active.items():
-        if attempt not in running and record.job not in never:
-            _restore(daemon, record, attempt)
-            lost = Ended(attempt, LOST, "it was nowhere to be found after a restart")
-            daemon.attempt_ended(ends.get(attempt, lost))
     for record in unfinished:
-        if record.state not in ACTIVE or record.job in never:
+        if record.job in never:
+            _restore(daemon, msgspec.structs.replace(record, unstarted=record.unstarted + 1))
+        elif record.state not in ACTIVE:
             _restore(daemon, record)
+    for attempt, ended in ends.items():
+        if attempt in active and attempt.job not in never:
+            daemon.conclude(ended)
+    daemon.handle(Tick(at_ns=daemon.clock.now_ns()))
     if unfinished:
         notices.info("jobs taken over", running=len(running), unfinished=len(unfinished))
 
@@ -54,7 +60,14 @@ def _restore(daemon: Daemon, record: JobRecord, attempt: Attempt | None = None) 
             attempts=record.attempts,
             iterations=record.iterations,
             seats=() if attempt is None else record.seats,
+            unstarted=record.unstarted,
+            hold=True,
         )
     )
-    if record.cancelled:
+    if record.job not in daemon.core.known:
+        reason = "it could not be taken over after a restart; the scheduler's notices say why"
+        daemon.book.update(record.job, state=FAILED, reason=reason, seats=())
+        if attempt is not None:
+            daemon.attempts.stop(attempt)
+    elif record.cancelled:
         daemon.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job=record.job))

@@ -9,7 +9,8 @@ import resource
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 import uvicorn
@@ -17,37 +18,43 @@ import uvicorn
 from headway.domain.errors import InputError
 from headway.live import log, notices, tokens
 from headway.live.api import make_app
+from headway.live.apiserver import ApiServer
 from headway.live.clock import Clock
 from headway.live.core import Core
-from headway.live.daemon import POLICY, Daemon, prepare_policy
+from headway.live.daemon import POLICY, Daemon
 from headway.live.eventlog import EventLog
 from headway.live.executors import Attempt, Executor
 from headway.live.executors.local import LocalExecutor, LocalNode, testbed_nodes, this_machine
+from headway.live.executors.ranks import last_job
 from headway.live.gate import Gate
 from headway.live.listening import bound_tcp_socket
-from headway.live.places import Address, Places, claimed, write_address
+from headway.live.places import Address, Places, claimed, published
 from headway.live.recovery import restore
 from headway.live.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, Settings
 from headway.live.store import Store
+from headway.live.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
 
 MOST_FILES = 65_536
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
-def serve(settings: Settings, *, stop_jobs: bool = False) -> None:
-    """Schedule until SIGTERM or SIGINT; with `stop_jobs` jobs then end too, else they go on."""
+def serve(settings: Settings, *, stop_jobs: bool = False) -> bool:
+    """Schedule until SIGTERM or SIGINT; with `stop_jobs` jobs then end too, else they go on.
+
+    False: it ended because a part of it failed, which has been told.
+    """
     with claimed(settings.folder) as places:
         token = tokens.read(places.token) if places.token.exists() else tokens.create(places.token)
         certificate = _certificate(settings)
         executor = _executor(settings.executor, places)
         store = Store(places.database)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
-        prepare_policy(policy)
+        # Compiles the policy, which takes long the first time: before anybody can wait for it.
+        scheduler = _Scheduler(settings, places, token, policy, store, executor)
         _allow_many_files()
         api = bound_tcp_socket(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
-            scheduler = _Scheduler(settings, places, token, policy, store, executor)
-            asyncio.run(scheduler.run(listening, certificate, stop_jobs))
+            return asyncio.run(scheduler.run(listening, certificate, stop_jobs))
 
 
 class _Scheduler:
@@ -72,14 +79,17 @@ class _Scheduler:
         self._daemon = Daemon(core, policy, store, self._events, clock, executor, self._environment)
         self._gate = Gate(self._daemon, token)
         self._daemon.gate = self._gate
+        # A database that is new, or an old one again, does not know them all.
+        self._daemon.book.count_from(last_job(places.attempts))
+        self._failed = False
 
     async def run(
         self, listening: socket.socket, certificate: ssl.SSLContext | None, stop_jobs: bool
-    ) -> None:
-        """Begin, wait for a signal, and end in the opposite order."""
-        ending = asyncio.Event()
+    ) -> bool:
+        """Begin, wait for a signal or a failure, and end in the opposite order."""
+        self._ending = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, ending.set)
+            asyncio.get_running_loop().add_signal_handler(number, self._ending.set)
         async with contextlib.AsyncExitStack() as parts:
             self._store.start(self._daemon.clock.now_ns, self._told("state"))
             parts.push_async_callback(self._store.close)
@@ -87,32 +97,51 @@ class _Scheduler:
             parts.push_async_callback(self._events.close)
             parts.push_async_callback(self._executor.close)
             parts.push_async_callback(self._daemon.close)
-            await restore(self._daemon)
+            # Jobs are told the gate's address when they start; workers that come before all jobs
+            # are known wait.
             address = self._settings.gate_address
-            await self._gate.start(unix=self._places.gate, tcp=address, ssl=certificate)
+            await self._gate.bind(unix=self._places.gate, tcp=address, ssl=certificate)
             parts.push_async_callback(self._gate.close)
-            beating = asyncio.create_task(self._daemon.beat())
+            await restore(self._daemon)
+            await self._gate.accept()
+            beating = self._watched(self._daemon.beat(), "what saves progress")
             parts.callback(beating.cancel)
             server = self._server()
-            serving = asyncio.create_task(server.serve([listening]))
+            serving = self._watched(server.serve([listening]), "the API")
             parts.push_async_callback(self._end_serving, server, serving)
             # What is there now stays: a collection that goes through it all would delay grants.
             gc.collect()
             gc.freeze()
+            parts.enter_context(published(self._places, self._address(listening)))
             self._say_ready(listening)
-            await ending.wait()
+            await self._ending.wait()
             notices.info("scheduler ends", stop_jobs=stop_jobs)
             if stop_jobs:
                 await self._daemon.end_jobs()
+        return not self._failed
 
-    def _server(self) -> uvicorn.Server:
+    def _watched(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        """Do something as long as the scheduler runs: it ends if this does."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not self._ending.is_set() and not task.cancelled():
+                error = task.exception() or RuntimeError("it ended by itself")
+                notices.failure(f"{what} failed, and the scheduler ends", error)
+                self._failed = True
+                self._ending.set()
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(ended)
+        return task
+
+    def _server(self) -> ApiServer:
         about = {
             "network": self._settings.network,
             "executor": self._settings.executor.kind,
             "folder": str(self._settings.folder),
         }
         certificate, key = self._settings.certificate, self._settings.key
-        return _Server(
+        return ApiServer(
             uvicorn.Config(
                 make_app(self._daemon, self._token, about),
                 log_config=None,
@@ -126,22 +155,24 @@ class _Scheduler:
             )
         )
 
-    async def _end_serving(self, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    async def _end_serving(self, server: ApiServer, serving: asyncio.Task[None]) -> None:
         # Streams of changes end of themselves once nobody is told any more.
         self._daemon.hub.close()
         server.should_exit = True
-        await serving
+        await asyncio.wait([serving])
 
-    def _say_ready(self, listening: socket.socket) -> None:
+    def _address(self, listening: socket.socket) -> Address:
         host, port = listening.getsockname()[:2]
         host = _EVERYWHERE.get(host, host)
         secure = self._settings.certificate is not None
         url = f"{'https' if secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         certificate = str(self._settings.certificate) if secure else None
-        write_address(self._places, Address(url, certificate))
+        return Address(url, certificate)
+
+    def _say_ready(self, listening: socket.socket) -> None:
         notices.info(
             "scheduler ready",
-            url=url,
+            url=self._address(listening).url,
             folder=str(self._places.folder),
             policy=self._daemon.policy,
             executor=self._settings.executor.kind,
@@ -155,12 +186,12 @@ class _Scheduler:
             gate = f"tcp:{self._settings.gate_address[0]}:{self._gate.port}"
             certificate = self._settings.certificate
         variables = {
-            "HEADWAY_GATE": gate,
-            "HEADWAY_JOB": attempt.job,
-            "HEADWAY_ATTEMPT": str(attempt.number),
-            "HEADWAY_JOB_TOKEN": tokens.job_token(self._token, attempt.job, attempt.number),
+            GATE: gate,
+            JOB: attempt.job,
+            ATTEMPT: str(attempt.number),
+            JOB_TOKEN: tokens.job_token(self._token, attempt.job, attempt.number),
         }
-        return variables | ({"HEADWAY_GATE_CERT": str(certificate)} if certificate else {})
+        return variables | ({GATE_CERTIFICATE: str(certificate)} if certificate else {})
 
     def _told(self, what: str) -> Callable[[str], None]:
         def told(problem: str) -> None:
@@ -171,15 +202,6 @@ class _Scheduler:
             self._daemon.hub.tell("storage", {"what": what, "problem": problem})
 
         return told
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the scheduler."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 def _certificate(settings: Settings) -> ssl.SSLContext | None:

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+import msgspec
+
 from headway.live import log, notices
 from headway.live.attempts import Attempts
 from headway.live.book import Book
@@ -23,6 +25,7 @@ from headway.live.clock import Clock
 from headway.live.core import Core
 from headway.live.eventlog import EventLog
 from headway.live.events import (
+    NEVER_STARTED,
     AnyEvent,
     AnyInstruction,
     ComputeDone,
@@ -44,6 +47,9 @@ from headway.live.executors import Attempt, Ended, Executor
 from headway.live.hub import Hub
 from headway.live.metrics import Metrics
 from headway.live.store import Store
+
+QUIET_S = 60.0
+"""How long after a notice about a failing policy the next one may come."""
 
 _QUICK = (
     MessageReady,
@@ -85,7 +91,7 @@ class Steps:
     ) -> None:
         self.core, self.store, self.events, self.clock = core, store, events, clock
         self.executor = executor
-        self.attempts = Attempts(executor, store, environment, self._started, self.attempt_ended)
+        self.attempts = Attempts(executor, store, environment, self._started, self.conclude)
         self.hub, self.metrics = Hub(), Metrics()
         self.book = Book(store, clock, self.hub, self.metrics)
         self.gate: Grants | None = None
@@ -93,6 +99,7 @@ class Steps:
         # When each request came, by attempt and request.
         self._asked: dict[tuple[str, int], dict[int, int]] = {}
         self._asking: tuple[str, int, int] | None = None  # whose request is being handled
+        self._failures, self._quiet_until_s = 0, 0.0  # of the policy, and of notices about them
         self._busy = False
         self._later: deque[AnyEvent] = deque()
         self._wake_ns = 0
@@ -113,6 +120,8 @@ class Steps:
 
     def _handle(self, event: AnyEvent) -> None:
         instructions = self._decide(event)
+        if self.core.rules.failures != self._failures:
+            self._policy_failed()
         others: list[AnyInstruction] = []
         for instruction in instructions:
             if type(instruction) is Grant:
@@ -147,6 +156,22 @@ class Steps:
         if self.gate is not None:
             self.gate.grant(grant.job, grant.attempt, grant.request, grant.rank)
 
+    def _policy_failed(self) -> None:
+        """Count what a policy could not decide, and tell of it, but not each time."""
+        rules, now_s = self.core.rules, time.monotonic()
+        if rules.failures < self._failures:  # Another policy, which begins anew.
+            self._failures, self._quiet_until_s = 0, now_s
+        self.metrics.policy_failures += rules.failures - self._failures
+        self._failures = rules.failures
+        if self._failures and now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + QUIET_S
+            notices.warning(
+                "the policy fails",
+                policy=rules.name,
+                problem=rules.failure,
+                failures=rules.failures,
+            )
+
     def _grant(self, grant: Grant) -> None:
         if self.gate is not None:
             self.gate.grant(grant.job, grant.attempt, grant.request)
@@ -174,6 +199,7 @@ class Steps:
                 job,
                 state=known.state,
                 attempts=known.attempts,
+                unstarted=known.unstarted,
                 seats=known.seats,
                 iterations=known.iterations,
                 reason=known.reason,
@@ -185,7 +211,9 @@ class Steps:
             spec = self.book.records[instruction.job].spec
             self.attempts.launch(attempt, spec, instruction.seats)
         elif isinstance(instruction, Stop):
-            self.attempts.stop(Attempt(instruction.job, instruction.attempt))
+            attempt = Attempt(instruction.job, instruction.attempt)
+            self.let_go(attempt, "this attempt is being stopped")
+            self.attempts.stop(attempt)
         elif isinstance(instruction, WakeAt):
             self._wake_at(instruction.at_ns)
 
@@ -217,14 +245,29 @@ class Steps:
         held, self._held = self._held or [], None
         return held
 
+    def let_go(self, attempt: Attempt, why: str) -> None:
+        """Answer all that a worker has asked at once: it goes on unasked, and waits for nobody."""
+        self._asked.pop((attempt.job, attempt.number), None)
+        if self.gate is not None:
+            self.gate.refuse(attempt.job, attempt.number, why)
+
     def attempt_ended(self, ended: Ended) -> None:
-        """Take note that all processes of an attempt are gone."""
+        """Take note that all processes of an attempt are gone, or that it never had any."""
+        # What programs say of themselves need not be text that can be stored.
+        reason = ended.reason.encode(errors="replace").decode()
+        ended = msgspec.structs.replace(ended, reason=reason)
         if self._held is not None:
             self._held.append(ended)
-            return
+        elif ended.code == NEVER_STARTED:
+            self.attempts.failed_to_start(ended)
+        else:
+            self.conclude(ended)
+
+    def conclude(self, ended: Ended) -> None:
+        """Let an attempt be over."""
         attempt = ended.attempt
-        self.attempts.ended(attempt)
-        self._asked.pop((attempt.job, attempt.number), None)
+        self.attempts.ended(ended)
+        self.let_go(attempt, "this attempt is over")
         notices.info(
             "attempt ended",
             job=attempt.job,

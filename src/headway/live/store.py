@@ -17,10 +17,11 @@ from pathlib import Path
 import msgspec
 
 from headway.domain.errors import HeadwayError, InputError
+from headway.domain.limits import HORIZON_NS, whole
 from headway.live.events import JobSpec, Seat
 from headway.live.records import JobRecord
 
-VERSION = 1
+VERSION = 2
 RETRY_S = 1.0
 LOCK_PATIENCE_S = 1.0
 CLOCK = "clock_ns"
@@ -41,15 +42,20 @@ CREATE TABLE jobs (
     started_ns INTEGER,
     started_at REAL,
     ended_ns INTEGER,
-    ended_at REAL
+    ended_at REAL,
+    unstarted INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
+_FROM_VERSION_1 = "ALTER TABLE jobs ADD COLUMN unstarted INTEGER NOT NULL DEFAULT 0;"
 _COLUMNS = (
     *("job", "spec", "state", "attempts", "seats", "iterations", "reason", "cancelled"),
     *("submitted_ns", "submitted_at", "started_ns", "started_at", "ended_ns", "ended_at"),
+    "unstarted",
 )
-_SAVE_JOB = f"INSERT OR REPLACE INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * 14)})"
+_SAVE_JOB = (
+    f"INSERT OR REPLACE INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
 
 
 class StorageError(HeadwayError):
@@ -84,7 +90,9 @@ class Store:
         try:
             self.jobs = _jobs(self._database)
             self.meta = dict(self._database.execute("SELECT name, value FROM meta").fetchall())
-        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            # Half of all time: what is left is more than any scheduler will run.
+            whole(self.clock_ns, CLOCK, 0, HORIZON_NS // 2)
+        except (sqlite3.Error, msgspec.MsgspecError, ValueError, InputError) as error:
             self._database.close()
             raise InputError(f"is damaged: {error}.", source=str(path)) from None
         self.problem = ""
@@ -97,8 +105,7 @@ class Store:
     @property
     def clock_ns(self) -> int:
         """The scheduler's time at the last write of an earlier scheduler."""
-        value = self.meta.get(CLOCK, "0")
-        return int(value) if value.isdecimal() else 0
+        return int(self.meta.get(CLOCK, "0"))
 
     def start(self, now_ns: Callable[[], int], told: Callable[[str], None]) -> None:
         """Begin to write, in a thread; `told` hears in the event loop of problems and their end."""
@@ -197,10 +204,10 @@ class Store:
             self._database.executemany("DELETE FROM jobs WHERE job = ?", gone)
             self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
             self._database.execute("COMMIT")
-        except sqlite3.Error as error:
+        except Exception as error:  # Whatever it is, the thread goes on, and says what it is.
             with contextlib.suppress(sqlite3.Error):
                 self._database.execute("ROLLBACK")
-            return str(error)
+            return str(error) if isinstance(error, sqlite3.Error) else repr(error)[:200]
         return ""
 
 
@@ -227,7 +234,9 @@ def _open(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA synchronous = FULL")
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            database.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+            _change(database, _TABLES)
+        if version == 1:
+            _change(database, _FROM_VERSION_1)
         if version > VERSION:
             raise InputError(
                 f"was written by a newer Headway (format {version}, not {VERSION}).",
@@ -240,6 +249,11 @@ def _open(path: Path) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _change(database: sqlite3.Connection, words: str) -> None:
+    """Change the tables into those of this version, all or nothing."""
+    database.executescript(f"BEGIN;{words}PRAGMA user_version = {VERSION};COMMIT;")
 
 
 def _row(record: JobRecord) -> tuple[object, ...]:

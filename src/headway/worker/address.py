@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headway.domain.errors import InputError, shown
 from headway.live.protocol import VERSION, Frames, Hello, ProtocolError, Refused, Welcome, encode
 from headway.live.sockets import prefer
+from headway.live.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
 
 CONNECT_S = 5.0
 """How long the gate may take to accept a connection and to answer its hello."""
@@ -38,26 +39,24 @@ class Address:
 
 def address_from(environment: Mapping[str, str]) -> Address | None:
     """Return what the environment says about the gate; None if it does not say where it is."""
-    place = environment.get("HEADWAY_GATE", "")
+    place = environment.get(GATE, "")
     if not place:
         return None
-    attempt = environment.get("HEADWAY_ATTEMPT", "")
+    attempt = environment.get(ATTEMPT, "")
     if not (attempt.isascii() and attempt.isdigit() and len(attempt) < 10):
-        raise InputError(f"must be a number, not {shown(attempt)}.", source="HEADWAY_ATTEMPT")
-    job, token = environment.get("HEADWAY_JOB", ""), environment.get("HEADWAY_JOB_TOKEN", "")
+        raise InputError(f"must be a number, not {shown(attempt)}.", source=ATTEMPT)
+    job, token = environment.get(JOB, ""), environment.get(JOB_TOKEN, "")
     if not 0 < len(job) <= 1024:
-        raise InputError(f"must name a job, not {shown(job)}.", source="HEADWAY_JOB")
+        raise InputError(f"must name a job, not {shown(job)}.", source=JOB)
     if not 0 < len(token) <= 1024:
-        raise InputError("must hold the job's token.", source="HEADWAY_JOB_TOKEN")
+        raise InputError("must hold the job's token.", source=JOB_TOKEN)
     kind, _, rest = place.partition(":")
     if kind == "unix" and rest:
         return Address(job, int(attempt), token, unix=rest)
     host, _, port = rest.rpartition(":")
     if kind != "tcp" or not host or not (port.isascii() and port.isdigit() and len(port) < 6):
-        raise InputError(
-            f"must be unix:PATH or tcp:HOST:PORT, not {shown(place)}.", source="HEADWAY_GATE"
-        )
-    certificate = environment.get("HEADWAY_GATE_CERT", "")
+        raise InputError(f"must be unix:PATH or tcp:HOST:PORT, not {shown(place)}.", source=GATE)
+    certificate = environment.get(GATE_CERTIFICATE, "")
     host = host.removeprefix("[").removesuffix("]")
     return Address(job, int(attempt), token, "", host, int(port), certificate)
 

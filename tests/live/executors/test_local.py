@@ -225,12 +225,15 @@ def test_an_attempt_is_started_once_and_told_once(tmp_path: Path) -> None:
             launches = (executor.launch(A, spec, seats("n1:0"), {}) for _ in range(3))
             await asyncio.gather(*launches)
             await diary.end_of(A)
-            await executor.launch(A, spec, seats("n1:0"), {})
             assert await executor.recover([A]) == []
             assert len(diary.ended) == 1
+            # Whoever starts it again is told that nothing was started.
+            await executor.launch(A, spec, seats("n1:0"), {})
+            assert (diary.ended[1].attempt, diary.ended[1].code) == (A, -1)
         async with local(tmp_path / "state") as (executor, diary):
             await executor.launch(A, spec, seats("n1:0"), {})
-            assert (await diary.end_of(A)).code == 0
+            assert (await diary.end_of(A)).code == -1
+            await executor.stop(A)
 
     asyncio.run(run())
     assert mark.read_text() == "x"

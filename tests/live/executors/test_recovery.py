@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from headway.live.events import JobSpec
 from headway.live.executors import Attempt, shim
 from headway.live.executors.on_node import ended, prepare
-from headway.live.executors.ranks import attempt_of, forget_oldest, name_of
+from headway.live.executors.ranks import attempt_of, forget_oldest, last_job, name_of
 from live.executors.driving import (
     QUICK,
     Scheduler,
@@ -140,6 +142,34 @@ def test_a_process_with_the_number_of_a_dead_shim_is_left_alone(tmp_path: Path) 
         asyncio.run(run())
         assert innocent.poll() is None
         innocent.kill()
+
+
+def test_ranks_for_which_the_machine_has_too_little_have_not_started(tmp_path: Path) -> None:
+    few_files = ("prlimit", "--nofile=64:64")
+    with Scheduler("local", str(tmp_path), prefix=few_files) as scheduler:
+        scheduler.hear("nodes")
+        spec = JobSpec(command=("sleep", "600"))
+        scheduler.launch(LONG, spec, *(f"n1:{slot}" for slot in range(40)))
+        found = scheduler.ended()
+        assert found.code == shim.NEVER_STARTED
+        assert found.reason.endswith("could not start: Too many open files")
+
+
+def test_new_jobs_are_counted_from_the_last_one_of_which_there_is_a_folder(tmp_path: Path) -> None:
+    assert last_job(tmp_path / "nothing") == 0
+    for name in ("7.1", "12.3", "x.9", f"{'9' * 30}.1", "identity", "\u0664.1"):
+        (tmp_path / name).mkdir()
+    assert last_job(tmp_path) == 12
+
+
+def test_folders_that_another_removes_meanwhile_are_no_error(tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"{number}.1").mkdir()
+        os.utime(tmp_path / f"{number}.1", (number, number))
+    with ThreadPoolExecutor(8) as threads:
+        done = [threads.submit(forget_oldest, tmp_path, (), 2) for _ in range(8)]
+    assert [one.exception() for one in done] == [None] * 8
+    assert sorted(os.listdir(tmp_path)) == ["198.1", "199.1"]
 
 
 def test_only_the_latest_folders_are_kept_and_never_one_that_runs_removed(tmp_path: Path) -> None:

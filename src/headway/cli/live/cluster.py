@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.console import figures_table, results
-from headway.cli.live.finding import FolderOption, ServerOption, TokenOption, client_of
+from headway.cli.live.finding import (
+    CertificateOption,
+    FolderOption,
+    ServerOption,
+    TokenOption,
+    client_of,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
 def nodes_command(
-    folder: FolderOption = None, server: ServerOption = None, token_file: TokenOption = None
+    folder: FolderOption = None,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Show every node: who holds its slots, the messages on it, and who waits there and why."""
-    nodes = client_of(folder, server, token_file).nodes()
+    nodes = client_of(folder, server, token_file, certificate).nodes()
     results(uncut=True).print(nodes_table(nodes))
     reasons = {one["job"]: one["why"] for node in nodes for one in node["waiting"]}
     for job, why in reasons.items():
@@ -56,9 +65,10 @@ def drain_command(
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Give a node no new jobs; those on it go on."""
-    client_of(folder, server, token_file).drain(node, not undo)
+    client_of(folder, server, token_file, certificate).drain(node, not undo)
     typer.echo(f"node {node} gets {'jobs again' if undo else 'no new jobs'}")
 
 
@@ -74,7 +84,8 @@ def policy_command(
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Show the policy that decides, or choose another."""
-    client = client_of(folder, server, token_file)
+    client = client_of(folder, server, token_file, certificate)
     typer.echo(client.policy() if name is None else client.choose_policy(name))

@@ -39,12 +39,22 @@ TokenOption = Annotated[
         show_default=False,
     ),
 ]
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificate",
+        help="A PEM file to trust where --server is https://.  [default: the system's]",
+        show_default=False,
+    ),
+]
 
 
-def client_of(folder: Path | None, server: str | None, token_file: Path | None) -> Client:
+def client_of(
+    folder: Path | None, server: str | None, token_file: Path | None, certificate: Path | None
+) -> Client:
     """Return the scheduler that these options mean."""
     try:
         from headway.live.client import find
     except ImportError:
         raise InputError(NEEDS_SERVE) from None
-    return find(folder, server, token_file)
+    return find(folder, server, token_file, certificate)

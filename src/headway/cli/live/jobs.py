@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.console import figures_table, results
-from headway.cli.live.finding import FolderOption, ServerOption, TokenOption, client_of
+from headway.cli.live.finding import (
+    CertificateOption,
+    FolderOption,
+    ServerOption,
+    TokenOption,
+    client_of,
+)
 from headway.domain.errors import InputError, did_you_mean
 from headway.domain.limits import MOST_BYTES, scaled
 from headway.domain.models import MEBIBYTE
@@ -22,7 +28,6 @@ if TYPE_CHECKING:
     from headway.live.client import Client
 
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-FINISHED = ("done", "failed", "cancelled")
 NOT_DONE = 1
 _POLL_S = 0.2
 
@@ -66,9 +71,10 @@ def submit_command(
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Submit a job: a script and its arguments, which no shell reads. Prints its number."""
-    client = client_of(folder, server, token_file)
+    client = client_of(folder, server, token_file, certificate)
     spec: dict[str, Any] = {
         "command": _command(words),
         "gpus": gpus,
@@ -117,6 +123,8 @@ def _profile(model: str) -> dict[str, Any]:
 
 
 def _waited(client: Client, job: str) -> int:
+    from headway.live.records import FINISHED
+
     while (found := client.job(job))["state"] not in FINISHED:
         time.sleep(_POLL_S)
     typer.echo(f"job {job} is {found['state']}{_because(found)}", err=True)
@@ -130,9 +138,10 @@ def status_command(
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Show the scheduler and its jobs, or one job; what waits says why."""
-    client = client_of(folder, server, token_file)
+    client = client_of(folder, server, token_file, certificate)
     if job is not None:
         _show_job(client.job(job))
         return
@@ -153,6 +162,8 @@ def status_lines(about: dict[str, Any]) -> list[str]:
         f"{about['grants']:,} grants",
         f"jobs: {counts or 'none'}",
     ]
+    if about["policy_problem"]:
+        lines.append(f"THE POLICY FAILS: {about['policy_problem']}")
     if about["storage_problem"]:
         lines.append(
             f"NOTHING CAN BE STORED: {about['storage_problem']}; new jobs are refused, and those "
@@ -165,6 +176,8 @@ def status_lines(about: dict[str, Any]) -> list[str]:
 
 def jobs_table(jobs: list[dict[str, Any]], most: int) -> Table:
     """Return a table of jobs."""
+    from headway.live.records import FINISHED
+
     table = figures_table("job", "state", "GPUs", "iterations", "submitted")
     table.add_column("what", no_wrap=True)
     for one in jobs[:most]:
@@ -220,9 +233,10 @@ def logs_command(
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Print what a process of a job printed, as it did."""
-    for chunk in client_of(folder, server, token_file).logs(job, rank, follow):
+    for chunk in client_of(folder, server, token_file, certificate).logs(job, rank, follow):
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
 
@@ -232,7 +246,8 @@ def cancel_command(
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """End a job: its processes are asked to end, and killed if they do not."""
-    found = client_of(folder, server, token_file).cancel(job)
+    found = client_of(folder, server, token_file, certificate).cancel(job)
     typer.echo(f"job {job} is {found['state']}")

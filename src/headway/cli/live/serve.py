@@ -11,6 +11,8 @@ import typer
 from headway.cli.live.finding import NEEDS_SERVE, FolderOption
 from headway.domain.errors import InputError
 
+FAILED = 1
+
 
 def serve_command(
     config: Annotated[
@@ -67,7 +69,8 @@ def serve_command(
     place = replace(settings.executor, **_given(kind=executor, slots=slots))
     where = None if folder is None else folder.absolute()
     chosen = _given(folder=where, policy=policy, network=network)
-    serve(replace(settings, **chosen, executor=place), stop_jobs=stop_jobs)
+    if not serve(replace(settings, **chosen, executor=place), stop_jobs=stop_jobs):
+        raise typer.Exit(FAILED)
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from headway.cli.console import results
 from headway.cli.live.cluster import nodes_table
-from headway.cli.live.finding import FolderOption, ServerOption, TokenOption, client_of
+from headway.cli.live.finding import (
+    CertificateOption,
+    FolderOption,
+    ServerOption,
+    TokenOption,
+    client_of,
+)
 from headway.cli.live.jobs import jobs_table, status_lines
 from headway.domain.errors import InputError
 
@@ -26,12 +32,15 @@ REFRESH_S = 1.0
 
 
 def top_command(
-    folder: FolderOption = None, server: ServerOption = None, token_file: TokenOption = None
+    folder: FolderOption = None,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+    certificate: CertificateOption = None,
 ) -> None:
     """Show nodes and jobs, anew every second, until q or Ctrl-C."""
     from rich.live import Live
 
-    client = client_of(folder, server, token_file)
+    client = client_of(folder, server, token_file, certificate)
     console = results()
     if not console.is_terminal or not sys.stdin.isatty():
         raise InputError("top needs a terminal; headway status and headway nodes do not.")

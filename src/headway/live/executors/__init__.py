@@ -32,7 +32,11 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended, for people and for retries; code 0 is success."""
+    """How an attempt ended, for people and for retries; code 0 is success.
+
+    With `events.NEVER_STARTED` it never ran, for a reason that is not the job's: it is made anew,
+    and that counts for no retry.
+    """
 
     attempt: Attempt
     code: int
@@ -74,7 +78,8 @@ class Executor(Protocol):
     ) -> None:
         """Start one process on each seat, rank r on the r-th, with torchrun's variables.
 
-        An error to start is told to the watcher as the attempt's end.
+        An error to start is told to the watcher as the attempt's end; so is a number that an
+        earlier attempt had, as never started.
         """
 
     async def stop(self, attempt: Attempt) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.files import make_folder
+from headway.live import notices
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt, Ended, Node, Watcher, ports, shim
 from headway.live.executors.nodes import LocalNode, testbed_nodes, this_machine
@@ -22,6 +24,8 @@ from headway.live.executors.ranks import attempt_of, forget_oldest, log_of, name
 from headway.live.executors.shims import Shim, find_shim, first_free, start_shim, verdict
 
 __all__ = ["LocalExecutor", "LocalNode", "testbed_nodes", "this_machine"]
+
+LOOK_AGAIN_S = 1.0
 
 
 class _Watched:
@@ -42,6 +46,8 @@ class LocalExecutor:
     ) -> None:
         self._folder, self._grace_s = folder.absolute(), grace_s
         self._nodes = {node.name: node for node in nodes}
+        # As it is before the scheduler allows itself more: jobs have what its user gave it.
+        self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._watched: dict[Attempt, _Watched] = {}
         self._over: set[Attempt] = set()
         self._ports = ports.Ports()
@@ -77,7 +83,10 @@ class LocalExecutor:
         environment: Mapping[str, str],
     ) -> None:
         """Start an attempt, once; whether its ranks could start is told when they have ended."""
-        if attempt in self._watched or attempt in self._over:
+        if attempt in self._watched:
+            return
+        if attempt in self._over:
+            self._refuse(attempt)
             return
         watched = self._watched[attempt] = _Watched()
         tried = self._ports.candidates()
@@ -86,10 +95,10 @@ class LocalExecutor:
             begun = await asyncio.to_thread(self._begin, *start)
         except FileExistsError:
             del self._watched[attempt]
-            await self._take_over(attempt)
-        except Exception as error:  # Whatever it is, it is the attempt's end.
+            self._refuse(attempt)
+        except Exception as error:  # Nothing that comes before the ranks is the job's own.
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self._tell(attempt, shim.COULD_NOT_START, f"could not start: {reason}")
+            self._tell(attempt, shim.NEVER_STARTED, f"could not start: {reason}")
         else:
             self._watch(attempt, watched, begun)
         watched.settled.set()
@@ -98,6 +107,8 @@ class LocalExecutor:
         """Ask the shim to end an attempt; a shim that does not is killed, and its ranks with it."""
         if attempt in self._watched:
             await self._watched[attempt].settled.wait()
+        elif attempt not in self._over:
+            await self._take_over(attempt)
         watched = self._watched.get(attempt)
         if watched is not None and watched.shim is not None and watched.kill is None:
             _send(watched, signal.SIGTERM)
@@ -113,7 +124,10 @@ class LocalExecutor:
         for watched in self._watched.values():
             _let_go(watched)
         self._watched.clear()
-        await asyncio.gather(*self._tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=OVERDUE_S)
+        for task in list(self._tasks):
+            task.cancel()  # The next scheduler looks again.
 
     def _begin(
         self,
@@ -133,7 +147,8 @@ class LocalExecutor:
         try:
             extra = {**environment, FOLDER_VARIABLE: str(folder)}
             ranks = ranks_of(attempt, spec, seats, self._nodes, extra, port)
-            prepare(folder, {"ranks": ranks, "grace_s": self._grace_s, "port": port})
+            plan = {"ranks": ranks, "grace_s": self._grace_s, "port": port, "files": self._files}
+            prepare(folder, plan)
             return start_shim(folder, port)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -171,9 +186,25 @@ class LocalExecutor:
     async def _conclude(self, attempt: Attempt) -> None:
         """Tell how an attempt has ended, once nothing of it is left; forget the oldest folders."""
         folder = self._folder / name_of(attempt)
-        self._tell(attempt, *await asyncio.to_thread(verdict, folder))
+        while True:
+            try:
+                self._tell(attempt, *await asyncio.to_thread(verdict, folder))
+                break
+            except OSError as error:
+                # Its slots stay taken: without files or threads to look with, it may still run.
+                notices.failure("an attempt's end cannot be seen", error, attempt=folder.name)
+            await asyncio.sleep(LOOK_AGAIN_S)
         running = {name_of(one) for one in self._watched}
-        await asyncio.to_thread(forget_oldest, self._folder, running)
+        try:
+            await asyncio.to_thread(forget_oldest, self._folder, running)
+        except OSError as error:
+            notices.failure("old attempts cannot be removed", error)
+
+    def _refuse(self, attempt: Attempt) -> None:
+        """Tell that an attempt of this number was made before: by a scheduler of other jobs."""
+        if self._watcher is not None:
+            reason = "an attempt of this number has been made before"
+            self._watcher.attempt_ended(Ended(attempt, shim.NEVER_STARTED, reason))
 
     def _tell(self, attempt: Attempt, code: int, reason: str) -> None:
         watched = self._watched.pop(attempt, None)

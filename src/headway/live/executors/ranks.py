@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from headway.live import events
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt
 from headway.live.executors.nodes import LocalNode
 
-NEVER_STARTED = (-1, "the scheduler ended before it had started")
+NEVER_STARTED = (events.NEVER_STARTED, "the scheduler ended before it had started")
 """Code and reason of an attempt of which no process ever ran: it may be made anew at no risk."""
+
+LONGEST_NUMBER = 15
+"""Digits of a job's number that can be counted on from."""
 
 KEPT = 1_000
 """How many attempts' folders are kept after they have ended: the latest."""
@@ -86,6 +90,14 @@ def log_of(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
 
 
+def last_job(folder: Path) -> int:
+    """Return the highest number of a job of which an attempt's folder is there, or 0."""
+    names = os.listdir(folder) if folder.is_dir() else ()
+    jobs = [found.job for name in names if (found := attempt_of(name)) is not None]
+    numbers = [job for job in jobs if job.isascii() and job.isdecimal()]
+    return max((int(job) for job in numbers if len(job) <= LONGEST_NUMBER), default=0)
+
+
 def forget_oldest(folder: Path, running: Collection[str], kept: int = KEPT) -> None:
     """Remove the folders of attempts that ended long ago, but for the latest."""
     ended = [
@@ -94,6 +106,13 @@ def forget_oldest(folder: Path, running: Collection[str], kept: int = KEPT) -> N
         if entry.name not in running and attempt_of(entry.name) is not None
     ]
     if len(ended) > kept:
-        ended.sort(key=lambda entry: entry.stat().st_mtime)
+        ended.sort(key=_modified)
         for entry in ended[:-kept]:
             shutil.rmtree(entry, ignore_errors=True)
+
+
+def _modified(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:  # Another removes it just now.
+        return 0.0

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -34,6 +36,12 @@ LOG_BYTES = 16 * 2**20
 """How large a file of output may grow; there are at most two for each rank."""
 
 COULD_NOT_START, STOPPED = 127, 128 + signal.SIGTERM
+NEVER_STARTED = -1
+"""The code where the machine, and not the job, is the reason that ranks could not start."""
+
+_LACKS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
+"""Errors of a machine that has too little of something."""
+
 LOCK = 3
 """The number of the lock's descriptor in the shim."""
 
@@ -208,6 +216,8 @@ class _Shim:
 
     def _start(self) -> None:
         libc, parent = ctypes.CDLL(None), os.getpid()
+        usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = (self._plan.get("files", usual), most)
         # Orphans of ranks become children of the shim, so that it can end them too.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -215,12 +225,15 @@ class _Shim:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
+            resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
         for plan in self._plan["ranks"]:
             try:
                 rank = _Rank(plan, self._folder, tie)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                self._end(COULD_NOT_START, f"rank {plan['rank']} could not start: {_said(error)}")
+                lacks = isinstance(error, OSError) and error.errno in _LACKS
+                code = NEVER_STARTED if lacks else COULD_NOT_START
+                self._end(code, f"rank {plan['rank']} could not start: {_said(error)}")
                 return
             self._running[rank.pid] = rank
             self._selector.register(rank.output, selectors.EVENT_READ, rank.read)
