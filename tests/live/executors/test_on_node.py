@@ -28,9 +28,9 @@ code = "import os; print(os.environ['GLOO_SOCKET_IFNAME'], os.environ['MINE'])"
 rank = {"rank": 3, "folder": ".", "environment": {"MINE": "x"}}
 rank["command"] = [sys.executable, "-c", code]
 keeper.start({"ranks": [rank], "grace_s": 1.0, "port": port})
-said = b""
+said, told = b"", {"number": 0}
 while True:
-    told = keeper.look()
+    told = keeper.look(told["number"])
     said += told["output"][3]
     if told["ended"] is not None:
         break
