@@ -126,14 +126,20 @@ class Keeper:
         self._port = plan["port"]
         prepare(self._folder, plan)
         self._ranks = [one["rank"] for one in plan["ranks"]]
-        self._shim = subprocess.Popen(
-            # This node's Python; what stands in the module is the scheduler's.
-            [sys.executable, *PYTHON[1:], str(self._folder / "shim.py"), str(self._folder), LEASH],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # This node's Python; what stands in the module is the scheduler's.
+        words = [sys.executable, *PYTHON[1:], str(self._folder / "shim.py"), str(self._folder)]
+        # SIGTERM waits until the shim can take it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            self._shim = subprocess.Popen(
+                [*words, LEASH],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, grace_s: float) -> None:
         """Ask the shim to end everything; one that does not is killed."""

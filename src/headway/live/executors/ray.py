@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,6 +70,7 @@ class RayExecutor(Watching[Parts]):
         self._watcher = watcher
         mine = identity(self._folder / "identity")
         await self._in_thread(self._cluster.connect, mine, self._names.read())
+        _take_back_sigterm()
         self._nodes, self._far = await self._in_thread(self._find_nodes, ANSWER_S)
         if self._far:
             raise InputError(
@@ -277,3 +280,10 @@ class RayExecutor(Watching[Parts]):
     ) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: function(*arguments, **named))
+
+
+def _take_back_sigterm() -> None:
+    """Undo Ray's handler, which passes the signal on and aborts the process three seconds later."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        signal.siginterrupt(signal.SIGTERM, False)  # As asyncio has it.
