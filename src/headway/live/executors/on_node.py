@@ -183,7 +183,9 @@ class Keeper:
         }
 
     def leave(self) -> None:
-        """Remove what is on the node."""
+        """Let go of the leash, and remove what is on the node."""
+        if self._shim is not None and self._shim.stdin is not None:
+            self._shim.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _begin_output(self) -> None:
