@@ -90,6 +90,10 @@ MISTAKES = {
         "[serve]\n\n  gate_port = 70000\n",
         "line 3, column 3 (gate_port): must be at most 65,535, not 70000.",
     ),
+    "a port of the gate on Ray that is another one after each restart": (
+        '[serve]\ngate_port = 0\n[executor]\nkind = "ray"\n',
+        "line 2, column 1 (gate_port): must be a fixed port on Ray:",
+    ),
     "a policy that is none": (
         '[serve]\npolicy = "papr"\n',
         "line 2, column 1 (policy): unknown policy 'papr'. Did you mean 'paper'?",

@@ -46,7 +46,7 @@ def serve(settings: Settings, *, stop_jobs: bool = False) -> bool:
     with claimed(settings.folder) as places:
         token = tokens.read(places.token) if places.token.exists() else tokens.create(places.token)
         certificate = _certificate(settings)
-        executor = _executor(settings.executor, places)
+        executor = _executor(settings, places)
         store = Store(places.database)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
         # Compiles the policy, which takes long the first time: before anybody can wait for it.
@@ -218,12 +218,13 @@ def _certificate(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _executor(settings: ExecutorSettings, places: Places) -> Executor:
-    if settings.kind == "ray":
+def _executor(settings: Settings, places: Places) -> Executor:
+    if settings.executor.kind == "ray" and settings.gate_address is not None:
         from headway.live.executors.ray import RayExecutor
 
-        return RayExecutor(settings.address, places.attempts)
-    return LocalExecutor(places.attempts, _nodes(settings))
+        gate_host, _ = settings.gate_address
+        return RayExecutor(settings.executor.address, places.attempts, gate_host=gate_host)
+    return LocalExecutor(places.attempts, _nodes(settings.executor))
 
 
 def _nodes(settings: ExecutorSettings) -> list[LocalNode]:

@@ -105,6 +105,11 @@ class Settings:
         _text(self.api_host, "api_host")
         whole(self.api_port, "api_port", 0, 65_535)
         whole(self.gate_port, "gate_port", 0, 65_535)
+        if self.gate_port == 0 and self.executor.kind == "ray":
+            raise InputError(
+                "must be a fixed port on Ray: jobs that run look there for the next scheduler.",
+                field="gate_port",
+            )
         if self.gate_host is not None:
             _text(self.gate_host, "gate_host")
             if self.gate_host in _EVERYWHERE:

@@ -95,6 +95,18 @@ class Cluster:
         """Return what keepers have left on the nodes."""
         return list(Path(self._folder).glob("headway-*/shim.py"))
 
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of Headway on the first host."""
+        line = testbeds.command(self.bed, 1, [sys.executable, "-m", "headway", *words])
+        return subprocess.run(
+            line,
+            env=self._environment | {"NUMBA_DISABLE_JIT": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+
     def scheduler(self, folder: Path) -> Scheduler:
         """Start a scheduler on the first host."""
         prefix = testbeds.command(self.bed, 1, [])
@@ -161,6 +173,17 @@ def test_a_job_is_stopped_on_all_its_nodes(cluster: Cluster, tmp_path: Path) -> 
         ended = scheduler.ended()
         assert (ended.code, ended.reason) == (143, "stopped")
         assert cluster.having(str(tmp_path)) == []
+
+
+def test_a_gate_that_other_nodes_cannot_reach_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f'[serve]\nfolder = "state"\n[executor]\nkind = "ray"\naddress = "{ADDRESS}"')
+    done = cluster.run("serve", "--config", str(config))
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        f"error: gate_host: node {TWO} cannot reach the gate on 127.0.0.1; give an address of this "
+        "machine that all nodes reach.",
+    )
 
 
 def test_ranks_end_when_their_keeper_is_killed(cluster: Cluster, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from headway.live.executors.ports import first_free
 from headway.live.executors.shim import LEASH, RESERVED_BYTES
+from headway.live.executors.tail import Tail
 from headway.ray_session import interface_of
 
 PYTHON = (sys.executable, "-I", "-S")
@@ -26,6 +27,9 @@ SHIM_LOST = (137, "its shim was killed")
 
 OVERDUE_S = 5.0
 """How long after the grace a shim that was asked to end may still be there."""
+
+CERTIFICATE_VARIABLE = "HEADWAY_GATE_CERT"
+"""Names the file of the certificate that a worker trusts."""
 
 FOLDER_VARIABLE = "HEADWAY_ATTEMPT_FOLDER"
 """Tells the processes of an attempt, and their children, from all others."""
@@ -80,40 +84,6 @@ def end_remains(folder: Path) -> None:
         time.sleep(_POLL_S)
 
 
-class Tail:
-    """Reads what is appended to a log, also across its moving to `NAME.1`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._handle = -1
-
-    def read(self, most_bytes: int) -> bytes:
-        """Return what is new, at most so much."""
-        data = b""
-        while len(data) < most_bytes and (more := self._read(most_bytes - len(data))):
-            data += more
-        return data
-
-    def _read(self, most_bytes: int) -> bytes:
-        try:
-            if self._handle < 0:
-                self._handle = os.open(self._path, os.O_RDONLY)
-            data = os.read(self._handle, most_bytes)
-            if data or os.path.samestat(os.fstat(self._handle), os.stat(self._path)):
-                return data
-            self.close()
-            self._handle = os.open(self._path, os.O_RDONLY)
-            return os.read(self._handle, most_bytes)
-        except FileNotFoundError:
-            return b""
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
-
-
 class Keeper:
     """One node's share of an attempt on Ray: an actor that keeps the shim on a leash.
 
@@ -125,7 +95,11 @@ class Keeper:
         self._folder = Path(tempfile.mkdtemp(prefix="headway-"))
         (self._folder / "shim.py").write_text(source)
         self._shim: subprocess.Popen[bytes] | None = None
+        self._given_up = False
+        self._ranks: list[int] = []
         self._tails: dict[int, Tail] = {}
+        self._answers = 0
+        self._output: dict[int, bytes] = {}
         self._port = 0
         self._kill_at_s = float("inf")
 
@@ -133,9 +107,9 @@ class Keeper:
         """Return a port that is free on this node."""
         return first_free(self._address, ports)
 
-    def start(self, plan: dict[str, Any]) -> None:
-        """Start the ranks of this node; the second time nothing."""
-        if self._shim is not None:
+    def start(self, plan: dict[str, Any], certificate: str = "") -> None:
+        """Start the ranks of this node; the second time, or when it was given up, nothing."""
+        if self._shim is not None or self._given_up:
             return
         interface = interface_of(self._address)
         if interface is not None:
@@ -143,19 +117,29 @@ class Keeper:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
         os.environ[FOLDER_VARIABLE] = str(self._folder)
+        if certificate:
+            path = self._folder / "gate.pem"
+            path.touch(0o600)
+            path.write_text(certificate)
+            for one in plan["ranks"]:
+                one["environment"][CERTIFICATE_VARIABLE] = str(path)
         self._port = plan["port"]
         prepare(self._folder, plan)
-        self._tails = {
-            one["rank"]: Tail(self._folder / f"rank-{one['rank']}.log") for one in plan["ranks"]
-        }
-        self._shim = subprocess.Popen(
-            # This node's Python; what stands in the module is the scheduler's.
-            [sys.executable, *PYTHON[1:], str(self._folder / "shim.py"), str(self._folder), LEASH],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._ranks = [one["rank"] for one in plan["ranks"]]
+        # This node's Python; what stands in the module is the scheduler's.
+        words = [sys.executable, *PYTHON[1:], str(self._folder / "shim.py"), str(self._folder)]
+        # SIGTERM waits until the shim can take it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            self._shim = subprocess.Popen(
+                [*words, LEASH],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def stop(self, grace_s: float) -> None:
         """Ask the shim to end everything; one that does not is killed."""
@@ -163,8 +147,16 @@ class Keeper:
             self._shim.send_signal(signal.SIGTERM)
             self._kill_at_s = min(self._kill_at_s, time.monotonic() + grace_s + OVERDUE_S)
 
-    def look(self) -> dict[str, Any]:
-        """Return whether it was started, how it ended, and what ranks have printed since."""
+    def look(self, kept: int) -> dict[str, Any]:
+        """Return whether it was started, what ranks have printed since, and at last how it ended.
+
+        `kept` is the number of the latest answer that the scheduler has kept, 0 if none: an answer
+        that was lost on the way is given again, and a new scheduler gets all that is left.
+
+        Schedulers look when they have started it. One that finds it not started has taken over from
+        one that was killed before, whose word may still be on its way: it counts no more.
+        """
+        self._given_up = self._shim is None
         verdict = None
         if self._shim is not None and self._shim.poll() is not None:
             verdict = ended(self._folder)
@@ -173,16 +165,31 @@ class Keeper:
                 verdict = SHIM_LOST
         elif self._shim is not None and time.monotonic() > self._kill_at_s:
             self._shim.kill()
-        output = {rank: tail.read(_LOOK_BYTES) for rank, tail in self._tails.items()}
-        if any(len(data) == _LOOK_BYTES for data in output.values()):
-            verdict = None  # First all that they said.
+        if kept == 0:
+            self._begin_output()
+        if kept == self._answers:
+            self._output = {rank: tail.read(_LOOK_BYTES) for rank, tail in self._tails.items()}
+            self._answers += 1
+        else:
+            verdict = None
+        if any(len(data) == _LOOK_BYTES for data in self._output.values()):
+            verdict = None
         return {
+            "number": self._answers,
             "port": self._port,
             "started": self._shim is not None,
             "ended": verdict,
-            "output": output,
+            "output": self._output,
         }
 
     def leave(self) -> None:
-        """Remove what is on the node."""
+        """Let go of the leash, and remove what is on the node."""
+        if self._shim is not None and self._shim.stdin is not None:
+            self._shim.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin_output(self) -> None:
+        for tail in self._tails.values():
+            tail.close()
+        self._tails = {rank: Tail(self._folder / f"rank-{rank}.log") for rank in self._ranks}
+        self._answers = 0

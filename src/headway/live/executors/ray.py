@@ -9,63 +9,58 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from headway.files import make_folder, open_output
+from headway.domain.errors import InputError
+from headway.files import make_folder
 from headway.live.events import JobSpec, Seat
-from headway.live.executors import Attempt, Ended, Node, Watcher, ports, shim
-from headway.live.executors.ranks import (
-    NEVER_STARTED,
-    attempt_of,
-    forget_oldest,
-    log_of,
-    name_of,
-    ranks_of,
-)
-from headway.live.executors.ray_cluster import ANSWER_S, Cluster, ClusterNode, Part
+from headway.live.executors import Attempt, Node, Watcher, shim
+from headway.live.executors.on_node import CERTIFICATE_VARIABLE
+from headway.live.executors.ranks import NEVER_STARTED, attempt_of, name_of, ranks_of
+from headway.live.executors.ray_cluster import ANSWER_S, Cluster, ClusterNode
+from headway.live.executors.ray_files import Names, certificates, identity, reaches
+from headway.live.executors.ray_parts import LOST, Parts
+from headway.live.executors.watching import Watching
 
 _LOOK_S = 0.5
+_AGAIN_S = 0.05
+_RECOVER_S = 60.0
+"""How long keepers may take to tell a new scheduler how it stands."""
+
 _THREADS = 64
 """A launch holds one for as long as it takes, 60 s at most."""
 
-_LOST = 255
+_log = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class _Watched:
-    """An attempt that was started, on one node or several."""
+class RayExecutor(Watching[Parts]):
+    """Starts jobs on the nodes of a Ray cluster; see `headway.live.executors.Executor`.
 
-    def __init__(self) -> None:
-        self.parts: list[Part] = []
-        self.port = 0
-        self.logs: dict[int, shim.Log] = {}
-        self.verdict: tuple[int, str] | None = None
-        self.asked_to_end = False
-        self.settled = asyncio.Event()
-        self.over = asyncio.Event()
+    With `gate_host` nodes that cannot reach a gate there are refused.
+    """
 
-    def left(self) -> list[Part]:
-        """Return the parts that have not ended."""
-        return [part for part in self.parts if part.verdict is None]
-
-
-class RayExecutor:
-    """Starts jobs on the nodes of a Ray cluster; see `headway.live.executors.Executor`."""
-
-    def __init__(self, address: str, folder: Path, grace_s: float = shim.GRACE_S) -> None:
-        self._folder, self._grace_s = folder.absolute(), grace_s
+    def __init__(
+        self,
+        address: str,
+        folder: Path,
+        grace_s: float = shim.GRACE_S,
+        gate_host: str | None = None,
+    ) -> None:
+        super().__init__(folder)
+        self._grace_s, self._gate_host = grace_s, gate_host
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ray")
         self._nodes: dict[str, ClusterNode] = {}
-        self._watched: dict[Attempt, _Watched] = {}
-        self._over: set[Attempt] = set()
-        self._ports = ports.Ports()
         self._cluster = Cluster(address)
+        self._names = Names(self._folder / "nodes.json")
+        self._far: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
         self._one_look = asyncio.Lock()
 
@@ -73,37 +68,54 @@ class RayExecutor:
         """Connect to the cluster; return its nodes."""
         make_folder(self._folder)
         self._watcher = watcher
-        identity = _identity(self._folder / "identity")
-        await self._in_thread(self._cluster.connect, identity)
-        self._nodes = await self._in_thread(self._cluster.nodes, ANSWER_S)
+        mine = identity(self._folder / "identity")
+        await self._in_thread(self._cluster.connect, mine, self._names.read())
+        _take_back_sigterm()
+        self._nodes, self._far = await self._in_thread(self._find_nodes, ANSWER_S)
+        if self._far:
+            raise InputError(
+                f"node {min(self._far)} cannot reach the gate on {self._gate_host}; give an address"
+                " of this machine that all nodes reach.",
+                field="gate_host",
+            )
         self._looking = asyncio.create_task(self._look_again_and_again())
         return [found.node.node() for found in self._nodes.values()]
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over what runs, tell what has ended, stop what nobody knows."""
         found = await self._in_thread(self._cluster.find)
-        strangers = []
+        taken: dict[Attempt, Parts] = {}
         for name, parts in found.items():
             attempt = attempt_of(name)
             if attempt is None or attempt in self._watched:
                 continue
-            watched = self._watched[attempt] = _Watched()
+            watched = self._watched[attempt] = taken[attempt] = Parts()
             watched.parts = [part for part in parts if part is not None]
-            if len(watched.parts) < len(parts):
-                watched.verdict = (_LOST, "a node of it was lost while no scheduler ran")
+            watched.incomplete = len(watched.parts) < len(parts)
             watched.settled.set()
             if attempt not in known:
                 self._over.add(attempt)  # Nobody wants to hear of it.
-                strangers.append(watched)
                 await self.stop(attempt)
         for attempt in known:
             if attempt not in self._watched:
-                gone = (_LOST, "nothing of it is left on the cluster")
+                gone = (LOST, "nothing of it is left on the cluster")
                 begun = self.log(attempt, 0).parent.exists()
                 self._tell(attempt, *(gone if begun else NEVER_STARTED))
-        await self._look()
-        await asyncio.gather(*(watched.over.wait() for watched in strangers))
+        await self._hear(taken)
         return [attempt for attempt in known if attempt in self._watched]
+
+    async def _hear(self, taken: Mapping[Attempt, Parts]) -> None:
+        """Wait until it is known of every attempt whether it goes on; those that do not end."""
+
+        def goes_on(attempt: Attempt, watched: Parts) -> bool:
+            return attempt not in self._over and watched.verdict is None and watched.heard()
+
+        deadline_s = asyncio.get_running_loop().time() + _RECOVER_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            await self._try_to_look()
+            if all(one.over.is_set() or goes_on(attempt, one) for attempt, one in taken.items()):
+                return
+            await asyncio.sleep(_AGAIN_S)
 
     async def launch(
         self,
@@ -115,12 +127,14 @@ class RayExecutor:
         """Start an attempt, once; returns when its ranks have been started."""
         if attempt in self._watched or attempt in self._over:
             return
-        watched = self._watched[attempt] = _Watched()
+        watched = self._watched[attempt] = Parts()
         hosts = list(dict.fromkeys(seat.node for seat in seats))
+        variables = {**environment}
+        path = variables.pop(CERTIFICATE_VARIABLE, None)
 
         def ranks_at(port: int) -> list[list[dict[str, Any]]]:
             nodes = {name: found.node for name, found in self._nodes.items()}
-            ranks = ranks_of(attempt, spec, seats, nodes, environment, port)
+            ranks = ranks_of(attempt, spec, seats, nodes, variables, port)
             return [
                 [rank for rank, seat in zip(ranks, seats, strict=True) if seat.node == host]
                 for host in hosts
@@ -137,6 +151,7 @@ class RayExecutor:
                 ranks_at,
                 self._ports.candidates(),
                 self._grace_s,
+                "" if path is None else await self._in_thread(certificates, path),
             )
             self._ports.used.add(watched.port)
             with contextlib.suppress(OSError):
@@ -144,48 +159,64 @@ class RayExecutor:
         except FileExistsError:
             del self._watched[attempt]
             await self.recover([attempt, *self._watched])
-        except Exception as error:  # Whatever it is, it is the attempt's end.
-            self._tell(attempt, shim.COULD_NOT_START, f"could not start: {error}")
+        except Exception as error:  # Whatever it is, it is the cluster's fault and not the job's.
+            if not self._cluster.closing:
+                self._tell(attempt, NEVER_STARTED[0], f"could not start: {error}")
         finally:
             watched.settled.set()
 
     async def stop(self, attempt: Attempt) -> None:
         """Ask the keepers to end an attempt."""
-        if attempt in self._watched:
-            await self._watched[attempt].settled.wait()
-        watched = self._watched.get(attempt)
+        watched = await self._settled(attempt)
         if watched is not None and not watched.asked_to_end:
             watched.asked_to_end = True
             await self._in_thread(self._cluster.stop, watched.left(), self._grace_s)
-
-    def log(self, attempt: Attempt, rank: int) -> Path:
-        """Return the file with what a rank printed; what it printed earlier is in `NAME.1`."""
-        return log_of(self._folder / name_of(attempt), rank)
 
     async def close(self) -> None:
         """Let go of everything, and leave what runs running."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
-        await self._in_thread(self._cluster.close)
-        self._threads.shutdown()
+        # First what is under way in threads: a start that is cut off would leave actors behind.
+        self._cluster.give_up()
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._cluster.close)
 
     async def _look_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            try:
-                await self._look()
-            except Exception as error:  # Ray's are many; the next look may go well.
-                logging.getLogger(__name__).warning("Ray does not answer: %s", error)
+            await self._try_to_look()
+
+    async def _try_to_look(self) -> None:
+        try:
+            await self._look()
+        except Exception as error:  # Ray's are many; the next look may go well.
+            _log.warning("Ray does not answer: %s", error)
 
     async def _look(self) -> None:
         """Look at all nodes and at all attempts, and tell what is new."""
         async with self._one_look:
-            self._compare(await self._in_thread(self._cluster.nodes))
+            nodes, far = await self._in_thread(self._find_nodes)
+            for name in far - self._far:
+                _log.warning("node %s cannot reach the gate on %s", name, self._gate_host)
+            self._far = far
+            self._compare(nodes)
             watched = {attempt: one for attempt, one in self._watched.items() if one.parts}
             await self._in_thread(self._ask, watched)
             for attempt, one in watched.items():
                 await self._settle(attempt, one)
+
+    def _find_nodes(self, wait_s: float = 0.0) -> tuple[dict[str, ClusterNode], set[str]]:
+        """Return the nodes that are there, and the names of those that cannot reach the gate."""
+        nodes = self._cluster.nodes(wait_s)
+        self._names.save(self._cluster.names)
+        host = self._gate_host
+        far = {
+            name
+            for name, found in nodes.items()
+            if host is not None and not reaches(found.node.address, host)
+        }
+        return {name: found for name, found in nodes.items() if name not in far}, far
 
     def _compare(self, nodes: dict[str, ClusterNode]) -> None:
         """Tell which nodes went and came."""
@@ -195,13 +226,13 @@ class RayExecutor:
                 for watched in self._watched.values():
                     for part in watched.left():
                         if part.node_number == node.number:
-                            part.verdict = (_LOST, f"node {name} was lost")
+                            part.verdict = (LOST, f"node {name} was lost")
                 self._watcher.node_lost(name)
         for name, node in nodes.items():
             if name not in before or before[name].number != node.number:
                 self._watcher.node_came(node.node.node())
 
-    def _ask(self, watched: Mapping[Attempt, _Watched]) -> None:
+    def _ask(self, watched: Mapping[Attempt, Parts]) -> None:
         """Ask all keepers how it goes, and keep what ranks have printed."""
         whose = {part: attempt for attempt, one in watched.items() for part in one.left()}
         for part, answer in self._cluster.ask(list(whose), _LOOK_S).items():
@@ -209,30 +240,31 @@ class RayExecutor:
             if answer is None and not part.silent:
                 part.silent = True  # The next look at the nodes tells whether its node is lost.
             elif answer is None:
-                part.verdict = (_LOST, "its processes on a node are gone")
+                part.verdict = (LOST, "its processes on a node are gone")
             elif not answer["started"]:
                 part.verdict = NEVER_STARTED
             else:
-                part.verdict = answer["ended"]
                 self._keep(attempt, watched[attempt], answer)
+                part.verdict, part.kept = answer["ended"], answer["number"]
 
-    def _keep(self, attempt: Attempt, watched: _Watched, answer: dict[str, Any]) -> None:
+    def _keep(self, attempt: Attempt, watched: Parts, answer: dict[str, Any]) -> None:
         watched.port = answer["port"]
         for rank, data in answer["output"].items():
             if rank not in watched.logs:
                 path = self.log(attempt, rank)
                 with contextlib.suppress(OSError):  # Output that finds no room is only counted.
                     path.parent.mkdir(mode=0o700, exist_ok=True)
+                    # The first answer begins with the oldest that is left. An earlier scheduler's
+                    # copy may lack what was on its way when that ended.
+                    for older in (path, path.with_name(f"{path.name}.1")):
+                        older.unlink(missing_ok=True)
                 watched.logs[rank] = shim.Log(path)
             watched.logs[rank].write(data)
 
-    async def _settle(self, attempt: Attempt, watched: _Watched) -> None:
+    async def _settle(self, attempt: Attempt, watched: Parts) -> None:
         """End all parts when one has failed; tell the attempt's end once all have ended."""
         self._ports.used.add(watched.port)
-        failed = [part.verdict for part in watched.parts if part.verdict and part.verdict[0] != 0]
-        if failed and watched.verdict is None:
-            # What was lost or killed is the cause; others may only have lost their neighbour.
-            watched.verdict = max(failed, key=lambda verdict: verdict[0])
+        watched.judge()
         if watched.left():
             if watched.verdict is not None:
                 await self.stop(attempt)
@@ -241,17 +273,7 @@ class RayExecutor:
         for log in watched.logs.values():
             log.close()
         self._tell(attempt, *(watched.verdict or (0, "")))
-        running = {name_of(one) for one in self._watched}
-        await self._in_thread(forget_oldest, self._folder, running)
-
-    def _tell(self, attempt: Attempt, code: int, reason: str) -> None:
-        watched = self._watched.pop(attempt, None)
-        if watched is not None:
-            self._ports.used.discard(watched.port)
-            watched.over.set()
-        if attempt not in self._over:
-            self._over.add(attempt)
-            self._watcher.attempt_ended(Ended(attempt, code, reason))
+        await self._forget_oldest()
 
     async def _in_thread(
         self, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
@@ -260,9 +282,8 @@ class RayExecutor:
         return await loop.run_in_executor(self._threads, lambda: function(*arguments, **named))
 
 
-def _identity(path: Path) -> str:
-    """Return what tells this scheduler's actors from those of others on the same cluster."""
-    if not path.exists():
-        with open_output(path) as stream:
-            stream.write(secrets.token_hex(8).encode())
-    return path.read_text()
+def _take_back_sigterm() -> None:
+    """Undo Ray's handler, which passes the signal on and aborts the process three seconds later."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        signal.siginterrupt(signal.SIGTERM, False)  # As asyncio has it.

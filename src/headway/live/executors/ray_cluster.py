@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway import ray_session
-from headway.live.executors import on_node, ports, shim
+from headway.live.executors import on_node, ports, shim, tail
 from headway.live.executors.nodes import LocalNode
+from headway.live.executors.ray_parts import Part
 
-SENT = (on_node, ports, shim, ray_session)
+SENT = (on_node, ports, shim, tail, ray_session)
 """The modules that are sent to nodes by value, so that these need nothing of Headway."""
 
 _NAMESPACE = "headway"
@@ -20,6 +23,7 @@ ANSWER_S = 60.0
 """How long a new actor, or a node that is asked for its GPUs, may take to answer."""
 
 _LEAVE_S = 5.0
+_POLL_S = 0.2
 _REACH_S = 1.0
 
 
@@ -30,38 +34,42 @@ class ClusterNode(NamedTuple):
     node: LocalNode
 
 
-class Part:
-    """One node's share of an attempt: its keeper, and how it ended if it has."""
-
-    def __init__(self, keeper: Any, number: str) -> None:
-        self.keeper, self.node_number = keeper, number
-        self.verdict: tuple[int, str] | None = None
-        self.question: Any = None
-        self.silent = False
-
-
 class Cluster:
-    """A connection to a Ray cluster, for one scheduler."""
+    """A connection to a Ray cluster, for one scheduler.
+
+    `names` are those of the nodes by Ray's numbers. Of two nodes that Ray calls the same the later
+    one is called otherwise, and only who remembers the names knows which that is.
+    """
 
     def __init__(self, address: str) -> None:
         self._address, self._identity = address, ""
         self._session = contextlib.ExitStack()
         self._ray: Any = None
         self._keeper: Any = None
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self._closing = threading.Event()
         self._gpus: dict[str, Any] = {}
         self._doubtful: set[str] = set()
 
-    def connect(self, identity: str) -> None:
+    def connect(self, identity: str, names: dict[str, str]) -> None:
         """Connect; `identity` tells the actors of this scheduler from those of others."""
-        self._identity = identity
+        self._identity, self.names = identity, names
         self._ray = self._session.enter_context(ray_session.connected(self._address, 1))
         for module in SENT:
             self._ray.cloudpickle.register_pickle_by_value(module)
         self._keeper = self._ray.remote(num_cpus=0, max_restarts=0)(on_node.Keeper)
 
+    @property
+    def closing(self) -> bool:
+        """Whether starts under way give up."""
+        return self._closing.is_set()
+
+    def give_up(self) -> None:
+        """Let starts under way end soon: an attempt that is not running by then does not run."""
+        self._closing.set()
+
     def close(self) -> None:
-        """Let go; keepers stay."""
+        """Let go; keepers stay. Nobody may use the cluster any more."""
         self._session.close()
 
     def nodes(self, wait_s: float = 0.0) -> dict[str, ClusterNode]:
@@ -70,7 +78,10 @@ class Cluster:
         Ray takes a quarter of a minute to miss a node. One whose keepers are gone, and that nobody
         can reach, counts as lost before that.
         """
-        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        alive = [node for node in self._ray.nodes() if node["Alive"] and _slots(node) > 0]
+        # Whoever has the name of a newcomer may be what the newcomer was before.
+        new = {_name(node) for node in alive if node["NodeID"] not in self.names}
+        self._doubtful |= {number for number, name in self.names.items() if name in new}
         self._doubtful = {
             node["NodeID"]
             for node in alive
@@ -78,11 +89,11 @@ class Cluster:
         }
         alive = [node for node in alive if node["NodeID"] not in self._doubtful]
         numbers = {node["NodeID"] for node in alive}
-        self._names = {key: name for key, name in self._names.items() if key in numbers}
+        self.names = {key: name for key, name in self.names.items() if key in numbers}
         found = {}
         for node in sorted(alive, key=lambda node: str(node["NodeID"])):
             gpus = self._gpus_of(node, wait_s)
-            if gpus is not None and _slots(node) > 0:
+            if gpus is not None:
                 described = self._described(node, gpus)
                 found[described.node.name] = described
         return found
@@ -101,12 +112,13 @@ class Cluster:
         number, has = told["NodeID"], told["Resources"]
         slots = _slots(told)
         memory_bytes = min(gpus, default=int(has.get("memory", 0)) // max(1, slots))
-        name = self._names.get(number) or told.get("NodeName") or told["NodeManagerAddress"]
-        if name in (other for key, other in self._names.items() if key != number):
-            name = f"{name}-{number[:8]}"
-        self._names[number] = name
+        if number not in self.names:
+            name = _name(told)
+            self.names[number] = f"{name}-{number[:8]}" if name in self.names.values() else name
         address = told["NodeManagerAddress"]
-        return ClusterNode(number, LocalNode(name, slots, memory_bytes, address, cuda=bool(gpus)))
+        cuda = bool(gpus)
+        node = LocalNode(self.names[number], slots, memory_bytes, address, cuda=cuda)
+        return ClusterNode(number, node)
 
     def _gpus_of(self, told: dict[str, Any], wait_s: float) -> list[int] | None:
         """Return the memory of each GPU of a node in bytes; None if it has not answered yet."""
@@ -132,22 +144,24 @@ class Cluster:
         ranks_at: Callable[[int], list[list[dict[str, Any]]]],
         tried: Sequence[int],
         grace_s: float,
+        certificate: str,
     ) -> tuple[list[Part], int]:
         """Start an attempt's ranks on nodes; return its parts, and the port where they meet.
 
-        `ranks_at` returns for a port what to start on each node. Of several starts of one name
-        all but the first raise FileExistsError.
+        `ranks_at` returns for a port what to start on each node; with `certificate` the gate's is
+        put beside it. Of several starts of one name all but the first raise FileExistsError.
         """
         parts: list[Part] = []
         try:
             for index, node in enumerate(nodes):
                 parts.append(self._new_part(f"{name}/{index}/{len(nodes)}", node))
-            port = self._ray.get(parts[0].keeper.first_free.remote(list(tried)), timeout=ANSWER_S)
+            [port] = self._answers([parts[0].keeper.first_free.remote(list(tried))])
             plans = [{"ranks": ranks, "grace_s": grace_s, "port": port} for ranks in ranks_at(port)]
             begun = [
-                part.keeper.start.remote(plan) for part, plan in zip(parts, plans, strict=True)
+                part.keeper.start.remote(plan, certificate)
+                for part, plan in zip(parts, plans, strict=True)
             ]
-            self._ray.get(begun, timeout=ANSWER_S)
+            self._answers(begun)
         except self._ray.exceptions.RayError as error:
             self.release(parts)
             raise OSError(" ".join(str(error).split())[:300]) from None
@@ -155,6 +169,19 @@ class Cluster:
             self.release(parts)
             raise
         return parts, port
+
+    def _answers(self, asked: list[Any]) -> list[Any]:
+        """Return what keepers answer, unless that takes too long or the scheduler ends."""
+        deadline_s = time.monotonic() + ANSWER_S
+        waiting = asked
+        while waiting:
+            _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=_POLL_S)
+            if waiting and self.closing:
+                raise OSError("the scheduler ends")
+            if waiting and time.monotonic() > deadline_s:
+                raise OSError(f"its nodes did not answer within {ANSWER_S:.0f} s")
+        answers: list[Any] = self._ray.get(asked)
+        return answers
 
     def _new_part(self, name: str, node: ClusterNode) -> Part:
         kind = self._keeper.options(
@@ -186,9 +213,12 @@ class Cluster:
         return found
 
     def ask(self, parts: Sequence[Part], wait_s: float) -> dict[Part, dict[str, Any] | None]:
-        """Return what keepers say that answer in time; None for one that is dead."""
+        """Return what keepers say that answer in time; None for one that is dead.
+
+        One that cannot be reached just now is not dead: it is asked again.
+        """
         for part in parts:
-            part.question = part.question or part.keeper.look.remote()
+            part.question = part.question or part.keeper.look.remote(part.kept)
         asked = {part.question: part for part in parts}
         answered: list[Any] = []
         if asked:
@@ -199,6 +229,8 @@ class Cluster:
             part.question = None
             try:
                 answers[part] = self._ray.get(question)
+            except self._ray.exceptions.ActorUnavailableError:
+                self._doubtful.add(part.node_number)
             except self._ray.exceptions.RayError:
                 answers[part] = None
                 self._doubtful.add(part.node_number)
@@ -211,6 +243,8 @@ class Cluster:
 
     def release(self, parts: Sequence[Part]) -> None:
         """End keepers, and what they still keep."""
+        if not parts:
+            return
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.wait(
                 [part.keeper.leave.remote() for part in parts],
@@ -224,6 +258,11 @@ class Cluster:
     def _on(self, number: str) -> Any:
         kind = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         return kind(number, soft=False)
+
+
+def _name(told: dict[str, Any]) -> str:
+    """Return what Ray calls a node: what `ray start --node-name` said, else its address."""
+    return str(told.get("NodeName") or told["NodeManagerAddress"])
 
 
 def _slots(told: dict[str, Any]) -> int:
