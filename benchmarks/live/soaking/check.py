@@ -160,7 +160,7 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
             if isinstance(event, MessageDone):
                 held[who].discard(event.request)
             ends = isinstance(event, WorkerLost | JobExited)
-            if ends and held.pop(who, None) and who in killed and offset_ns is not None:
+            if ends and held.pop(who, set()) and who in killed and offset_ns is not None:
                 freed_ns[who] = event.at_ns + offset_ns - killed[who]
                 if isinstance(event, JobExited) and freed_ns[who] > HELD_NS:
                     problems.append(

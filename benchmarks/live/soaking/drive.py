@@ -170,12 +170,11 @@ class Soak:
         listed = client.jobs(limit=4 * MOST_UNFINISHED)
         going = {one["job"] for one in listed if one["state"] not in FINISHED}
         for job in [one for one in self._unfinished if one not in going]:
-            fate = self._unfinished.pop(job)
-            fate.ended = client.job(job)
-            fate.ended_ns = time.monotonic_ns()
-            self._moved_s = time.monotonic()
-            if fate.ended["state"] not in FINISHED:
-                self._unfinished[job], fate.ended = fate, None
+            found, fate = client.job(job), self._unfinished[job]
+            if found["state"] in FINISHED:
+                fate.ended, fate.ended_ns = found, time.monotonic_ns()
+                del self._unfinished[job]
+                self._moved_s = time.monotonic()
         self._sample()
 
     def _sample(self) -> None:
