@@ -113,6 +113,14 @@ def _judge_logs(soak: Soak, verdict: Verdict, last: str, status: dict[str, int])
         if told != logged:
             verdict.problems.append(f"there are {told} {what}, but {logged} in the log")
     freed = [one for life in lives.values() for one in life.freed_ns.values()]
+    late = sum(life.late for life in lives.values())
+    # The connection ends with the worker, and the attempt when its other processes have ended too:
+    # seldom can a busy scheduler hear of both at once.
+    if late > 1 + len(freed) // 10:
+        verdict.problems.append(
+            f"{late} of {len(freed)} grants of killed workers were only freed when the attempt had "
+            "ended"
+        )
     verdict.rows |= {
         "logs that were repeated, and their events": (
             f"{len(lives)}, {sum(life.events for life in lives.values()):,}"
