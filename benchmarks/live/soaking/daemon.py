@@ -15,7 +15,7 @@ from headway.domain.errors import InputError
 from headway.live.client import Client, find
 
 PATIENCE_S = 60.0
-NODES, SLOTS = 4, 2
+NODES, SLOTS = 4, 4
 _SETTINGS = f"""[serve]
 folder = "state"
 api_port = 0

@@ -16,7 +16,7 @@ from soaking.daemon import Daemon, SoakError, kill_shim
 from soaking.plan import Plan, Rates, daemon_kills, plan_of
 
 FINISHED = ("done", "failed", "cancelled")
-MOST_UNFINISHED = 12
+MOST_UNFINISHED = 16
 STALL_S = 120.0
 LOOK_S = 0.1
 

@@ -10,8 +10,9 @@ MEGABYTE = 2**20
 OWN_FAILURES = 0.05
 CANCELLED = 0.06
 STUBBORN = 0.04
-"""Shares of attempts that fail of themselves, of jobs that are cancelled, and of jobs whose
-processes do not heed SIGTERM."""
+SLOW = 0.15
+"""Shares of attempts that fail of themselves, of jobs that are cancelled, of jobs whose processes
+do not heed SIGTERM, and of jobs that last for seconds: longer than a scheduler takes to start."""
 
 MOST_FATES = 8
 """Attempts for which a plan says how they end; a job makes at most four, and some never start."""
@@ -61,10 +62,11 @@ def plan_of(number: int, seed: int, rates: Rates) -> Plan:
             fates[str(attempt)] = fate | {"moment": moment if rank == 0 else "between"}
     cancelled = draw.random() < CANCELLED
     queued = cancelled and draw.random() < 0.3
+    slow = draw.random() < SLOW
     told = {
         "number": number,
         "iterations": iterations,
-        "compute_s": draw.uniform(0.001, 0.01),
+        "compute_s": draw.uniform(0.1, 0.2) if slow else draw.uniform(0.001, 0.01),
         "message_s": draw.uniform(0.001, 0.02),
         "message_bytes": draw.randint(1, 100) * MEGABYTE,
         "stubborn": draw.random() < STUBBORN,
