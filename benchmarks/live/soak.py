@@ -28,6 +28,9 @@ from soaking.drive import Soak
 from soaking.plan import Rates
 from soaking.verdict import Verdict, judge
 
+MOST_JOBS = 10_000
+"""As many as a scheduler remembers."""
+
 
 def soak(jobs: int, seed: int, rates: Rates) -> int:
     """Do a soak and print how it went; 1 if anything is wrong."""
@@ -74,6 +77,10 @@ def main() -> int:
         help="shares of attempts, twice, and kills for each job of the first half",
     )
     given = parser.parse_args()
+    if not 2 <= given.jobs <= MOST_JOBS:
+        parser.error(f"--jobs must be from 2 to {MOST_JOBS:,}")
+    if min(given.kills) < 0 or sum(given.kills[:2]) > 0.9 or given.kills[2] > 1:
+        parser.error("--kills: workers and shims together at most 0.9, the scheduler at most 1")
     # Policies as plain Python, as the scheduler has them: the same decisions, and none to compile.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)

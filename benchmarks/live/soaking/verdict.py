@@ -79,6 +79,9 @@ def _count(soak: Soak, verdict: Verdict) -> None:
     lines = Counter(line.what for line in soak.ledger)
     starts = {(line.number, line.attempt) for line in soak.ledger if line.what == "start"}
     own = sum(line.what == "end" and not line.detail.startswith("0/") for line in soak.ledger)
+    whole = [line for line in soak.ledger if line.what == "end" and line.detail.startswith("0/")]
+    asked = sum(soak.fates[line.job].plan.told["iterations"] for line in whole if line.rank == 0)
+    granted = sum(int(line.detail.partition("/")[2]) for line in whole)
     at_start = sum(len(fate.shims_killed) for fate in soak.fates.values())
     verdict.rows |= {
         "jobs done, failed, cancelled": ", ".join(
@@ -86,6 +89,9 @@ def _count(soak: Soak, verdict: Verdict) -> None:
         ),
         "attempts, and processes of them": f"{len(starts)}, {lines['start']}",
         "attempts that failed of themselves": str(own),
+        "messages of workers that succeeded, granted and unasked": (
+            f"{granted:,}, {asked - granted:,}"
+        ),
         "workers killed": str(lines["kill-worker"]),
         "shims killed, and those at their start": f"{lines['kill-shim'] + at_start}, {at_start}",
         "scheduler killed, and its lives": f"{soak.daemon.kills}, {soak.daemon.lives}",
@@ -138,6 +144,8 @@ def _judge_memory(soak: Soak, verdict: Verdict) -> None:
     verdict.rows["its memory in its last life, begin and end"] = (
         f"{first.memory_bytes / 1e6:.1f} MB, {last.memory_bytes / 1e6:.1f} MB"
     )
+    most_bytes = max(one.memory_bytes for one in soak.samples)
+    verdict.rows["its most in any life"] = f"{most_bytes / 1e6:.1f} MB"
     seen = last.ended - first.ended
     if seen < FEWEST_TO_FIT:
         return
