@@ -1,0 +1,1 @@
+"""The parts of the soak, `benchmarks/live/soak.py`."""

@@ -1,0 +1,69 @@
+"""A short soak: jobs, their workers and shims, and the scheduler itself, killed at random."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.looking import eventually
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "live" / "soak.py"
+PATIENCE_S = 300.0
+
+
+@contextlib.contextmanager
+def soaking(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a soak whose files are in this folder."""
+    with subprocess.Popen(
+        [sys.executable, str(SCRIPT), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def remains(folder: Path) -> list[str]:
+    """Return what every process runs that has to do with this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in words:
+                found.append(words)
+    return found
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """Return a folder whose path leaves room for the name of a socket."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        yield Path(folder)
+
+
+def test_whatever_is_killed_every_job_ends_once_and_nothing_is_left(short: Path) -> None:
+    rates = ("--kills", "0.3", "0.2", "0.25")
+    with soaking(short, "--jobs", "25", "--seed", "2", *rates) as process:
+        printed, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, printed
+    assert (remains(short), list(short.iterdir())) == ([], [])
+
+
+def test_a_soak_that_is_interrupted_leaves_no_process_and_no_file(short: Path) -> None:
+    with soaking(short, "--jobs", "25") as process:
+        assert eventually(lambda: any("job.py" in words for words in remains(short)))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 130
+    assert (remains(short), list(short.iterdir())) == ([], [])
