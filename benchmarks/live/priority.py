@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from asyncio.trsock import TransportSocket
 from collections.abc import Iterator
 
 from gate import SECRET, AtOnce
@@ -43,7 +44,7 @@ PAUSE_S = 0.002
 """Between requests: more than one of them must not wait in the same queue."""
 
 
-def prefer_nothing(connection: socket.socket) -> None:
+def prefer_nothing(connection: socket.socket | TransportSocket) -> None:
     """Do as `prefer`, and take the marks off again."""
     prefer(connection)
     connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0)
@@ -174,7 +175,7 @@ def part(words: list[str]) -> None:
         return
     marks, host, *numbers = rest
     if marks == "no":
-        connections.prefer = address.prefer = prefer_nothing  # type: ignore[assignment]
+        connections.prefer = address.prefer = prefer_nothing  # type: ignore[attr-defined]
     if name == "serve":
         serve(host)
     else:
