@@ -23,8 +23,6 @@ import time
 from asyncio.trsock import TransportSocket
 from collections.abc import Iterator
 
-from gate import SECRET, AtOnce
-
 from headway import testbed as testbeds
 from headway.domain.errors import HeadwayError
 from headway.interrupts import handle_signals
@@ -37,11 +35,43 @@ from headway.testbed.system import require, told
 from headway.worker import address
 from headway.worker.client import GateClient
 
+SECRET = "benchmark" * 8
 JOBS = 2
 MESSAGE_BYTES = 32_000_000
 FIRST_PORT = 29500
 PAUSE_S = 0.002
 """Between requests: more than one of them must not wait in the same queue."""
+
+
+class AtOnce:
+    """A listener that grants at once."""
+
+    gate: Gate
+
+    def worker_attached(self, job: str, attempt: int, rank: int) -> None: ...
+
+    def message_ready(
+        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+    ) -> None:
+        self.gate.grant(job, attempt, request)
+
+    def message_done(self, job: str, attempt: int, request: int) -> None: ...
+
+    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None: ...
+
+    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None: ...
+
+    def iteration_done(
+        self,
+        job: str,
+        attempt: int,
+        iterations: int,
+        forward_ns: int,
+        backward_ns: int,
+        gradient_bytes: int,
+    ) -> None: ...
+
+    def worker_lost(self, job: str, attempt: int, rank: int) -> None: ...
 
 
 def prefer_nothing(connection: socket.socket | TransportSocket) -> None:
