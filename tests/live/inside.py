@@ -46,6 +46,7 @@ class Obedient:
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         self.at_recovery()
+        await asyncio.sleep(0.05)  # To find what runs takes time, in which others have their turn.
         return [attempt for attempt in known if attempt in self.running]
 
     async def launch(

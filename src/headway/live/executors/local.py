@@ -26,6 +26,8 @@ from headway.live.executors.shims import Shim, find_shim, first_free, start_shim
 __all__ = ["LocalExecutor", "LocalNode", "testbed_nodes", "this_machine"]
 
 LOOK_AGAIN_S = 1.0
+_LACKING = (OSError, RuntimeError)
+"""What a machine without files, memory or threads raises."""
 
 
 class _Watched:
@@ -190,14 +192,14 @@ class LocalExecutor:
             try:
                 self._tell(attempt, *await asyncio.to_thread(verdict, folder))
                 break
-            except OSError as error:
+            except _LACKING as error:
                 # Its slots stay taken: without files or threads to look with, it may still run.
                 notices.failure("an attempt's end cannot be seen", error, attempt=folder.name)
             await asyncio.sleep(LOOK_AGAIN_S)
         running = {name_of(one) for one in self._watched}
         try:
             await asyncio.to_thread(forget_oldest, self._folder, running)
-        except OSError as error:
+        except _LACKING as error:
             notices.failure("old attempts cannot be removed", error)
 
     def _refuse(self, attempt: Attempt) -> None:
