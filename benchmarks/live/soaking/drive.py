@@ -52,7 +52,6 @@ class Soak:
         self._cancels: list[Fate] = []
         self.samples: list[Sample] = []
         self.offsets_ns: dict[str, tuple[int, int]] = {}  # by log: how sure, and what
-        self.descriptors = 0  # of the scheduler, when its last life began
         self._moved_s = self._looked_s = self._said_s = time.monotonic()
 
     @property
@@ -124,7 +123,6 @@ class Soak:
             self._kills.clear()
             self.daemon.end()
             self._begin_life()
-            self.descriptors = self.daemon.descriptors()
         while self._plans and len(self._unfinished) < MOST_UNFINISHED:
             self._doubtful = self._plans.pop(0)
             job = self.daemon.client.submit(self._spec(self._doubtful))["job"]

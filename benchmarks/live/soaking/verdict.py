@@ -18,7 +18,7 @@ FEWEST_TO_FIT = 100
 """Jobs of one life from which a trend of its memory can be read."""
 MOST_BYTES_A_JOB = 32 * 1024
 """The scheduler remembers finished jobs with all that was submitted: some kilobytes each."""
-MOST_NEW_DESCRIPTORS = 8
+MOST_NEW_DESCRIPTORS = 4
 KEPT_ATTEMPTS = 1000
 
 
@@ -34,14 +34,18 @@ def judge(soak: Soak, verdict: Verdict) -> None:
     """Look at a soak whose jobs have all ended, end its scheduler, and judge."""
     last = os.readlink(soak.daemon.state / "events.jsonl")
     _judge_idle(soak, verdict)
-    status = soak.daemon.client.status()
+    status, used = soak.daemon.client.status(), soak.daemon.descriptors()
     soak.daemon.end()
     _count(soak, verdict)
     _judge_logs(soak, verdict, last, status)
     _judge_memory(soak, verdict)
     # A scheduler with nothing to do must leave it at that.
     soak.daemon.start()
+    unused = soak.daemon.descriptors()
     soak.daemon.end()
+    verdict.rows["its open files, idle, after its last life and fresh"] = f"{used}, {unused}"
+    if used > unused + MOST_NEW_DESCRIPTORS:
+        verdict.problems.append(f"the scheduler has {used} files open, and had {unused} at first")
     soak.read()
     verdict.problems += check_jobs(soak.fates.values(), soak.ledger)
     if left := remains(soak.folder):
@@ -68,10 +72,6 @@ def _judge_idle(soak: Soak, verdict: Verdict) -> None:
 
     if not _eventually(lambda: not kept()):
         verdict.problems.append(f"all jobs have ended, and there are {kept()}")
-    begin, end = soak.descriptors, soak.daemon.descriptors()
-    verdict.rows["open files of the scheduler, begin and end of its last life"] = f"{begin}, {end}"
-    if end > begin + MOST_NEW_DESCRIPTORS:
-        verdict.problems.append(f"the scheduler had {begin} files open, and idle has {end}")
 
 
 def _count(soak: Soak, verdict: Verdict) -> None:
