@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-from ray.cluster_utils import Cluster
+from ray import cluster_utils
 
 
 def main(port: int, names: list[str]) -> None:
     Path(os.environ["RAY_TMPDIR"], "ray").mkdir(exist_ok=True)
-    cluster = Cluster()
+    cluster: Any = cluster_utils.Cluster()
     try:
         for number, name in enumerate(names):
             cluster.add_node(

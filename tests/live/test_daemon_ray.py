@@ -116,6 +116,8 @@ def test_a_job_whose_worker_is_killed_starts_again(scheduler: Served, tmp_path: 
     until(lambda: ["pausing"] in said(scheduler, job))
     os.kill(having(str(TRAINING))[1], signal.SIGKILL)
     go.touch()
+    until(lambda: scheduler.client.job(job)["attempts"] == 2)
+    until(lambda: ["pausing"] in said(scheduler, job))
     found = scheduler.reaches(job, "done", "failed")
     assert (found["state"], found["attempts"]) == ("done", 2)
     assert same_weights(said(scheduler, job))
@@ -148,3 +150,4 @@ def test_a_scheduler_that_ends_while_it_starts_jobs_leaves_none_half_started(
         found = scheduler.reaches(job, "done", "failed")
         assert found["state"] == "done"
         assert b"".join(scheduler.client.logs(job)) == b"rank 0\n"
+    until(lambda: not list(Path(os.environ["TMPDIR"]).glob("headway-*/shim.py")))

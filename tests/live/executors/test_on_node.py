@@ -113,7 +113,8 @@ def test_a_new_scheduler_gets_all_output_that_is_left(keeper: Keeper) -> None:
     keeper.start(plan_of(code))
     assert eventually(lambda: has_ended(keeper))
     for _ in range(2):
-        said, told = b"", {"number": 0, "ended": None}
+        said = b""
+        told: dict[str, Any] = {"number": 0, "ended": None}
         while told["ended"] is None:
             told = keeper.look(told["number"])
             said += told["output"][0]

@@ -253,3 +253,7 @@ def test_a_lost_node_ends_its_jobs_everywhere_and_may_come_again(
         assert scheduler.hear("came")["name"] == TWO
         scheduler.launch(Attempt("a", 2), job("pass"), f"{TWO}:0")
         assert scheduler.ended().code == 0
+        # Nobody would miss an idle node so soon; that it comes again under its name tells.
+        cluster.kill(2)
+        cluster.start(2)
+        assert scheduler.hear("came")["name"] == TWO
