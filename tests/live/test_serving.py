@@ -30,7 +30,9 @@ def _unfrozen() -> Iterator[None]:
 
 def run(folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable[None]]) -> bool:
     """Run a scheduler whose jobs reach it over TCP while some work is done."""
-    settings = Settings(folder=folder, gate_port=0, executor=ExecutorSettings("ray"))
+    with bound_tcp_socket("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    settings = Settings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:
         with claimed(folder) as places, bound_tcp_socket("127.0.0.1", 0) as listening:

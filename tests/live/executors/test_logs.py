@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headway.live.executors import Attempt
-from headway.live.executors.on_node import Tail
 from headway.live.executors.shim import LOG_BYTES, Log
+from headway.live.executors.tail import Tail
 from live.executors.driving import job, local, seats
 
 A = Attempt("a", 1)
