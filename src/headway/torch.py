@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import MOST_BYTES, whole
+from headway.live import variables
 from headway.worker.session import Session, session_of
 from headway.worker.timing import Laps, Meter, split
 from headway.worker.turns import Turns, turns_of
@@ -63,7 +64,7 @@ def attach(
             "each other for ever.",
             field="compute",
         )
-    if not os.environ.get("HEADWAY_GATE"):
+    if not os.environ.get(variables.GATE):
         return
     # A group of its own: rank 0 starts these later than the others, so that in a group that other
     # collectives use too (those of SyncBatchNorm, say) ranks would differ in their order.

@@ -24,6 +24,9 @@ from headway.version import __version__
 
 MOST_BODY_BYTES = 2**20
 BODY_PATIENCE_S = 10.0
+SAVING_S = 2.0
+"""How long an answer waits for the disk; a full one must keep no job from its end."""
+
 MOST_LISTED = 1000
 _TURN = 50
 """Jobs that are described before others get their turn in the event loop."""
@@ -108,6 +111,7 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
     async def _cancel(job: str) -> Response:
         """End a job, politely at first."""
         daemon.cancel(job)
+        await daemon.store.saved(SAVING_S)
         return Json(_described(daemon, job))
 
     @app.get("/v1/jobs/{job}/logs")
@@ -151,12 +155,14 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
     async def _drain(node: str) -> Response:
         """Give a node no new jobs."""
         daemon.drain(node, True)
+        await daemon.store.saved(SAVING_S)
         return Json({"node": node, "draining": True})
 
     @app.post("/v1/nodes/{node}/undrain")
     async def _undrain(node: str) -> Response:
         """Give a node jobs again."""
         daemon.drain(node, False)
+        await daemon.store.saved(SAVING_S)
         return Json({"node": node, "draining": False})
 
     @app.get("/v1/policy")
@@ -174,6 +180,7 @@ def _add_cluster(app: FastAPI, daemon: Daemon, about: Mapping[str, Any]) -> None
                 400, f'the body must be like {{"policy": "paper"}}: {error}.'
             ) from None
         await daemon.choose_policy(choice.policy)
+        await daemon.store.saved(SAVING_S)
         return Json({"policy": daemon.policy})
 
     @app.get("/v1/events", responses=errors_of(503))

@@ -117,7 +117,7 @@ def _check_messages(core: Core) -> None:
             assert next(iter(job.requests)) == job.granted
             assert job.number not in core.waiting
         assert (job.number in core.waiting) == bool(
-            job.ports and job.requests and job.granted is None
+            job.ports and job.requests and job.granted is None and not job.still_computes
         )
     if not view.network.contends:
         assert not cluster.ports.messages.any()

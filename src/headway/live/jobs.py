@@ -124,6 +124,15 @@ class Job:
         return self.spec.memory_bytes == 0
 
     @property
+    def still_computes(self) -> bool:
+        """Whether the last message of its iteration is next, and a rank's gradients are not there.
+
+        What comes before is sent while ranks compute.
+        """
+        message_bytes, unsent_bytes = next(iter(self.requests.values()))
+        return bool(self.computations) and message_bytes == unsent_bytes
+
+    @property
     def iterations_left(self) -> int:
         """The iterations that it is taken to have left, at least one until it exits.
 

@@ -88,7 +88,9 @@ class Ledger:
             del self.over[oldest], self.known[oldest]
 
     def next_message(self, job: Job) -> None:
-        """Let the first of a job's requests wait for admission."""
+        """Let the first of a job's requests wait for admission, once all its ranks are ready."""
+        if job.still_computes:
+            return
         self.view.ready(job, *next(iter(job.requests.values())))
         job.waiting_since_ns, job.wake_ns = self.now_ns, NEVER_NS
         self.waiting[job.number] = self.asking[job.number] = job
@@ -103,6 +105,11 @@ class Ledger:
         self.touched |= job.ports
         self.rated = False
         self.view.finish(job)
+
+    def stopped_computing(self, job: Job) -> None:
+        """Let a message wait for admission that the last pass of a rank has held up."""
+        if job.ports and job.requests and job.granted is None and job.number not in self.waiting:
+            self.next_message(job)
 
     def silence(self, job: Job) -> None:
         """Forget what a job asked for or was granted."""

@@ -70,7 +70,10 @@ class Reports(Ledger):
 
     def _compute_done(self, event: ComputeDone, _: list[AnyInstruction]) -> bool:
         job = self.attempt(event.job, event.attempt)
-        return job is not None and self.turns.end(job, event.rank, event.request)
+        if job is None or not self.turns.end(job, event.rank, event.request):
+            return False
+        self.stopped_computing(job)
+        return True
 
     def _worker_lost(self, event: WorkerLost, _: list[AnyInstruction]) -> bool:
         job = self.attempt(event.job, event.attempt)
@@ -79,4 +82,5 @@ class Reports(Ledger):
         if event.rank == 0:
             self.forget_messages(job)
         self.turns.forget(job, event.rank)
+        self.stopped_computing(job)
         return True

@@ -193,7 +193,8 @@ def _why(core: Core, job: Job) -> str:
     if job.granted is not None:
         size_bytes, left_bytes = _message(core, job).message_bytes, core.view.bytes_left(job)
         return f"running on {where}; sends {_mb(size_bytes)}, about {_mb(left_bytes)} left."
-    return f"running on {where}{_why_no_turn(core, job)}."
+    sends = "; sends when all ranks have computed" if job.ports and job.requests else ""
+    return f"running on {where}{sends}{_why_no_turn(core, job)}."
 
 
 def _why_no_turn(core: Core, job: Job) -> str:

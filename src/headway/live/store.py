@@ -132,13 +132,14 @@ class Store:
             self._pending.meta[name] = value
             self._condition.notify()
 
-    async def saved(self) -> None:
-        """Wait until all that was saved so far is on the disk, however long that takes."""
+    async def saved(self, patience_s: float | None = None) -> None:
+        """Wait until all that was saved so far is on the disk, or for as long as that."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._condition:
             self._pending.waiting.append(done)
             self._condition.notify()
-        await done
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(done, patience_s)
 
     async def offer(self, record: JobRecord) -> None:
         """Write a new job now, or raise StorageError; on return it is on the disk."""

@@ -38,9 +38,12 @@ class Turns:
         self.meter: Meter | None = None
         """Does not count the time that goes by while waiting for a turn."""
 
-    def begin(self, device: torch.device) -> None:
+    def begin(self, device: torch.device, *, backward: bool = False) -> None:
         """Wait for a turn to compute on a device."""
         self.end()
+        if device.type == "cuda" and not backward:
+            # An all-reduce may be under way there: who has the turn must not wait for the network.
+            _cuda.current_stream(device).synchronize()
         request = self._client.ask_to_compute()
         with contextlib.nullcontext() if self.meter is None else self.meter.pause():
             self._client.wait(request)
@@ -95,7 +98,7 @@ class Turns:
             with self._lock:
                 begun, self._backward = self._backward, True
             if not begun:
-                self.begin(device)
+                self.begin(device, backward=True)
                 self._backward = True
                 # Called when all gradients are there, and before DDP's own, which waits for the
                 # network; also where DDP sends nothing (`no_sync`).

@@ -17,11 +17,12 @@ from pathlib import Path
 from headway.files import make_folder
 from headway.live import notices
 from headway.live.events import JobSpec, Seat
-from headway.live.executors import Attempt, Ended, Node, Watcher, ports, shim
+from headway.live.executors import Attempt, Node, Watcher, shim
 from headway.live.executors.nodes import LocalNode, testbed_nodes, this_machine
 from headway.live.executors.on_node import FOLDER_VARIABLE, OVERDUE_S, prepare
-from headway.live.executors.ranks import attempt_of, forget_oldest, log_of, name_of, ranks_of
+from headway.live.executors.ranks import NEVER_STARTED, attempt_of, name_of, ranks_of
 from headway.live.executors.shims import Shim, find_shim, first_free, start_shim, verdict
+from headway.live.executors.watching import Watched, Watching
 
 __all__ = ["LocalExecutor", "LocalNode", "testbed_nodes", "this_machine"]
 
@@ -30,31 +31,27 @@ _LACKING = (OSError, RuntimeError)
 """What a machine without files, memory or threads raises."""
 
 
-class _Watched:
+class _Watched(Watched):
     """An attempt that was started; its shim is there until it has ended."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.shim: Shim | None = None
-        self.settled = asyncio.Event()
-        self.over = asyncio.Event()
         self.kill: asyncio.TimerHandle | None = None
 
 
-class LocalExecutor:
+class LocalExecutor(Watching[_Watched]):
     """Starts jobs on nodes of this machine; see `headway.live.executors.Executor`."""
 
     def __init__(
         self, folder: Path, nodes: Sequence[LocalNode], grace_s: float = shim.GRACE_S
     ) -> None:
-        self._folder, self._grace_s = folder.absolute(), grace_s
+        super().__init__(folder)
+        self._grace_s = grace_s
         self._nodes = {node.name: node for node in nodes}
         # As it is before the scheduler allows itself more: jobs have what its user gave it.
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._watched: dict[Attempt, _Watched] = {}
-        self._over: set[Attempt] = set()
-        self._ports = ports.Ports()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watcher: Watcher | None = None
 
     async def start(self, watcher: Watcher) -> Sequence[Node]:
         """Begin; return the nodes."""
@@ -70,7 +67,7 @@ class LocalExecutor:
             attempt = attempt_of(name)
             if attempt is None or attempt in self._watched or attempt in self._over:
                 continue
-            self._over.add(attempt)  # Nobody wants to hear of it.
+            self._end(attempt)  # Nobody wants to hear of it.
             if await self._take_over(attempt):
                 strangers.append(self._watched[attempt])
                 await self.stop(attempt)
@@ -100,26 +97,20 @@ class LocalExecutor:
             self._refuse(attempt)
         except Exception as error:  # Nothing that comes before the ranks is the job's own.
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self._tell(attempt, shim.NEVER_STARTED, f"could not start: {reason}")
+            self._tell(attempt, NEVER_STARTED[0], f"could not start: {reason}")
         else:
             self._watch(attempt, watched, begun)
         watched.settled.set()
 
     async def stop(self, attempt: Attempt) -> None:
         """Ask the shim to end an attempt; a shim that does not is killed, and its ranks with it."""
-        if attempt in self._watched:
-            await self._watched[attempt].settled.wait()
-        elif attempt not in self._over:
+        if attempt not in self._watched and attempt not in self._over:
             await self._take_over(attempt)
-        watched = self._watched.get(attempt)
+        watched = await self._settled(attempt)
         if watched is not None and watched.shim is not None and watched.kill is None:
             _send(watched, signal.SIGTERM)
             loop, patience_s = asyncio.get_running_loop(), self._grace_s + OVERDUE_S
             watched.kill = loop.call_later(patience_s, _send, watched, signal.SIGKILL)
-
-    def log(self, attempt: Attempt, rank: int) -> Path:
-        """Return the file with what a rank printed; what it printed earlier is in `NAME.1`."""
-        return log_of(self._folder / name_of(attempt), rank)
 
     async def close(self) -> None:
         """Let go of everything, and leave what runs running."""
@@ -170,7 +161,7 @@ class LocalExecutor:
         return True
 
     def _watch(self, attempt: Attempt, watched: _Watched, found: Shim) -> None:
-        watched.shim = found
+        watched.shim, watched.port = found, found.port
         watched.settled.set()
         self._ports.used.add(found.port)
         loop = asyncio.get_running_loop()
@@ -178,7 +169,6 @@ class LocalExecutor:
 
     def _shim_ended(self, attempt: Attempt, watched: _Watched, found: Shim) -> None:
         _let_go(watched)
-        self._ports.used.discard(found.port)
         with contextlib.suppress(ChildProcessError):  # An earlier scheduler's is not our child.
             os.waitpid(found.pid, os.WNOHANG)
         task = asyncio.create_task(self._conclude(attempt))
@@ -196,25 +186,10 @@ class LocalExecutor:
                 # Its slots stay taken: without files or threads to look with, it may still run.
                 notices.failure("an attempt's end cannot be seen", error, attempt=folder.name)
             await asyncio.sleep(LOOK_AGAIN_S)
-        running = {name_of(one) for one in self._watched}
         try:
-            await asyncio.to_thread(forget_oldest, self._folder, running)
+            await self._forget_oldest()
         except _LACKING as error:
             notices.failure("old attempts cannot be removed", error)
-
-    def _refuse(self, attempt: Attempt) -> None:
-        """Tell that an attempt of this number was made before: by a scheduler of other jobs."""
-        if self._watcher is not None:
-            reason = "an attempt of this number has been made before"
-            self._watcher.attempt_ended(Ended(attempt, shim.NEVER_STARTED, reason))
-
-    def _tell(self, attempt: Attempt, code: int, reason: str) -> None:
-        watched = self._watched.pop(attempt, None)
-        if watched is not None:
-            watched.over.set()
-        if attempt not in self._over and self._watcher is not None:
-            self._over.add(attempt)
-            self._watcher.attempt_ended(Ended(attempt, code, reason))
 
 
 def _let_go(watched: _Watched) -> None:

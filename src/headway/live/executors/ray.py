@@ -94,7 +94,7 @@ class RayExecutor(Watching[Parts]):
             watched.incomplete = len(watched.parts) < len(parts)
             watched.settled.set()
             if attempt not in known:
-                self._over.add(attempt)  # Nobody wants to hear of it.
+                self._end(attempt)  # Nobody wants to hear of it.
                 await self.stop(attempt)
         for attempt in known:
             if attempt not in self._watched:
@@ -125,7 +125,10 @@ class RayExecutor(Watching[Parts]):
         environment: Mapping[str, str],
     ) -> None:
         """Start an attempt, once; returns when its ranks have been started."""
-        if attempt in self._watched or attempt in self._over:
+        if attempt in self._watched:
+            return
+        if attempt in self._over:
+            self._refuse(attempt)
             return
         watched = self._watched[attempt] = Parts()
         hosts = list(dict.fromkeys(seat.node for seat in seats))

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from headway.live.executors import Attempt, Ended, Watcher, ports
-from headway.live.executors.ranks import forget_oldest, log_of, name_of
+from headway.live.executors.ranks import NEVER_STARTED, forget_oldest, log_of, name_of
+
+MOST_OVER = 10_000
+"""Attempts that are over and still known as such; the oldest are forgotten first."""
 
 
 class Watched:
@@ -30,7 +33,7 @@ class Watching(Generic[_W]):
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
         self._watched: dict[Attempt, _W] = {}
-        self._over: set[Attempt] = set()
+        self._over: dict[Attempt, None] = {}
         self._ports = ports.Ports()
 
     def log(self, attempt: Attempt, rank: int) -> Path:
@@ -50,8 +53,19 @@ class Watching(Generic[_W]):
             self._ports.used.discard(watched.port)
             watched.over.set()
         if attempt not in self._over:
-            self._over.add(attempt)
+            self._end(attempt)
             self._watcher.attempt_ended(Ended(attempt, code, reason))
+
+    def _end(self, attempt: Attempt) -> None:
+        """Let an attempt be over."""
+        self._over[attempt] = None
+        if len(self._over) > MOST_OVER:
+            del self._over[next(iter(self._over))]
+
+    def _refuse(self, attempt: Attempt) -> None:
+        """Tell that an attempt of this number was made before: by a scheduler of other jobs."""
+        reason = "an attempt of this number has been made before"
+        self._watcher.attempt_ended(Ended(attempt, NEVER_STARTED[0], reason))
 
     async def _forget_oldest(self) -> None:
         """Remove what attempts printed that ended long ago."""
