@@ -668,6 +668,29 @@ def test_a_lost_connection_of_another_rank_leaves_messages_as_they_are() -> None
     assert [message.job for message in cluster.core.nodes()[0].messages] == ["a"]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_last_message_of_an_iteration_waits_until_no_rank_computes(lost: bool) -> None:
+    cluster = Cluster(1, 1)
+    cluster.submit("a", gpus=2, memory_bytes=MB)
+    cluster.tell(JobStarted, job="a", attempt=1)
+    for rank in (0, 1):
+        cluster.compute("a", rank=rank)
+    # A bucket with others to come goes at once.
+    assert cluster.ready("a", request=1, mb=10, unsent_bytes=30 * MB) == [grant("a", 1)]
+    cluster.done("a", request=1)
+    assert cluster.ready("a", request=2, mb=20) == []
+    assert "when all ranks have computed" in cluster.core.why("a")
+    assert cluster.computed("a", rank=0) == []
+    if lost:
+        assert cluster.tell(WorkerLost, job="a", attempt=1, rank=1) == [grant("a", 2)]
+    else:
+        assert cluster.computed("a", rank=1) == [grant("a", 2)]
+    # What the ranks compute next holds up nothing that has been granted.
+    cluster.compute("a", request=2, rank=1)
+    assert "sends" in cluster.core.why("a")
+    assert cluster.done("a", request=2) == []
+
+
 def test_turns_on_a_lost_node_are_forgotten() -> None:
     cluster = sharing("a", "b")
     cluster.compute("a")
