@@ -28,7 +28,7 @@ from headway.domain.limits import MOST_BYTES, whole
 from headway.live import variables
 from headway.worker.session import Session, session_of
 from headway.worker.timing import Laps, Meter, split
-from headway.worker.turns import Turns, turns_of
+from headway.worker.turns import Turns, computing, gradients_are_there, turns_of
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
@@ -98,6 +98,8 @@ def communication(message_bytes: int) -> Iterator[None]:
     the end is waited for.
     """
     whole(message_bytes, "message_bytes", 0, MOST_BYTES, " bytes")
+    if computing():
+        raise InputError("communication() must not be used inside computation().")
     session = session_of(_rank())
     if session is None:
         yield
@@ -173,6 +175,8 @@ def _all_reduce(
     """Average a bucket over all ranks, asking nobody."""
     tensor = bucket.buffer()
     average(tensor)
+    if bucket.is_last():
+        gradients_are_there()
     work: Any = dist.all_reduce(tensor, group=group, async_op=True)
     averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(
         lambda future: future.value()[0]
@@ -234,6 +238,8 @@ class _Gated:
             self._unsent_bytes -= tensor.nbytes
         elif first:
             self._request = self._session.client.ask(self._total_bytes, self._total_bytes)
+        if bucket.is_last():
+            gradients_are_there()
         on_gpu = tensor.is_cuda
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
             devices=[tensor.device] if on_gpu else []
@@ -269,7 +275,8 @@ class _Gated:
             try:
                 dist.all_reduce(bucket.tensor, group=self._group)
             finally:
-                self._report(bucket)
+                self._free(bucket)
+            self._count(bucket)
             bucket.future.set_result(bucket.tensor)
             return
         stream = self._stream(bucket.tensor.device)
@@ -282,12 +289,16 @@ class _Gated:
                 bucket.future.set_result(bucket.tensor)
             end.synchronize()
         finally:
-            self._report(bucket)
+            self._free(bucket)
+        self._count(bucket)
 
-    def _report(self, bucket: _Bucket) -> None:
-        """Tell the gate that a bucket, and with the last one an iteration, is done."""
+    def _free(self, bucket: _Bucket) -> None:
+        """Tell the gate that a bucket is done, however it went."""
         if bucket.ends:
             self._session.client.done(bucket.request)
+
+    def _count(self, bucket: _Bucket) -> None:
+        """Count an iteration with its last bucket."""
         if bucket.laps is not None and self._counts:
             self._session.iterated(*split(bucket.laps), self._total_bytes)
 

@@ -691,6 +691,17 @@ def test_the_last_message_of_an_iteration_waits_until_no_rank_computes(lost: boo
     assert cluster.done("a", request=2) == []
 
 
+def test_a_message_that_waits_is_taken_back_when_a_rank_turns_out_to_compute() -> None:
+    cluster = Cluster(1, 1)
+    for name in "ab":
+        cluster.submit(name, gpus=2, memory_bytes=MB)
+    assert cluster.ready("a") == [grant("a")]
+    assert cluster.ready("b") == []
+    assert cluster.compute("b", rank=1) == [turn("b", rank=1)]
+    assert cluster.done("a") == []
+    assert cluster.computed("b", rank=1) == [grant("b")]
+
+
 def test_turns_on_a_lost_node_are_forgotten() -> None:
     cluster = sharing("a", "b")
     cluster.compute("a")

@@ -142,7 +142,7 @@ def test_jobs_outlive_a_killed_scheduler_and_none_is_lost_or_started_twice(tmp_p
         long = count(0, 60)
         one.reaches(long, "running")
         short = count(1, 0.5)
-        one.reaches(short, "running")
+        one.reaches(short, "running", "done")
         submitted = [long, short]
         # These are being launched or still queued when the scheduler dies.
         submitted += [count(number, 0.5) for number in range(2, 6)]

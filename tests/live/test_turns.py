@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import headway.torch
 from headway.domain.errors import InputError
 from headway.worker.client import GateClient
 from headway.worker.timing import Laps, Meter, split
@@ -128,6 +129,16 @@ def test_a_block_that_computes_has_a_turn_and_those_inside_it_none(rank: Rank) -
     with pytest.raises(KeyError), rank.turns.turn():
         raise KeyError
     assert rank.heard() == "+-"
+
+
+def test_a_block_that_computes_does_not_talk(monkeypatch: pytest.MonkeyPatch, rank: Rank) -> None:
+    monkeypatch.setattr(Turns, "mine", rank.turns)
+    with (
+        rank.turns.turn(),
+        pytest.raises(InputError, match="inside"),
+        headway.torch.communication(1),
+    ):
+        pass
 
 
 def test_without_a_gate_nobody_waits_for_a_turn(tmp_path: Path) -> None:

@@ -264,6 +264,11 @@ def _metrics_of(daemon: Daemon) -> str:
         jobs=daemon.book.counts(),
         messages={node.node: len(node.messages) for node in nodes},
         waiting={node.node: len(node.waiting) for node in nodes},
-        totals={"events": counts.events, "ignored_events": counts.ignored, "grants": counts.grants},
+        totals={
+            "events": counts.events,
+            "ignored_events": counts.ignored,
+            "grants": counts.grants,
+            "turns": counts.turns,
+        },
         storage_works=not daemon.store.problem,
     )

@@ -112,11 +112,12 @@ class Attempts:
 
     def ended(self, ended: Ended) -> None:
         """Take note that nothing of an attempt is left."""
+        unwanted = ended.attempt in self._unwanted
         for those in (self._live, self._starting, self._unwanted):
             those.discard(ended.attempt)
         if resting := self._resting.pop(ended.attempt, None):
             resting[1].cancel()
-        if ended.code != NEVER_STARTED:
+        if ended.code != NEVER_STARTED or unwanted:
             del self._in_vain[ended.attempt.job]
 
     async def settle(self) -> None:

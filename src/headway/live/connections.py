@@ -25,7 +25,7 @@ HELLO_S = 5.0
 """How long a connection may take to say who it is."""
 
 BEAT_S = 1.0
-SILENT_BEATS = 3
+SILENT_BEATS = 5
 """Beats that a worker may leave unanswered. Beats are counted, not seconds: a loop that stood still
 has asked nobody, and blames nobody."""
 

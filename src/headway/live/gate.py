@@ -93,10 +93,6 @@ class Gate:
         """Return the TCP port that this gate listens on."""
         return self._port
 
-    def attached(self, job: str, attempt: int, rank: int = 0) -> bool:
-        """Tell whether a rank of an attempt is connected."""
-        return (job, attempt, rank) in self._workers
-
     async def start(
         self,
         *,

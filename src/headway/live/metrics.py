@@ -102,6 +102,7 @@ _TOTALS = {
     "events": "Events that the scheduler has handled.",
     "ignored_events": "Events that came late, twice or for nobody, and changed nothing.",
     "grants": "All-reduces that were granted.",
+    "turns": "Turns to compute that were given.",
 }
 
 

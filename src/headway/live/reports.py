@@ -66,7 +66,12 @@ class Reports(Ledger):
         job = self.attempt(event.job, event.attempt)
         if job is None or job.state == "stopping":
             return False
-        return self.turns.ask(job, event.rank, event.request)
+        if not self.turns.ask(job, event.rank, event.request):
+            return False
+        if job.number in self.waiting and job.still_computes:
+            # The rank was between two passes; its gradients are not there yet.
+            self.off_network(job)
+        return True
 
     def _compute_done(self, event: ComputeDone, _: list[AnyInstruction]) -> bool:
         job = self.attempt(event.job, event.attempt)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -28,6 +28,9 @@ class Turns:
     So no turn outlives a pass that failed by more than the time to the next one.
     """
 
+    mine: ClassVar[Turns | None] = None
+    """This process's, once it may have one."""
+
     def __init__(self, client: GateClient) -> None:
         self._client = client
         self._lock = Lock()
@@ -40,7 +43,9 @@ class Turns:
 
     def begin(self, device: torch.device, *, backward: bool = False) -> None:
         """Wait for a turn to compute on a device."""
-        self.end()
+        self._end()
+        if not backward:
+            self._backward = False
         if device.type == "cuda" and not backward:
             # An all-reduce may be under way there: who has the turn must not wait for the network.
             _cuda.current_stream(device).synchronize()
@@ -54,9 +59,12 @@ class Turns:
 
         Waits for nothing: a thread waits for a GPU.
         """
+        self._backward = False
+        self._end()
+
+    def _end(self) -> None:
         with self._lock:
             request, self._request = self._request, None
-            self._backward = False
         if request is None:
             return
         if self._device.type != "cuda":
@@ -68,10 +76,20 @@ class Turns:
         event = _cuda.Event(blocking=True)
         self._ending.put((_cuda.current_stream(self._device).record_event(event), request))
 
+    @property
+    def in_backward(self) -> bool:
+        """Whether this process has a backward pass's turn."""
+        return self._backward
+
+    @property
+    def computing(self) -> bool:
+        """Whether this process has a turn."""
+        return self._request is not None
+
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Compute inside, on the current GPU if any is used; a turn that there is will do."""
-        if self._request is not None:
+        if self.computing:
             yield
             return
         on_gpu = _cuda.is_initialized()
@@ -99,7 +117,6 @@ class Turns:
                 begun, self._backward = self._backward, True
             if not begun:
                 self.begin(device, backward=True)
-                self._backward = True
                 # Called when all gradients are there, and before DDP's own, which waits for the
                 # network; also where DDP sends nothing (`no_sync`).
                 _engine.queue_callback(self.end)
@@ -125,7 +142,22 @@ class Turns:
 def turns_of(rank: int) -> Turns | None:
     """Return this process's turns; None if it has no gate to ask."""
     session = session_of(rank, computes=True)
-    return None if session is None else Turns(session.client)
+    Turns.mine = None if session is None else Turns(session.client)
+    return Turns.mine
+
+
+def computing() -> bool:
+    """Tell whether this process has a turn."""
+    return Turns.mine is not None and Turns.mine.computing
+
+
+def gradients_are_there() -> None:
+    """End a turn of this process that stands around a backward pass: DDP waits inside it.
+
+    A pass that has its own turn ends it by itself.
+    """
+    if Turns.mine is not None and not Turns.mine.in_backward:
+        Turns.mine.end()
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

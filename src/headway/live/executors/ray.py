@@ -20,7 +20,7 @@ from headway.domain.errors import InputError
 from headway.files import make_folder
 from headway.live.events import JobSpec, Seat
 from headway.live.executors import Attempt, Node, Watcher, shim
-from headway.live.executors.on_node import CERTIFICATE_VARIABLE
+from headway.live.executors.on_node import CERTIFICATE_VARIABLE, OVERDUE_S
 from headway.live.executors.ranks import NEVER_STARTED, attempt_of, name_of, ranks_of
 from headway.live.executors.ray_cluster import ANSWER_S, Cluster, ClusterNode
 from headway.live.executors.ray_files import Names, certificates, identity, reaches
@@ -171,9 +171,12 @@ class RayExecutor(Watching[Parts]):
     async def stop(self, attempt: Attempt) -> None:
         """Ask the keepers to end an attempt."""
         watched = await self._settled(attempt)
-        if watched is not None and not watched.asked_to_end:
-            watched.asked_to_end = True
-            await self._in_thread(self._cluster.stop, watched.left(), self._grace_s)
+        now_s = asyncio.get_running_loop().time()
+        overdue_s = self._grace_s + OVERDUE_S
+        if watched is None or now_s < (watched.asked_to_end_s or -overdue_s) + overdue_s:
+            return
+        await self._in_thread(self._cluster.stop, watched.left(), self._grace_s)
+        watched.asked_to_end_s = now_s
 
     async def close(self) -> None:
         """Let go of everything, and leave what runs running."""
@@ -269,7 +272,8 @@ class RayExecutor(Watching[Parts]):
         self._ports.used.add(watched.port)
         watched.judge()
         if watched.left():
-            if watched.verdict is not None:
+            # Again and again: a keeper may not have heard it.
+            if watched.verdict is not None or watched.asked_to_end_s is not None:
                 await self.stop(attempt)
             return
         await self._in_thread(self._cluster.release, watched.parts)

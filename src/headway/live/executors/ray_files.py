@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import json
 import re
@@ -65,6 +66,7 @@ def reaches(address: str, host: str) -> bool:
     return not _is_loopback(host) or _is_loopback(address) or interface_of(address) is not None
 
 
+@functools.cache
 def _is_loopback(host: str) -> bool:
     with contextlib.suppress(OSError, ValueError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -35,7 +35,7 @@ class Parts(Watched):
         self.incomplete = False
         self.logs: dict[int, shim.Log] = {}
         self.verdict: tuple[int, str] | None = None
-        self.asked_to_end = False
+        self.asked_to_end_s: float | None = None  # when its keepers were asked last
 
     def left(self) -> list[Part]:
         """Return the parts that have not ended."""
