@@ -74,12 +74,15 @@ def draw(seed: int) -> list[Drawn]:
 def simulated_jct_s(
     jobs: Sequence[Drawn], profiles: Sequence[Profile], network: NetworkModel, policy: str
 ) -> list[float]:
-    """Simulate the jobs as they were profiled, all there at once; return when each has trained."""
+    """Simulate the jobs as they were profiled, all there at once; return when each has trained.
+
+    They arrive a nanosecond apart: live, too, each is placed when it is submitted.
+    """
     workload = Workload(
         [
             Job(
                 job_id=str(number),
-                arrival_ns=0,
+                arrival_ns=number,
                 gpus=job.gpus,
                 iterations=job.iterations,
                 forward_ns=profile.forward_ns,

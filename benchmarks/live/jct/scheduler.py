@@ -88,7 +88,10 @@ def run(
     folder.mkdir()
     names = []
     for job, profile in zip(jobs, profiles, strict=True):
-        names.append(str(client.submit(_specification(job, profile, folder))["job"]))
+        submitted = client.submit(_specification(job, profile, folder))
+        names.append(str(submitted["job"]))
+        if submitted["state"] == "queued":
+            raise MachineError(f"job {names[-1]} waits for a place: {submitted.get('why')}")
         # One after the other: many processes that start at once keep each other from it.
         _until((folder / names[-1]).exists, _STARTING_S, f"job {names[-1]} did not start")
     time.sleep(_SETTLING_S)
