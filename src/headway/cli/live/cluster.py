@@ -34,11 +34,11 @@ def nodes_command(
 
 
 def nodes_table(nodes: list[dict[str, Any]]) -> Table:
-    """Return a table of nodes; each slot is the jobs that hold it, or a dot.
+    """Return a table of nodes: whose all-reduces they send and whose wait, and who holds each slot.
 
     A star marks the job whose turn it is to compute.
     """
-    table = figures_table("node", "slots", "free", "MB each", "messages", "waiting")
+    table = figures_table("node", "slots", "free", "MB each", "sending", "waiting")
     table.add_column("held by", no_wrap=True)
     for node in nodes:
         held = [

@@ -57,6 +57,8 @@ def _picture(client: Client, height: int) -> RenderableType:
     about, nodes = status_lines(client.status()), nodes_table(client.nodes())
     rows = max(1, height - len(about) - nodes.row_count - 6)
     jobs = jobs_table(client.jobs(limit=rows), rows)
+    # What does not fit is cut off the last column, and not off all of them.
+    jobs.expand, jobs.columns[-1].ratio = True, 1
     lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in (*about, "")]
     return Group(*lines, nodes, Text(""), jobs, Text("q quits", style="dim"))
 
