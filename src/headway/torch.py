@@ -11,6 +11,7 @@ is gone, training goes on unasked.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 LONGEST_WAIT = timedelta(days=7)
 """How long other ranks wait for rank 0 inside an all-reduce: a gate may let a message wait for
 longer than process groups usually do."""
+
+LAST_WAIT_S = 5.0
+"""How long the end of a process waits for what it still sends."""
 
 _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
@@ -222,8 +226,11 @@ class _Gated:
         if turns is not None and self._counts:
             turns.meter = self._meter
         self._streams: dict[torch.device, Any] = {}
-        self._buckets: SimpleQueue[_Bucket] = SimpleQueue()
-        Thread(target=self._send_all, name="headway-sender", daemon=True).start()
+        self._buckets: SimpleQueue[_Bucket | None] = SimpleQueue()
+        self._thread = Thread(target=self._send_all, name="headway-sender", daemon=True)
+        self._thread.start()
+        # A thread that is inside PyTorch when Python ends would end the process by SIGABRT.
+        atexit.register(self._end)
 
     def take(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Ask for a bucket and leave it to the thread; runs in autograd's, and waits for nobody."""
@@ -257,9 +264,12 @@ class _Gated:
         )
         return future
 
+    def _end(self) -> None:
+        self._buckets.put(None)
+        self._thread.join(LAST_WAIT_S)
+
     def _send_all(self) -> None:
-        while True:
-            bucket = self._buckets.get()
+        while (bucket := self._buckets.get()) is not None:
             if bucket.asks:
                 self._session.client.wait(bucket.request)
             try:
