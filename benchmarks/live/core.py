@@ -9,8 +9,8 @@ import statistics
 import sys
 import time
 
-from headway.live.core import Core
-from headway.live.events import (
+from headway.live.core.core import Core
+from headway.live.core.events import (
     IterationDone,
     JobSpec,
     JobSubmitted,

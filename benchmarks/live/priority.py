@@ -25,11 +25,11 @@ from collections.abc import Iterator
 
 from headway import testbed as testbeds
 from headway.domain.errors import HeadwayError
+from headway.gate import connections
+from headway.gate.server import Gate
+from headway.gate.sockets import prefer
+from headway.gate.tokens import job_token
 from headway.interrupts import handle_signals
-from headway.live import connections
-from headway.live.gate import Gate
-from headway.live.sockets import prefer
-from headway.live.tokens import job_token
 from headway.testbed.shaping import DATA
 from headway.testbed.system import require, told
 from headway.worker import address

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import MOST_BYTES, whole
-from headway.live import variables
+from headway.gate import variables
 from headway.worker.session import Session, session_of
 from headway.worker.timing import Laps, Meter, split
 from headway.worker.turns import Turns, computing, gradients_are_there, turns_of

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headway.live.client import Client, find
+from headway.live.api.client import Client, find
 
 PATIENCE_S = 60.0
 

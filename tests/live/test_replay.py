@@ -10,8 +10,8 @@ import pytest
 
 from cli.commands import headway
 from headway.domain.errors import InputError
-from headway.live.core import Core
-from headway.live.events import (
+from headway.live.core.core import Core
+from headway.live.core.events import (
     AnyEvent,
     IterationDone,
     JobExited,
@@ -22,7 +22,7 @@ from headway.live.events import (
     NodeLost,
     NodeUp,
 )
-from headway.live.log import first_line, next_line, open_log
+from headway.live.daemon.log_format import first_line, next_line, open_log
 from headway.live.replay import replay
 from headway.network.contention import NetworkModel
 from headway.workload.files import read_workload

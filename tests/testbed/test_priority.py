@@ -36,8 +36,8 @@ with socket.socket(type=socket.SOCK_DGRAM) as sender:
 
 GATE = """
 import asyncio
-from headway.live.gate import Gate
-from live.gates import SECRET, Recorder
+from headway.gate.server import Gate
+from gate.gates import SECRET, Recorder
 
 async def serve():
     recorder = Recorder()
@@ -51,10 +51,10 @@ asyncio.run(serve())
 
 WORKER = f"""
 import sys
-from headway.live.tokens import job_token
+from headway.gate.tokens import job_token
 from headway.worker.address import Address
 from headway.worker.client import GateClient
-from live.gates import PATIENCE_S, SECRET
+from gate.gates import PATIENCE_S, SECRET
 
 host, port = sys.stdin.readline().split()
 client = GateClient(Address("job", 1, job_token(SECRET, "job", 1), "", host, int(port)))

@@ -15,9 +15,9 @@ from pathlib import Path
 from jobs import MEMORY_BYTES, Drawn, Profile
 
 from headway.domain.errors import InputError, MachineError
-from headway.live.client import Client, find
-from headway.live.events import ComputeReady, JobExited, JobSubmitted, MessageDone
-from headway.live.log import open_log
+from headway.live.api.client import Client, find
+from headway.live.core.events import ComputeReady, JobExited, JobSubmitted, MessageDone
+from headway.live.daemon.log_format import open_log
 from headway.live.replay import Replay, replay
 
 TRAINING = Path(__file__).with_name("training.py")

@@ -138,8 +138,8 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
 
     `offset_ns` is CLOCK_MONOTONIC less the scheduler's clock, where that is known.
     """
-    from headway.live import log as logs
-    from headway.live.events import Grant, JobExited, MessageDone, Stop, WorkerLost
+    from headway.live.core.events import Grant, JobExited, MessageDone, Stop, WorkerLost
+    from headway.live.daemon import log_format as logs
     from headway.live.replay import replay
 
     problems = []

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from headway.domain.errors import InputError
-from headway.live.client import Client, find
+from headway.live.api.client import Client, find
 
 PATIENCE_S = 60.0
 NODES, SLOTS = 4, 4

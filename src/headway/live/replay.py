@@ -9,10 +9,10 @@ from typing import Any
 from headway.domain.errors import InputError
 from headway.domain.job import Job as SimulatedJob
 from headway.domain.workload import Workload
-from headway.live.core import Core
-from headway.live.events import AnyEvent, AnyInstruction, JobExited
-from headway.live.jobs import Job
-from headway.live.log import open_log
+from headway.live.core.core import Core
+from headway.live.core.events import AnyEvent, AnyInstruction, JobExited
+from headway.live.core.jobs import Job
+from headway.live.daemon.log_format import open_log
 
 
 @dataclass(frozen=True)

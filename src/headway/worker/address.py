@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, shown
-from headway.live.protocol import VERSION, Frames, Hello, ProtocolError, Refused, Welcome, encode
-from headway.live.sockets import prefer
-from headway.live.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
+from headway.gate.protocol import VERSION, Frames, Hello, ProtocolError, Refused, Welcome, encode
+from headway.gate.sockets import prefer
+from headway.gate.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
 
 CONNECT_S = 5.0
 """How long the gate may take to accept a connection and to answer its hello."""

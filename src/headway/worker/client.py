@@ -18,7 +18,7 @@ import ssl
 import threading
 import time
 
-from headway.live.protocol import (
+from headway.gate.protocol import (
     Bye,
     Compute,
     Computed,

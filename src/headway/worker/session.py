@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import replace
 
-from headway.live.protocol import Iteration
+from headway.gate.protocol import Iteration
 from headway.worker.address import address_from
 from headway.worker.client import GateClient
 

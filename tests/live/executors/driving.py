@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headway.live.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Seat
 from headway.live.executors import Attempt, Ended, Executor, Node
 from headway.live.executors.local import LocalExecutor, LocalNode
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.domain.errors import InputError
-from headway.live.events import JobSpec
+from headway.live.core.events import JobSpec
 from headway.live.executors import Attempt
 from headway.live.executors.local import LocalNode, this_machine
 from live.executors.driving import NODES, eventually, having, job, local, seats

@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from headway.live.events import JobSpec
+from headway.live.core.events import JobSpec
 from headway.live.executors import Attempt, shim
 from headway.live.executors.on_node import ended, prepare
 from headway.live.executors.ranks import attempt_of, forget_oldest, last_job, name_of

@@ -10,7 +10,7 @@ import typer
 from headway.domain.errors import InputError
 
 if TYPE_CHECKING:
-    from headway.live.client import Client
+    from headway.live.api.client import Client
 
 NEEDS_SERVE = "this needs the extra 'serve': pip install 'headway[serve]'."
 
@@ -54,7 +54,7 @@ def client_of(
 ) -> Client:
     """Return the scheduler that these options mean."""
     try:
-        from headway.live.client import find
+        from headway.live.api.client import find
     except ImportError:
         raise InputError(NEEDS_SERVE) from None
     return find(folder, server, token_file, certificate)

@@ -25,7 +25,7 @@ from headway.domain.models import MEBIBYTE
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headway.live.client import Client
+    from headway.live.api.client import Client
 
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 NOT_DONE = 1
@@ -123,7 +123,7 @@ def _profile(model: str) -> dict[str, Any]:
 
 
 def _waited(client: Client, job: str) -> int:
-    from headway.live.records import FINISHED
+    from headway.live.daemon.job_records import FINISHED
 
     while (found := client.job(job))["state"] not in FINISHED:
         time.sleep(_POLL_S)
@@ -176,7 +176,7 @@ def status_lines(about: dict[str, Any]) -> list[str]:
 
 def jobs_table(jobs: list[dict[str, Any]], most: int) -> Table:
     """Return a table of jobs."""
-    from headway.live.records import FINISHED
+    from headway.live.daemon.job_records import FINISHED
 
     table = figures_table("job", "state", "GPUs", "iterations", "submitted")
     table.add_column("what", no_wrap=True)

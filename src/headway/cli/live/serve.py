@@ -59,12 +59,12 @@ def serve_command(
     Jobs go on without it, and it takes them over when it starts again.
     """
     try:
-        from headway.live import notices
-        from headway.live.serving import serve
-        from headway.live.settings import Settings, settings_from
+        from headway.live import operator_log
+        from headway.live.assembly import serve
+        from headway.live.daemon.settings import Settings, settings_from
     except ImportError:
         raise InputError(NEEDS_SERVE) from None
-    notices.begin(log_level)
+    operator_log.begin(log_level)
     settings = Settings() if config is None else settings_from(str(config))
     place = replace(settings.executor, **_given(kind=executor, slots=slots))
     where = None if folder is None else folder.absolute()

@@ -26,7 +26,7 @@ from headway.domain.errors import InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from headway.live.client import Client
+    from headway.live.api.client import Client
 
 REFRESH_S = 1.0
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from headway.live.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Seat
 
 
 class Node(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.files import make_folder
-from headway.live import notices
-from headway.live.events import JobSpec, Seat
+from headway.live import operator_log
+from headway.live.core.events import JobSpec, Seat
 from headway.live.executors import Attempt, Node, Watcher, shim
 from headway.live.executors.nodes import LocalNode, testbed_nodes, this_machine
 from headway.live.executors.on_node import FOLDER_VARIABLE, OVERDUE_S, prepare
@@ -184,12 +184,12 @@ class LocalExecutor(Watching[_Watched]):
                 break
             except _LACKING as error:
                 # Its slots stay taken: without files or threads to look with, it may still run.
-                notices.failure("an attempt's end cannot be seen", error, attempt=folder.name)
+                operator_log.failure("an attempt's end cannot be seen", error, attempt=folder.name)
             await asyncio.sleep(LOOK_AGAIN_S)
         try:
             await self._forget_oldest()
         except _LACKING as error:
-            notices.failure("old attempts cannot be removed", error)
+            operator_log.failure("old attempts cannot be removed", error)
 
 
 def _let_go(watched: _Watched) -> None:

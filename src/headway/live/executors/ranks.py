@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headway.live import events
-from headway.live.events import JobSpec, Seat
+from headway.live.core import events
+from headway.live.core.events import JobSpec, Seat
 from headway.live.executors import Attempt
 from headway.live.executors.nodes import LocalNode
 

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from headway.domain.errors import InputError
 from headway.files import make_folder
-from headway.live.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Seat
 from headway.live.executors import Attempt, Node, Watcher, shim
 from headway.live.executors.on_node import CERTIFICATE_VARIABLE, OVERDUE_S
 from headway.live.executors.ranks import NEVER_STARTED, attempt_of, name_of, ranks_of

@@ -1,0 +1,1 @@
+"""The scheduler's HTTP API, and its client."""

@@ -1,0 +1,1 @@
+"""The decisions of the live scheduler: a state machine without I/O."""

@@ -1,0 +1,95 @@
+"""The registered policies, called from Python for one decision at a time.
+
+A policy that fails must not stop a cluster: a placement that raises or spoils its list leaves the
+job queued, a priority that raises gives the key 0, an admission that raises admits. The latest
+failure is kept for people to read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.domain.limits import MOST_BYTES, scaled
+from headway.domain.records import ClusterView
+from headway.live.core.traffic import direct
+from headway.policies.presets import choose_policies, policy_of
+from headway.policies.registry import ADMIT
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Rules:
+    """What decides: a placement, a priority and an admission, compiled."""
+
+    def __init__(self, policy: str) -> None:
+        """Choose and compile.
+
+        Raises:
+            InputError: There is no such policy.
+            PolicyError: It does not compile.
+        """
+        names = policy_of(policy)
+        chosen = choose_policies(names.placement, names.scheduler, names.priority, names.admission)
+        self.name = policy
+        self.placement_name = chosen.placement.name
+        self.admission_name = chosen.admission.name
+        self.bucket_bytes = MOST_BYTES
+        if names.bucket_mb:
+            self.bucket_bytes = max(
+                1, scaled(names.bucket_mb, 2**20, "bucket_mb", 0, MOST_BYTES, "MB")
+            )
+        self.placement_steady = chosen.placement.policy.steady
+        self.admission_steady = chosen.admission.policy.steady
+        self.failures = 0
+        self.failure = ""
+        # The compiled functions live as long as the registry, so their machine code does too.
+        self._place = direct(chosen.placement.compiled())
+        self._key = direct(chosen.priority.compiled())
+        self._admit = direct(chosen.admission.compiled())
+        self._parameters = (
+            chosen.placement.parameter,
+            chosen.priority.parameter,
+            chosen.admission.parameter,
+        )
+
+    def place(
+        self, cluster: ClusterView, job: int, candidates: NDArray[np.int64], count: int
+    ) -> NDArray[np.int64] | None:
+        """Return the `count` GPUs of the candidates that a job gets, ascending, or None."""
+        allowed = candidates.copy()
+        try:
+            # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
+            with np.errstate(over="ignore"):
+                if not self._place(cluster, job, candidates, self._parameters[0]):
+                    return None
+        except Exception as error:
+            self._failed(f"placement '{self.placement_name}'", error)
+            return None
+        taken = np.unique(candidates[:count])
+        if len(taken) < count or not np.isin(taken, allowed).all():
+            problem = ValueError("gave a GPU twice, or one that was not among the candidates")
+            self._failed(f"placement '{self.placement_name}'", problem)
+            return None
+        return taken
+
+    def key(self, cluster: ClusterView, job: int) -> int:
+        """Return a job's priority key."""
+        try:
+            key = int(self._key(cluster, job, self._parameters[1]))
+        except Exception as error:
+            self._failed("priority", error)
+            return 0
+        return key if key in _INT64 else 0
+
+    def admit(self, cluster: ClusterView, job: int) -> int:
+        """Return what the admission says to a job's message: WAIT, ADMIT, or a time in ns."""
+        try:
+            return int(self._admit(cluster, job, self._parameters[2]))
+        except Exception as error:
+            self._failed(f"admission '{self.admission_name}'", error)
+            return ADMIT
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self.failures += 1
+        self.failure = f"{what} failed: {type(error).__name__}: {error}"

@@ -1,0 +1,1 @@
+"""The process around the core: event loop, attempts, storage, logs."""

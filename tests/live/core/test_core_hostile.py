@@ -1,0 +1,208 @@
+"""Any sequence of events, sensible or hostile, leaves the core consistent and can be repeated."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.live.core.core import Core
+from headway.live.core.events import (
+    AnyEvent,
+    ComputeDone,
+    ComputeGrant,
+    ComputeReady,
+    Grant,
+    IterationDone,
+    JobCancelled,
+    JobExited,
+    JobRestored,
+    JobSpec,
+    JobStarted,
+    JobSubmitted,
+    Launch,
+    MessageDone,
+    MessageReady,
+    NodeDrained,
+    NodeLost,
+    NodeUp,
+    PolicyChanged,
+    Seat,
+    Tick,
+    WorkerLost,
+)
+from headway.live.daemon.log_format import LogReader, first_line, next_line
+from headway.network.contention import NetworkModel
+
+POLICIES = [
+    "lwf:1+ada-srsf",
+    "spread+srsf:1",
+    "least-delay+srtf+ada-dual",
+    "spread+las+k-way",
+    "rand+fifo+interleave",
+]
+NETWORKS = [
+    NetworkModel(),
+    NetworkModel(servers=3, sharing="max-min"),
+    NetworkModel(contends=False),
+]
+NODES = ["n0", "n1", "n2"]
+JOBS = ["a", "b", "c", "d", "e"]
+
+some = st.integers(0, 3)
+ranks = st.sampled_from([0, 0, 0, 1, 1, 2, 3, -1, 2**70])
+large = st.one_of(st.integers(0, 2**20), st.sampled_from([2**53, 2**61, 2**63, 2**70, -1]))
+maybe = st.one_of(st.none(), large)
+attempts = st.one_of(st.none(), st.none(), st.none(), some)
+"""None stands for the attempt that there is."""
+
+specs = st.builds(
+    JobSpec,
+    command=st.just(("train",)),
+    gpus=st.integers(1, 4),
+    memory_bytes=st.sampled_from([0, 3, 5, 10]),
+    iterations=st.one_of(st.none(), st.sampled_from([1, 5, 10**12])),
+    priority=some,
+    retries=some,
+    forward_ns=st.sampled_from([None, 1_000, 2**61]),
+    gradient_bytes=st.sampled_from([None, 0, 10**6, 2**53]),
+)
+nodes, jobs = st.sampled_from(NODES), st.sampled_from(JOBS)
+seats = st.lists(st.builds(Seat, nodes, some), max_size=4).map(tuple)
+MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    NodeUp: {"node": nodes, "gpus": st.integers(1, 3), "memory_bytes": st.sampled_from([0, 8, 10])},
+    NodeLost: {"node": nodes},
+    NodeDrained: {"node": nodes, "draining": st.booleans()},
+    JobSubmitted: {"job": jobs, "spec": specs},
+    JobRestored: {
+        "job": jobs,
+        "spec": specs,
+        "submitted_ns": some,
+        "attempts": st.integers(1, 3),
+        "iterations": some,
+        "seats": seats,
+    },
+    JobCancelled: {"job": jobs},
+    JobStarted: {"job": jobs, "attempt": attempts},
+    JobExited: {"job": jobs, "attempt": attempts, "code": st.integers(0, 1)},
+    MessageReady: {
+        "job": jobs,
+        "attempt": attempts,
+        "request": some,
+        "message_bytes": large,
+        "unsent_bytes": large,
+    },
+    MessageDone: {"job": jobs, "attempt": attempts, "request": some},
+    IterationDone: {
+        "job": jobs,
+        "attempt": attempts,
+        "iterations": st.one_of(st.integers(0, 20), large),
+        "forward_ns": maybe,
+        "backward_ns": maybe,
+        "gradient_bytes": maybe,
+    },
+    ComputeReady: {"job": jobs, "attempt": attempts, "rank": ranks, "request": some},
+    ComputeDone: {"job": jobs, "attempt": attempts, "rank": ranks, "request": some},
+    WorkerLost: {"job": jobs, "attempt": attempts, "rank": ranks},
+    PolicyChanged: {"policy": st.sampled_from(POLICIES)},
+    Tick: {},
+}
+OFTEN: list[Any] = [
+    JobSubmitted,
+    MessageReady,
+    MessageReady,
+    MessageReady,
+    MessageDone,
+    MessageDone,
+    ComputeReady,
+    ComputeReady,
+    ComputeReady,
+    ComputeDone,
+    ComputeDone,
+]
+RARELY: list[Any] = [kind for kind in MOVES if kind is not NodeUp]
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> list[tuple[Any, dict[str, Any]]]:
+    """Draw events without times, which begin with nodes."""
+    kinds = [NodeUp, NodeUp, NodeUp, JobSubmitted, JobSubmitted]
+    kinds += draw(st.lists(st.sampled_from([*MOVES, *RARELY, *OFTEN, *OFTEN]), max_size=40))
+    return [(kind, {name: draw(values) for name, values in MOVES[kind].items()}) for kind in kinds]
+
+
+class Account:
+    """What workers and executors know; it must fit what they are told."""
+
+    def __init__(self) -> None:
+        self.open: dict[tuple[str, int], set[int]] = {}
+        self.granted: dict[tuple[str, int], set[int]] = {}
+        self.launched: dict[str, int] = {}
+        self.computing: dict[tuple[str, int, int], dict[int, bool]] = {}
+
+    def note(self, event: AnyEvent) -> None:
+        if isinstance(event, ComputeReady):
+            attempt = event.job, event.attempt, event.rank
+            self.computing.setdefault(attempt, {}).setdefault(event.request, False)
+        elif isinstance(event, ComputeDone):
+            attempt = event.job, event.attempt, event.rank
+            self.computing.get(attempt, {}).pop(event.request, None)
+        elif isinstance(event, WorkerLost):
+            self.computing.pop((event.job, event.attempt, event.rank), None)
+        if isinstance(event, MessageReady):
+            self.open.setdefault((event.job, event.attempt), set()).add(event.request)
+        elif isinstance(event, MessageDone):
+            for known in (self.open, self.granted):
+                known.get((event.job, event.attempt), set()).discard(event.request)
+        elif isinstance(event, WorkerLost) and event.rank == 0:
+            self.open.pop((event.job, event.attempt), None)
+            self.granted.pop((event.job, event.attempt), None)
+
+    def check(self, instruction: object) -> None:
+        if isinstance(instruction, Grant):
+            attempt = instruction.job, instruction.attempt
+            assert instruction.request in self.open[attempt]
+            granted = self.granted.setdefault(attempt, set())
+            assert instruction.request not in granted
+            granted.add(instruction.request)
+        elif isinstance(instruction, ComputeGrant):
+            rank = self.computing[instruction.job, instruction.attempt, instruction.rank]
+            assert not rank[instruction.request]
+            rank[instruction.request] = True
+        elif isinstance(instruction, Launch):
+            assert instruction.attempt > self.launched.get(instruction.job, 0)
+            self.launched[instruction.job] = instruction.attempt
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(POLICIES), st.sampled_from(NETWORKS), moves(), st.randoms())
+def test_the_core_stays_consistent_and_its_log_repeats(
+    policy: str, network: NetworkModel, drawn: list[tuple[Any, dict[str, Any]]], dice: Any
+) -> None:
+    core = Core(policy, network, seed=1)
+    account = Account()
+    lines = [first_line(policy, network, 1)]
+    now_ns = 0
+    for kind, fields in drawn:
+        now_ns += dice.choice([0, 1, 1_000, 10_000_000, -5])
+        if fields.get("attempt", 0) is None:
+            known = core.known.get(fields["job"])
+            fields["attempt"] = known.attempts if known else 1
+        event = kind(at_ns=now_ns, **fields)
+        account.note(event)
+        instructions = core.handle(event)
+        core.validate()
+        for instruction in instructions:
+            account.check(instruction)
+        core.jobs()
+        core.nodes()
+        lines.append(next_line(event, instructions))
+    log = LogReader(io.BytesIO(b"".join(lines)), "log")
+    again = Core(log.header.policy, log.header.network, log.header.seed)
+    for entry in log:
+        assert again.handle(entry.event) == entry.instructions
+    assert again.jobs() == core.jobs()
+    assert again.nodes() == core.nodes()
+    assert again.counts == core.counts

@@ -1,0 +1,153 @@
+"""A real scheduler on a real Ray cluster of two nodes, with DDP jobs that ask it over TLS."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gate.gates import make_certificate
+from live.executors.driving import having
+from live.serving import PRINTS, Served, python, until
+
+HERE = Path(__file__).parent
+TRAINING = HERE.parents[1] / "worker" / "training.py"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Return the address of a cluster whose nodes are both called `twin`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        token = Path(folder, "token")
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+        variables = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Loopback alone: see headway.ray_session.
+            "RAY_TMPDIR": folder,
+            "TMPDIR": folder,
+        }
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        port = free_port()
+        words = [sys.executable, str(HERE.parent / "ray_nodes.py"), str(port), "twin", "twin"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as nodes:
+            assert nodes.stdout is not None
+            assert any(line == b"up\n" for line in nodes.stdout)
+            yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def scheduler(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    certificate, key = make_certificate(folder)
+    served = Served(
+        folder / "state",
+        f'gate_port = {free_port()}\ncertificate = "{certificate}"\nkey = "{key}"\n'
+        f'[executor]\nkind = "ray"\naddress = "{cluster}"\n',
+    )
+    try:
+        yield served
+    finally:
+        served.finish()
+
+
+def train(one: Served, go: Path, **values: object) -> str:
+    """Submit a job of a rank on each node, which stops in the middle until a file is there."""
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PAUSE": f"3:{go}"}
+    words = [sys.executable, str(TRAINING), "6", str(go.name)]
+    return one.submit(words, gpus=2, environment=environment, **values)
+
+
+def said(one: Served, job: str) -> list[list[str]]:
+    """Return the words of each line that rank 0 has printed."""
+    text = b"".join(one.client.logs(job)).decode()
+    lines = [line.split() for line in text.splitlines()]
+    return [words for words in lines if words[0] in ("pausing", "plain")]
+
+
+def same_weights(lines: list[list[str]]) -> bool:
+    """Tell whether it trained once, and to the same weights with the gate and without."""
+    return len(lines) == 2 and lines[0] == ["pausing"] and lines[1][1] == lines[1][2]
+
+
+def test_a_gated_job_outlives_a_killed_scheduler_and_ends_once(
+    scheduler: Served, tmp_path: Path
+) -> None:
+    go = tmp_path / "plain"
+    job = train(scheduler, go)
+    until(lambda: ["pausing"] in said(scheduler, job))
+    assert scheduler.client.status()["grants"] > 0
+    running = having(str(TRAINING))
+    assert len(running) == 2
+    scheduler.kill()
+    scheduler.start()
+    assert scheduler.client.job(job)["state"] == "running"
+    assert having(str(TRAINING)) == running
+    until(lambda: scheduler.client.status()["workers"] == 1)
+    go.touch()
+    found = scheduler.reaches(job, "done", "failed")
+    assert (found["state"], found["attempts"]) == ("done", 1)
+    assert same_weights(said(scheduler, job))
+    assert scheduler.client.status()["grants"] > 0  # Of the second scheduler, at the same port.
+
+
+def test_a_job_whose_worker_is_killed_starts_again(scheduler: Served, tmp_path: Path) -> None:
+    go = tmp_path / "plain"
+    job = train(scheduler, go, retries=1)
+    until(lambda: ["pausing"] in said(scheduler, job))
+    os.kill(having(str(TRAINING))[1], signal.SIGKILL)
+    go.touch()
+    until(lambda: scheduler.client.job(job)["attempts"] == 2)
+    until(lambda: ["pausing"] in said(scheduler, job))
+    found = scheduler.reaches(job, "done", "failed")
+    assert (found["state"], found["attempts"]) == ("done", 2)
+    assert same_weights(said(scheduler, job))
+
+
+def test_nodes_keep_their_names_and_stay_drained_over_a_restart(scheduler: Served) -> None:
+    before = scheduler.client.nodes()
+    [other] = [node["node"] for node in before if node["node"] != "twin"]
+    assert other.startswith("twin-")
+    scheduler.client.drain(other)
+    scheduler.kill()
+    scheduler.start()
+    assert {node["node"]: node["draining"] for node in scheduler.client.nodes()} == {
+        "twin": False,
+        other: True,
+    }
+    job = scheduler.submit(python(PRINTS))
+    scheduler.reaches(job, "done")
+    scheduler.client.drain(other, draining=False)
+
+
+def test_a_scheduler_that_ends_while_it_starts_jobs_leaves_none_half_started(
+    scheduler: Served,
+) -> None:
+    jobs = [scheduler.submit(python(PRINTS)) for _ in range(4)]
+    assert scheduler.end() == 0
+    assert "Traceback" not in scheduler.notices.read_text()
+    scheduler.start()
+    for job in jobs:
+        found = scheduler.reaches(job, "done", "failed")
+        assert found["state"] == "done"
+        assert b"".join(scheduler.client.logs(job)) == b"rank 0\n"
+    until(lambda: not list(Path(os.environ["TMPDIR"]).glob("headway-*/shim.py")))

@@ -1,0 +1,116 @@
+"""The event log on the disk: whole lines, in parts, the oldest of which go."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.live.daemon import event_log
+from headway.live.daemon.event_log import EventLog
+from live.serving import fill
+
+
+def use(
+    folder: Path, work: Callable[[EventLog], Coroutine[Any, Any, None]], keep_bytes: int = 2**20
+) -> list[str]:
+    """Write a log; return the problems it told."""
+    told: list[str] = []
+
+    async def main() -> None:
+        log = EventLog(folder / "events.jsonl", keep_bytes)
+        log.start(b"header\n", told.append)
+        await work(log)
+        await log.close()
+
+    asyncio.run(main())
+    return told
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("events-*.jsonl"))
+
+
+def test_a_run_is_a_header_and_its_lines_and_the_link_leads_to_it(tmp_path: Path) -> None:
+    async def work(log: EventLog) -> None:
+        log.add(b"one\n")
+        log.add(b"two\n")
+
+    assert use(tmp_path, work) == []
+    assert (tmp_path / "events.jsonl").read_bytes() == b"header\none\ntwo\n"
+    assert (tmp_path / "events.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_run_has_its_own_parts(tmp_path: Path) -> None:
+    async def work(log: EventLog) -> None:
+        log.add(b"line\n")
+
+    for _ in range(3):
+        use(tmp_path, work)
+    assert [path.name for path in parts(tmp_path)] == [
+        f"events-{run:06d}-000001.jsonl" for run in (1, 2, 3)
+    ]
+
+
+def test_a_long_run_is_in_parts_and_the_oldest_go(tmp_path: Path) -> None:
+    async def work(log: EventLog) -> None:
+        for number in range(40):
+            log.add(b"%04d" % number + b"x" * 995 + b"\n")
+            await asyncio.sleep(event_log.HAND_OVER_S / 50)
+            log._hand_over()
+
+    assert use(tmp_path, work, keep_bytes=16_000) == []
+    found = parts(tmp_path)
+    assert found[0].name != "events-000001-000001.jsonl"
+    assert sum(path.stat().st_size for path in found) <= 16_000
+    lines = b"".join(path.read_bytes() for path in found).splitlines()
+    numbers = [int(line[:4]) for line in lines]
+    assert numbers == list(range(numbers[0], 40))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder with room for 64 kilobytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_delays_lines_and_loses_none(small: Path) -> None:
+    async def work(log: EventLog) -> None:
+        log.add(b"a" * 999 + b"\n")
+        await asyncio.sleep(0.2)
+        fill(small / "large")
+        log.add(b"b" * 9_999 + b"\n")
+        while not log.problem:
+            await asyncio.sleep(0.01)
+        (small / "large").unlink()
+        while log.problem:
+            await asyncio.sleep(0.01)
+
+    told = use(small, work)
+    assert told == ["No space left on device", ""]
+    lines = (small / "events.jsonl").read_bytes().splitlines()
+    assert lines == [b"header", b"a" * 999, b"b" * 9_999]
+
+
+def test_a_disk_that_stays_full_ends_the_log_at_a_whole_line(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "MOST_WAITING_BYTES", 100_000)
+
+    async def work(log: EventLog) -> None:
+        for _ in range(3):
+            log.add(b"x" * 59_999 + b"\n")
+            await asyncio.sleep(0.1)
+
+    told = use(small, work)
+    assert told[-1].startswith("the log of this run has ended: No space")
+    content = (small / "events.jsonl").read_bytes()
+    assert content.endswith(b"\n")

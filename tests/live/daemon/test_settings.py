@@ -1,0 +1,149 @@
+"""serve.toml: what it may say, and what is refused where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.domain.errors import InputError
+from headway.live.daemon.settings import ExecutorSettings, Settings, settings_from
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+
+
+def test_by_default_everything_is_on_loopback_and_in_the_home_folder() -> None:
+    settings = Settings()
+    assert settings.folder == Path.home() / ".local/state/headway"
+    assert (settings.api_host, settings.api_port) == ("127.0.0.1", 7077)
+    assert settings.gate_address is None
+    assert settings.executor.kind == "local"
+
+
+def test_the_state_folder_follows_the_desktops_convention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
+    assert Settings().folder == Path("/var/state/headway")
+
+
+def test_jobs_on_ray_reach_the_gate_over_loopback_unless_an_address_is_written() -> None:
+    ray = ExecutorSettings("ray")
+    assert Settings(executor=ray).gate_address == ("127.0.0.1", 7078)
+    assert Settings(executor=ray, gate_host="10.0.0.1").gate_address == ("10.0.0.1", 7078)
+
+
+def test_a_file_says_everything_and_its_paths_are_meant_from_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    for name in ("cert.pem", "key.pem"):
+        (folder / name).touch()
+    (folder / "net.toml").write_text("[network]\na_ns = 1000\nb_ns_per_byte = 0.5\n")
+    (folder / "serve.toml").write_text(
+        """
+        [serve]
+        folder = "state"
+        policy = "lwf:1+ada-srsf"
+        network = "net.toml"
+        api_host = "10.0.0.1"
+        api_port = 8000
+        gate_host = "10.0.0.1"
+        gate_port = 8001
+        certificate = "cert.pem"
+        key = "key.pem"
+        log_mb = 64
+
+        [executor]
+        kind = "testbed"
+        slots = 2
+        memory_mb = 0.5
+        testbed = "lab"
+        """
+    )
+    settings = settings_from("etc/serve.toml")
+    assert settings == Settings(
+        folder=folder / "state",
+        policy="lwf:1+ada-srsf",
+        network=str(folder / "net.toml"),
+        api_host="10.0.0.1",
+        api_port=8000,
+        gate_host="10.0.0.1",
+        gate_port=8001,
+        certificate=folder / "cert.pem",
+        key=folder / "key.pem",
+        log_bytes=64 * 2**20,
+        executor=ExecutorSettings("testbed", slots=2, memory_bytes=2**19, testbed="lab"),
+    )
+    assert settings.network_model().a_ns == 1000
+
+
+MISTAKES = {
+    "an unknown table": ("[server]\n", "line 1, column 2 (server): unknown table or key. Did you"),
+    "an unknown key": ("[serve]\nport = 1\n", "line 2, column 1 (port): unknown key."),
+    "a port in quotes": (
+        '[serve]\napi_port = "x"\n',
+        "line 2, column 1 (api_port): must be a whole number, not 'x'.",
+    ),
+    "a port that is none": (
+        "[serve]\n\n  gate_port = 70000\n",
+        "line 3, column 3 (gate_port): must be at most 65,535, not 70000.",
+    ),
+    "a port of the gate on Ray that is another one after each restart": (
+        '[serve]\ngate_port = 0\n[executor]\nkind = "ray"\n',
+        "line 2, column 1 (gate_port): must be a fixed port on Ray:",
+    ),
+    "a policy that is none": (
+        '[serve]\npolicy = "papr"\n',
+        "line 2, column 1 (policy): unknown policy 'papr'. Did you mean 'paper'?",
+    ),
+    "a network that is none": (
+        '[serve]\nnetwork = "10gb"\n',
+        "line 2, column 1 (network): unknown network '10gb'",
+    ),
+    "a gate that nobody can reach": (
+        '[serve]\ngate_host = "0.0.0.0"\n',
+        "line 2, column 1 (gate_host): must be an address that jobs can reach, not '0.0.0.0'.",
+    ),
+    "a certificate alone": (
+        '[serve]\ncertificate = "serve.toml"\n',
+        "line 2, column 1 (certificate): needs 'key' too.",
+    ),
+    "a certificate that is not there": (
+        '[serve]\nkey = "serve.toml"\ncertificate = "no.pem"\n',
+        "line 3, column 1 (certificate): there is no file",
+    ),
+    "a folder that is a number": (
+        "[serve]\nfolder = 3\n",
+        "line 2, column 1 (folder): must be a text in quotes, not 3.",
+    ),
+    "no kind of executor": ("[executor]\nslots = 2\n", "line 1, column 2: 'kind' is missing."),
+    "an unknown executor": (
+        '[executor]\nkind = "slurm"\n',
+        "line 2, column 1 (kind): unknown executor 'slurm'. Known: local, ray, testbed.",
+    ),
+    "slots on ray": (
+        '[executor]\nkind = "ray"\nslots = 2\n',
+        "line 3, column 1 (slots): goes with the executor local or testbed alone.",
+    ),
+    "no slots": (
+        '[executor]\nkind = "local"\nslots = 0\n',
+        "line 3, column 1 (slots): must be at least 1, not 0.",
+    ),
+    "a memory in words": (
+        '[executor]\nkind = "local"\nmemory_mb = "much"\n',
+        "line 3, column 1 (memory_mb): must be a number, not 'much'.",
+    ),
+    "a list as kind": ("[executor]\nkind = []\n", "line 2, column 1 (kind): unknown executor []."),
+    "no TOML": ("[serve\n", "line 1, column 7: not TOML"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_refused_where_it_stands(name: str) -> None:
+    text, message = MISTAKES[name]
+    Path("serve.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        settings_from("serve.toml")
+    assert str(caught.value).startswith(f"serve.toml, {message}")

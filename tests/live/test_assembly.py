@@ -1,0 +1,137 @@
+"""A scheduler's parts: the order in which they begin, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gate.gates import SECRET, Raw, hello
+from headway.gate.listening import bound_tcp_socket
+from headway.gate.protocol import Grant, Ready, Welcome, encode
+from headway.live import operator_log
+from headway.live.assembly import _Scheduler
+from headway.live.daemon import daemon
+from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.settings import ExecutorSettings, Settings
+from headway.live.daemon.state_folder import claimed
+from headway.live.daemon.store import Store
+from headway.live.executors import Attempt
+from live.daemon.inside import POLICY, Obedient, make_spec, scheduling, until
+
+
+@pytest.fixture(autouse=True)
+def _unfrozen() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def run(folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable[None]]) -> bool:
+    """Run a scheduler whose jobs reach it over TCP while some work is done."""
+    with bound_tcp_socket("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    settings = Settings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
+
+    async def main() -> bool:
+        with claimed(folder) as places, bound_tcp_socket("127.0.0.1", 0) as listening:
+            store = Store(places.database)
+            scheduler = _Scheduler(settings, places, SECRET, POLICY, store, executor)
+            running = asyncio.create_task(scheduler.run(listening, None, False))
+            await until(lambda: places.address.exists() or running.done())
+            await work(scheduler)
+            return await running
+
+    return asyncio.run(main())
+
+
+def test_jobs_that_start_at_once_know_the_gate_and_workers_that_come_early_wait(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+
+    async def submit() -> None:
+        async with scheduling(folder, Obedient()) as one:
+            await one.submit(make_spec())
+            await until(lambda: one.record("1").state == "running")
+            await one.submit(make_spec())
+
+    asyncio.run(submit())
+    executor = Obedient(slots=2, running=[Attempt("1", 1)])
+    early: list[Raw] = []
+
+    def come_early() -> None:
+        early.append(Raw(folder / "gate.sock"))
+        early[0].say(hello("1", 1) + encode(Ready(1, 10, 10)))
+
+    executor.at_recovery = come_early
+
+    async def work(scheduler: _Scheduler) -> None:
+        await until(lambda: executor.launched == [Attempt("2", 1)])
+        heard = [await asyncio.to_thread(early[0].hear) for _ in range(2)]
+        assert heard == [Welcome(), Grant(1)]
+        place, _, port = executor.environments[0]["HEADWAY_GATE"].rpartition(":")
+        assert (place, int(port)) == ("tcp:127.0.0.1", scheduler._gate.port)
+        scheduler._ending.set()
+
+    assert run(folder, executor, work) is True
+    early[0].socket.close()
+
+
+def test_a_part_that_fails_is_told_and_ends_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[tuple[str, Exception]] = []
+    save = Daemon.save_progress
+
+    def fail_once(one: Daemon) -> None:
+        if failures:
+            save(one)
+        else:
+            raise RuntimeError("a defect")
+
+    monkeypatch.setattr(
+        operator_log, "failure", lambda event, error: failures.append((event, error))
+    )
+    monkeypatch.setattr(daemon, "BEAT_S", 0.01)
+    monkeypatch.setattr(Daemon, "save_progress", fail_once)
+
+    async def work(_: _Scheduler) -> None:
+        pass
+
+    assert run(tmp_path / "state", Obedient(), work) is False
+    ((event, error),) = failures
+    assert (event, str(error)) == (
+        "what saves progress failed, and the scheduler ends",
+        "a defect",
+    )
+    left = {path.name for path in (tmp_path / "state").iterdir()}
+    assert not {"gate.sock", "address.json"} & left
+
+
+def test_a_policy_that_takes_long_to_prepare_holds_up_nobody(tmp_path: Path) -> None:
+    file, go = tmp_path / "slow.py", tmp_path / "go"
+    file.write_text(
+        "import os, time\n"
+        "end_s = time.monotonic() + 30\n"
+        f"while not os.path.exists({str(go)!r}) and time.monotonic() < end_s:\n"
+        "    time.sleep(0.01)\n"
+        f"assert os.path.exists({str(go)!r})\n"
+        "def first(cluster, job, candidates, parameter):\n"
+        "    return True\n"
+    )
+
+    async def main() -> None:
+        async with scheduling(tmp_path, Obedient()) as one:
+            choosing = asyncio.create_task(one.choose_policy(f"{file}:first+srsf:1"))
+            await one.submit(make_spec())
+            await until(lambda: one.record("1").state == "running")
+            assert not choosing.done()
+            go.touch()
+            await choosing
+            assert one.core.rules.placement_name == "first"
+
+    asyncio.run(main())
