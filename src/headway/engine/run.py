@@ -77,7 +77,7 @@ def simulate(
         bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
             chain of messages, each admitted on its own. With 0 an all-reduce is one message.
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
-            jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
+            jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
         timeline: Takes every task's start, end and place. With it every task is simulated.
         progress: Called now and then during a long run.
@@ -206,7 +206,7 @@ def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError 
     if status == kernel.BAD_PLACEMENT:
         return PolicyError(
             f"placement policy '{policies.placement.name}' gave the job with index "
-            f"{tally.culprit} a GPU twice, or one that was not among the candidates."
+            f"{tally.misplaced} a GPU twice, or one that was not among the candidates."
         )
     if tally.waiting > 0:
         culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"

@@ -4,7 +4,7 @@ A policy is a Python function, compiled by Numba for a fixed signature:
 
     placement(cluster, job, candidates, parameter) -> bool
     priority(cluster, job, parameter) -> int
-    admission(cluster, job, parameter) -> bool, or the time in ns before which it must not start
+    admission(cluster, message, parameter) -> bool, or the time in ns before which it must not start
 
 `parameter` is the number after the colon in a name such as `lwf:1`.
 """

@@ -10,6 +10,6 @@ from headway.policies.registry import Parameter, admission_policy
 @admission_policy(
     "srsf", parameter=Parameter("n", least=1, integer=True), steady=True, timeless=True
 )
-def at_most(cluster: ClusterView, job: int, most_allowed: float) -> bool:
+def at_most(cluster: ClusterView, message: int, most_allowed: float) -> bool:
     """SRSF(N): start while every server of the job has fewer than N messages."""
-    return bool(most_messages(cluster, job) < most_allowed)
+    return bool(most_messages(cluster, message) < most_allowed)

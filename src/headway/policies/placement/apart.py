@@ -27,7 +27,7 @@ def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float
     offered = counts.copy()
     if counts.max() < wanted:
         for server in range(len(cluster.servers)):
-            if cluster.ports[server].jobs > 0:
+            if cluster.ports[server].links > 0:
                 offered[server] = 0
         if offered.sum() < wanted:
             return False
