@@ -515,29 +515,37 @@ NETWORKS = {
         '[network]\nalgorithm = "ring"\n',
         "n.toml, line 2, column 1 (algorithm): 'algorithm' needs 'nodes' too.",
     ),
-    "contends as a number": (
-        "[network]\na_ns = 1\nb_ns_per_byte = 1\ncontends = 3\n",
-        "n.toml, line 4, column 1 (contends): must be true or false, not 3.",
+    "a key of version 0.1: contends": (
+        "[network]\na_ns = 1\nb_ns_per_byte = 1\ncontends = false\n",
+        'n.toml, line 4, column 1 (contends): this key is now `law`: "no-contention" for false',
     ),
-    "an unknown sharing": (
-        '[network]\na_ns = 1\nb_ns_per_byte = 1\nsharing = "maxmin"\n',
-        "n.toml, line 4, column 1 (sharing): unknown sharing 'maxmin'. Did you mean 'max-min'?",
+    "a key of version 0.1: sharing": (
+        '[network]\na_ns = 1\nb_ns_per_byte = 1\nsharing = "max-min"\n',
+        "n.toml, line 4, column 1 (sharing): this key is now `law`.",
+    ),
+    "a key of version 0.1: servers": (
+        "[network]\na_ns = 1\nb_ns_per_byte = 1\nservers = 4\n",
+        "n.toml, line 4, column 1 (servers): this key is now `ring_size`.",
+    ),
+    "an unknown law": (
+        '[network]\na_ns = 1\nb_ns_per_byte = 1\nlaw = "maxmin"\n',
+        "n.toml, line 4, column 1 (law): unknown law 'maxmin'. Did you mean 'max-min'?",
     ),
     "a ring of half a server": (
-        "[network]\na_ns = 1\nservers = 2.5\nb_ns_per_byte = 1\n",
-        "n.toml, line 3, column 1 (servers): must be a whole number, not 2.5.",
+        "[network]\na_ns = 1\nring_size = 2.5\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (ring_size): must be a whole number, not 2.5.",
     ),
     "a ring of one server": (
-        "[network]\na_ns = 1\nservers = 1\nb_ns_per_byte = 1\n",
-        "n.toml, line 3, column 1 (servers): must be at least 2, not 1.",
+        "[network]\na_ns = 1\nring_size = 1\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (ring_size): must be at least 2, not 1.",
     ),
     "a ring of other servers than nodes": (
-        RING + "servers = 8\n",
-        "n.toml, line 6, column 1 (servers): must be as many as 'nodes', 4, not 8.",
+        RING + "ring_size = 8\n",
+        "n.toml, line 6, column 1 (ring_size): must equal 'nodes', 4, not 8.",
     ),
     "the servers of a ring for a tree": (
-        RING.replace("ring", "binary-tree") + "servers = 4\n",
-        "n.toml, line 6, column 1 (servers): goes with the algorithm 'ring' alone, not "
+        RING.replace("ring", "binary-tree") + "ring_size = 4\n",
+        "n.toml, line 6, column 1 (ring_size): goes with the algorithm 'ring' alone, not "
         "'binary-tree'.",
     ),
 }

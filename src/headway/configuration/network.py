@@ -15,20 +15,26 @@ _NETWORK_KEYS = (
     "a_ns",
     "b_ns_per_byte",
     "eta_ns_per_byte",
-    "contends",
-    "sharing",
-    "servers",
+    "law",
+    "ring_size",
     "algorithm",
     "nodes",
     *_LINK_KEYS,
 )
+
+_RENAMED = {
+    "contends": 'this key is now `law`: "no-contention" for false, left out for true.',
+    "sharing": "this key is now `law`.",
+    "servers": "this key is now `ring_size`.",
+}
+"""Keys of version 0.1."""
 
 
 def network_from(text: str) -> NetworkModel:
     """Return the network that a name (`10gbe`) or the path of a TOML file describes."""
     if text.endswith(".toml"):
         tables = Tables(text)
-        table = tables.table("network", _NETWORK_KEYS)
+        table = tables.table("network", (*_NETWORK_KEYS, *_RENAMED))
         with tables.at("network"):
             return _network(table)
     if text not in NETWORKS:
@@ -41,10 +47,10 @@ def network_from(text: str) -> NetworkModel:
 
 
 def _network(table: dict[str, Any]) -> NetworkModel:
-    contends = table.pop("contends", True)
-    if not isinstance(contends, bool):
-        raise InputError(f"must be true or false, not {contends!r}.", field="contends")
-    sharing, servers = table.pop("sharing", "busiest"), table.pop("servers", None)
+    for key, hint in _RENAMED.items():
+        if key in table:
+            raise InputError(hint, field=key)
+    law, ring_size = table.pop("law", "busiest"), table.pop("ring_size", None)
     eta = table.pop("eta_ns_per_byte", 0.0)
     if "algorithm" in table:
         for key in ("nodes", "alpha_ns", "beta_ns_per_byte"):
@@ -55,7 +61,7 @@ def _network(table: dict[str, Any]) -> NetworkModel:
                 raise InputError(f"'{key}' follows from 'algorithm'; give one of them.", field=key)
         link = Link(**{key: value for key, value in table.items() if key in _LINK_KEYS})
         network = network_from_link(str(table["algorithm"]), table["nodes"], link, eta)
-        _check_ring(servers, table)
+        _check_ring(ring_size, table)
     else:
         for key in table:
             if key not in ("a_ns", "b_ns_per_byte"):
@@ -64,19 +70,19 @@ def _network(table: dict[str, Any]) -> NetworkModel:
             if key not in table:
                 raise InputError(f"'{key}' is missing.")
         network = NetworkModel(table["a_ns"], table["b_ns_per_byte"], eta)
-    return replace(network, contends=contends, sharing=sharing, servers=servers)
+    return replace(network, law=law, ring_size=ring_size)
 
 
-def _check_ring(servers: object, table: dict[str, Any]) -> None:
+def _check_ring(ring_size: object, table: dict[str, Any]) -> None:
     """Refuse to scale, as a ring's, what was computed for another algorithm or other nodes."""
-    if servers is None:
+    if ring_size is None:
         return
     if table["algorithm"] != "ring":
         raise InputError(
             f"goes with the algorithm 'ring' alone, not {shown(table['algorithm'])}.",
-            field="servers",
+            field="ring_size",
         )
-    if servers != table["nodes"]:
+    if ring_size != table["nodes"]:
         raise InputError(
-            f"must be as many as 'nodes', {table['nodes']}, not {shown(servers)}.", field="servers"
+            f"must equal 'nodes', {table['nodes']}, not {shown(ring_size)}.", field="ring_size"
         )

@@ -7,13 +7,17 @@ from headway.jit import inlined, part
 
 
 @inlined
-def fits(cluster: ClusterView, job: int, gpu: int) -> bool:
-    """Whether a job may be placed on a GPU."""
-    if cluster.gpus[gpu].closed != 0:
-        return False
+def has_room(cluster: ClusterView, job: int, gpu: int) -> bool:
+    """Whether a GPU could hold a job beside the jobs that it holds."""
     if cluster.jobs[job].exclusive != 0:
         return bool(cluster.gpus[gpu].held == NOBODY)
     return bool(cluster.gpus[gpu].free_bytes >= cluster.jobs[job].memory_bytes)
+
+
+@inlined
+def fits(cluster: ClusterView, job: int, gpu: int) -> bool:
+    """Whether a job may be placed on a GPU."""
+    return cluster.gpus[gpu].closed == 0 and has_room(cluster, job, gpu)
 
 
 @part

@@ -1,9 +1,8 @@
 """The numpy record layouts that the engine, the live core, the policies and the results share.
 
 Every quantity is an integer (nanoseconds, bytes) except costs, weights and the bytes that a message
-in flight has left, which are float64 as docs/model.md says. `ClusterView` is all that a policy sees.
-What the engine alone needs to know about a job, a GPU or a seat is in arrays of its own
-(`engine.state`).
+in flight has left, which are float64 as docs/model.md says. `ClusterView` is all that a policy
+sees; what only the engine needs to know of a job, a GPU or a seat is in `engine.state`.
 """
 
 from __future__ import annotations

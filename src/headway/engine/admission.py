@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import MESSAGE, NOBODY, READY
+from headway.domain.records import MESSAGE, NOBODY
 from headway.engine.compute import ask_about, make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.state import Rule, State
 from headway.jit import inlined
 from headway.network.laws.dispatch import find_costs
-from headway.network.traffic import end_message, forget_changes, rate, start_message
+from headway.network.traffic import end_message, forget_changes, list_waiting, rate, start_message
 from headway.policies.registry import ADMIT, WAIT
 
 
@@ -41,8 +41,9 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     """
     tally, rules = s.tally, s.rules
     steady = rules[0].admission_steady != 0
-    if steady:
-        _ask_where_messages_ended(s)
+    if steady and tally[0].waiting > tally[0].asked:
+        for i in range(list_waiting(s.cluster, s.traffic)):
+            ask_about(s, s.traffic.found[i])
     kept = 0
     for i in range(tally[0].asked):
         message = s.asked[i]
@@ -64,19 +65,6 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
         if rate(s.cluster, message, s.traffic.costs[message]):
             _schedule_end(s, message, now_ns)
     forget_changes(s.traffic)
-
-
-@inlined
-def _ask_where_messages_ended(s: State) -> None:
-    """List the waiting messages that have a port where one ended at this instant."""
-    if s.tally[0].waiting > s.tally[0].asked:
-        for i in range(s.traffic.counts[0].touched):
-            link = s.cluster.ports[s.traffic.touched[i]].held
-            while link != NOBODY:
-                message = s.cluster.links[link].message
-                if s.cluster.messages[message].state == READY:
-                    ask_about(s, message)
-                link = s.cluster.links[link].beside
 
 
 @inlined

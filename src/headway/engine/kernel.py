@@ -10,9 +10,9 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.admission import admit, complete_message
 from headway.engine.compute import ask_about, complete_group, dispatch, end_iterations
+from headway.engine.cycles import bring_all_back, bring_back, look_at_sets, may_finish
 from headway.engine.events import remove_first
 from headway.engine.placement import arrive, place
-from headway.engine.cycles import bring_all_back, bring_back, look_at_sets, may_finish
 from headway.engine.state import Rule, State
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)

@@ -37,7 +37,7 @@ def disconnect_messages(cluster: ClusterView, job: int) -> None:
 
 @inlined
 def one_service_ns(cluster: ClusterView, job: int) -> int:
-    """Return s_J: one iteration on one GPU, with the all-reduce if the job is on several servers."""
+    """Return s_J: an iteration on one GPU, with the all-reduce of a job on several servers."""
     record = cluster.jobs[job]
     service_ns = record.forward_ns + record.backward_ns
     if record.servers > 1:

@@ -12,7 +12,9 @@ import numpy as np
 
 from headway.domain.records import (
     IN_FLIGHT,
+    NOBODY,
     NOT_READY,
+    READY,
     ClusterView,
     Floats,
     Integers,
@@ -104,7 +106,7 @@ def connect(cluster: ClusterView, message: int) -> None:
 
 @inlined
 def _insert(cluster: ClusterView, low: int, end: int, port: int) -> int:
-    """Insert a port into links[low:end], which are ascending, if it is not there; return the end."""
+    """Insert a port into links[low:end], ascending, unless it is there; return the new end."""
     links = cluster.links
     index = end
     while index > low and links[index - 1].port > port:
@@ -240,6 +242,28 @@ def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
     take_off_ports(cluster, message)
     record.state = NOT_READY
     record.k = 0
+
+
+@part
+def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
+    """List the messages that wait for admission and have a touched port; return how many.
+
+    They are traffic.found[:count]. A steady policy is asked again about these.
+    """
+    counts = traffic.counts
+    counts[0].searches += 1
+    found = 0
+    for i in range(counts[0].touched):
+        link = cluster.ports[traffic.touched[i]].held
+        while link != NOBODY:
+            message = cluster.links[link].message
+            waits = cluster.messages[message].state == READY
+            if waits and traffic.seen[message] != counts[0].searches:
+                traffic.seen[message] = counts[0].searches
+                traffic.found[found] = message
+                found += 1
+            link = cluster.links[link].beside
+    return found
 
 
 @inlined

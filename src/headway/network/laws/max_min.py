@@ -7,7 +7,6 @@ than speeds are computed, so that F itself comes out where nothing is left over.
 
 from __future__ import annotations
 
-
 from headway.domain.records import NOBODY, ClusterView, Floats, Integers, Records
 from headway.jit import inlined, part
 from headway.network.laws import busiest
