@@ -140,7 +140,7 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 def network() -> NetworkModel:
     """Return the network as calibrated, with the law of a ring for jobs on fewer hosts."""
-    return replace(fit(read_samples(SAMPLES)).network(), servers=HOSTS)
+    return replace(fit(read_samples(SAMPLES)).network(), ring_size=HOSTS)
 
 
 def profiles() -> list[Profile]:

@@ -11,7 +11,9 @@ from headway.engine.state import Rule, State
 from headway.jit import inlined
 from headway.network.laws.dispatch import find_costs
 from headway.network.traffic import end_message, forget_changes, list_waiting, rate, start_message
-from headway.policies.registry import ADMIT, WAIT
+from headway.policies import registry
+
+_admits = inlined(registry.admits)
 
 
 @inlined
@@ -49,7 +51,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
         message = s.asked[i]
         answer = admission(s.cluster, message, rules[0].admission_parameter)
         _postpone(s, message, answer, now_ns)
-        if WAIT < answer <= now_ns or answer == ADMIT:
+        if _admits(answer, now_ns):
             s.is_asked[message] = 0
             tally[0].waiting -= 1
             start_message(s.cluster, s.traffic, message)
@@ -71,7 +73,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
 def _postpone(s: State, message: int, answer: int, now_ns: int) -> None:
     """Plan to ask again at the time that a policy named, if it named one."""
     event = len(s.cluster.gpus) + message
-    if answer > now_ns and answer != ADMIT:
+    if answer > now_ns and not _admits(answer, now_ns):
         s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, event, answer)
     elif s.positions[event] != NOBODY:
         s.tally[0].heap = cancel_rarely(s.heap, s.positions, s.tally[0].heap, event)

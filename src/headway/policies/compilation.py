@@ -66,5 +66,5 @@ def _reason(error: Exception) -> str:
         return f"there is no field {error}."
     text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]
-    return " ".join(told[:6])
+    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]
+    return " ".join(telling[:6])

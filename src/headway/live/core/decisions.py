@@ -6,7 +6,7 @@ from headway.live.core.events import AnyInstruction, Launch, Slot, WakeAt
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.state import Ledger
-from headway.policies.registry import ADMIT, WAIT
+from headway.policies.registry import admits
 
 
 def place(ledger: Ledger, instructions: list[AnyInstruction]) -> None:
@@ -77,7 +77,7 @@ def admit(ledger: Ledger, instructions: list[AnyInstruction]) -> None:
         in_order.sort(key=lambda job: job.order)
     for job in in_order:
         answer = rules.admit(view.cluster, job.row)
-        if answer == ADMIT or WAIT < answer <= now_ns:
+        if admits(answer, now_ns):
             del waiting[job.number]
             job.granted = next(iter(job.requests))
             view.send(job)

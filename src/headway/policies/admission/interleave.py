@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.limits import LONGEST_NS
-from headway.domain.records import ClusterView
-from headway.jit import inlined, part
-from headway.network.messages import messages_meet, most_messages
-from headway.policies.registry import ADMIT, WAIT, admission_policy
+from headway.policies import (
+    ADMIT,
+    LONGEST_NS,
+    WAIT,
+    ClusterView,
+    admission_policy,
+    inlined,
+    messages_meet,
+    most_messages,
+    part,
+)
 
 
 @inlined

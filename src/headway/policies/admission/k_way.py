@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.records import NOBODY, ClusterView
-from headway.network.messages import bytes_left
-from headway.policies.registry import admission_policy
+from headway.policies import NOBODY, ClusterView, admission_policy, bytes_left
 
 
 @admission_policy("k-way")

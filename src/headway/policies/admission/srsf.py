@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.network.messages import most_messages
-from headway.policies.registry import Parameter, admission_policy
+from headway.policies import ClusterView, Parameter, admission_policy, most_messages
 
 
 @admission_policy(

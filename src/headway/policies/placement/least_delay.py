@@ -6,12 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.domain.records import NOBODY, ClusterView
-from headway.jit import routine
-from headway.network.messages import all_reduce_alone_ns
-from headway.policies.ordering import Integers, bring_forward, put_least_first, sort_by_key
-from headway.policies.placement.by_server import count_by_server
-from headway.policies.registry import placement_policy
+from headway.policies import (
+    NOBODY,
+    ClusterView,
+    Integers,
+    all_reduce_alone_ns,
+    bring_forward,
+    count_by_server,
+    placement_policy,
+    put_least_first,
+    routine,
+    sort_by_key,
+)
 
 
 class Lines(NamedTuple):
