@@ -6,12 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.domain.records import NOBODY, ClusterView
-from headway.jit import routine
-from headway.network.messages import all_reduce_alone_ns
-from headway.policies.ordering import Integers, bring_forward, put_least_first, sort_by_key
-from headway.policies.placement.by_server import count_by_server
-from headway.policies.registry import placement_policy
+from headway.policies import (
+    NOBODY,
+    ClusterView,
+    Integers,
+    all_reduce_alone_ns,
+    bring_forward,
+    count_by_server,
+    placement_policy,
+    put_least_first,
+    routine,
+    sort_by_key,
+)
 
 
 class Lines(NamedTuple):
@@ -59,10 +65,10 @@ def block_size(cluster: ClusterView, job: int) -> int:
 @routine
 def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int) -> int:
     """Return what is ahead of the job on a server's network."""
-    jobs, links = cluster.jobs, cluster.links
+    jobs, links, messages = cluster.jobs, cluster.links, cluster.messages
     ahead, link = 0, cluster.ports[server].held
     while link != NOBODY:
-        other = links[link].job
+        other = messages[links[link].message].job
         time = jobs[other].iterations_left * jobs[other].service_ns
         if (time, other) < (own_time, job):
             per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
@@ -75,7 +81,7 @@ def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int)
 def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
     """Put the placed jobs in line before the machines that they use."""
     jobs, gpus, servers, seats = cluster.jobs, cluster.gpus, cluster.servers, cluster.seats
-    ports, links = cluster.ports, cluster.links
+    ports, links, messages = cluster.ports, cluster.links, cluster.messages
     compute, time = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
     end, added = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
     place = np.empty(len(jobs), np.int64)
@@ -99,8 +105,8 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
         entries += length
         longest = max(longest, length)
     for server in range(len(servers)):
-        entries += ports[server].jobs
-        longest = max(longest, ports[server].jobs)
+        entries += ports[server].links
+        longest = max(longest, ports[server].links)
 
     machines = len(gpus) + len(servers)
     ahead, first = np.zeros(machines, np.int64), np.zeros(machines + 1, np.int64)
@@ -112,7 +118,7 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
         length = 0
         at = gpus[machine].held if computes else ports[machine - len(gpus)].held
         while at != NOBODY:
-            other = seats[at].job if computes else links[at].job
+            other = seats[at].job if computes else messages[links[at].message].job
             if (time[other], other) < (own_time, job):
                 ahead[machine] += compute[other] if computes else time[other] - compute[other]
             else:
