@@ -238,8 +238,7 @@ def figure(found: Sequence[Outcome]) -> Figure:
 
 
 def _label(setting: Setting) -> str:
-    text = f"{setting.gpus:,} GPUs\n{setting.jobs:,} jobs"
-    return text if setting.span_s == 1200 else f"{text}\nin {setting.span_s:,} s"
+    return f"{setting.gpus:,} GPUs\n{setting.jobs:,} jobs\nin {setting.span_s:,} s"
 
 
 def main() -> None:
