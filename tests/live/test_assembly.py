@@ -16,7 +16,7 @@ from headway.live import operator_log
 from headway.live.assembly import _Scheduler
 from headway.live.daemon import daemon
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.settings import ExecutorSettings, Settings
+from headway.live.daemon.settings import ExecutorSettings, ServeSettings
 from headway.live.daemon.state_folder import claimed
 from headway.live.daemon.store import Store
 from headway.live.executors import Attempt
@@ -33,7 +33,7 @@ def run(folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable
     """Run a scheduler whose jobs reach it over TCP while some work is done."""
     with bound_tcp_socket("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    settings = Settings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
+    settings = ServeSettings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:
         with claimed(folder) as places, bound_tcp_socket("127.0.0.1", 0) as listening:

@@ -29,7 +29,7 @@ from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import POLICY, Daemon
 from headway.live.daemon.event_log import EventLog
 from headway.live.daemon.recovery import restore
-from headway.live.daemon.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, Settings
+from headway.live.daemon.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, ServeSettings
 from headway.live.daemon.state_folder import Address, Places, claimed, published
 from headway.live.daemon.store import Store
 from headway.live.executors import Attempt, Executor
@@ -40,7 +40,7 @@ MOST_FILES = 65_536
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
-def serve(settings: Settings, *, stop_jobs: bool = False) -> bool:
+def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
     """Schedule until SIGTERM or SIGINT; with `stop_jobs` jobs then end too, else they go on.
 
     False: it ended because a part of it failed, which has been told.
@@ -64,7 +64,7 @@ class _Scheduler:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ServeSettings,
         places: Places,
         token: str,
         policy: str,
@@ -206,7 +206,7 @@ class _Scheduler:
         return told
 
 
-def _certificate(settings: Settings) -> ssl.SSLContext | None:
+def _certificate(settings: ServeSettings) -> ssl.SSLContext | None:
     if settings.certificate is None or settings.key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -220,7 +220,7 @@ def _certificate(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _executor(settings: Settings, places: Places) -> Executor:
+def _executor(settings: ServeSettings, places: Places) -> Executor:
     if settings.executor.kind == "ray" and settings.gate_address is not None:
         from headway.live.executors.ray import RayExecutor
 
