@@ -1,6 +1,6 @@
-"""A gate in a process of its own, which a test may kill; it prints what it hears.
+"""A gate in a process of its own, which a test can kill; it prints the calls of its handler.
 
-    python granting.py PATH [--grants N]
+    python gate_process.py PATH [--grants N]
 
 grants the first N requests (all, by default) and holds the others.
 """
@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from gate.gates import SECRET, Recorder
+from gate.threaded_gate import SECRET, Recorder
+from headway.gate.address import GateAddress
 from headway.gate.server import Gate
 
 
 class Printer(Recorder):
-    """Prints every word as it comes, and grants only so many."""
+    """Prints every call, and grants only the first requests."""
 
     def __init__(self, grants: int) -> None:
         super().__init__()
@@ -41,8 +42,8 @@ class Printer(Recorder):
 
 async def serve(path: str, grants: int) -> None:
     printer = Printer(grants)
-    gate = printer.gate = Gate(printer, SECRET)
-    await gate.start(unix=path)
+    printer.gate = Gate(printer, SECRET)
+    await printer.gate.start(GateAddress(path=path))
     print("listening", flush=True)
     await asyncio.Event().wait()
 

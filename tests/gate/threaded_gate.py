@@ -1,56 +1,57 @@
-"""Gates to test against: in a thread of the test's process, with what they heard."""
+"""A gate in a thread of the test's process, and a handler that records what workers send."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import ssl as tls
 import subprocess
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headway.gate.protocol import VERSION, Frames, Hello, Message, encode
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
+from headway.gate.frames import Frame, Hello
+from headway.gate.protocol import VERSION, FrameReader, encode
 from headway.gate.server import Gate
 from headway.gate.tokens import job_token
-from headway.worker.address import Address
+from waiting import PATIENCE_S, eventually
 
 SECRET = "0123456789abcdef" * 4
-PATIENCE_S = 30.0
 
 
 class Recorder:
-    """A listener that writes down what it hears, and grants at once unless it holds."""
+    """A gate's handler that records calls, and grants every request at once unless `holding`."""
+
+    gate: Gate
 
     def __init__(self) -> None:
-        self.heard: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.holding = False
-        self.gate: Gate | None = None
 
     def worker_attached(self, job: str, attempt: int, rank: int) -> None:
-        self.heard.append(("attached", job, attempt, rank))
+        self.calls.append(("attached", job, attempt, rank))
 
     def message_ready(
         self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
-        self.heard.append(("ready", job, attempt, request, message_bytes, unsent_bytes))
+        self.calls.append(("ready", job, attempt, request, message_bytes, unsent_bytes))
         if not self.holding:
-            assert self.gate is not None
             self.gate.grant(job, attempt, request)
 
     def message_done(self, job: str, attempt: int, request: int) -> None:
-        self.heard.append(("done", job, attempt, request))
+        self.calls.append(("done", job, attempt, request))
 
     def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
-        self.heard.append(("compute", job, attempt, rank, request))
+        self.calls.append(("compute", job, attempt, rank, request))
         if not self.holding:
-            assert self.gate is not None
             self.gate.grant(job, attempt, request, rank)
 
     def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
-        self.heard.append(("computed", job, attempt, rank, request))
+        self.calls.append(("computed", job, attempt, rank, request))
 
     def iteration_done(
         self,
@@ -62,46 +63,45 @@ class Recorder:
         gradient_bytes: int,
     ) -> None:
         numbers = (iterations, forward_ns, backward_ns, gradient_bytes)
-        self.heard.append(("iteration", job, attempt, *numbers))
+        self.calls.append(("iteration", job, attempt, *numbers))
 
     def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        self.heard.append(("lost", job, attempt, rank))
+        self.calls.append(("lost", job, attempt, rank))
 
-    def words(self) -> list[str]:
-        """Return the first word of all that was heard."""
-        return [one[0] for one in self.heard]
+    def kinds(self) -> list[str]:
+        """Return the kind of each call."""
+        return [call[0] for call in self.calls]
 
 
-class Running:
-    """A gate, its listener, and the thread that runs both."""
+class ThreadedGate:
+    """A gate, its handler, and the thread that runs both."""
 
-    def __init__(self) -> None:
-        self.recorder = Recorder()
-        self.gate = Gate(self.recorder, SECRET)
-        self.recorder.gate = self.gate
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.gate = recorder.gate = Gate(recorder, SECRET)
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Return what a function returns in the loop's thread."""
+        """Call a function in the loop's thread."""
 
         async def inside() -> Any:
             return function()
 
         return self.wait(inside())
 
-    def wait(self, what: Awaitable[Any]) -> Any:
-        """Return what something awaitable comes to in the loop's thread."""
+    def wait(self, awaitable: Awaitable[Any]) -> Any:
+        """Await something in the loop's thread."""
 
         async def inside() -> Any:
-            return await what
+            return await awaitable
 
         return asyncio.run_coroutine_threadsafe(inside(), self.loop).result(PATIENCE_S)
 
-    def hears(self, *what: Any) -> bool:
-        """Wait until the listener has heard something."""
-        return eventually(lambda: what in self.recorder.heard)
+    def wait_for_call(self, *call: Any) -> None:
+        """Wait until the handler has recorded a call."""
+        eventually(lambda: call in self.recorder.calls)
 
     def end(self) -> None:
         """Close the gate and its loop."""
@@ -112,24 +112,37 @@ class Running:
 
 
 @contextlib.contextmanager
-def running_gate(**where: Any) -> Iterator[Running]:
+def threaded_gate(
+    unix: Path | None = None,
+    tcp: tuple[str, int] | None = None,
+    ssl: tls.SSLContext | None = None,
+    recorder: Recorder | None = None,
+) -> Iterator[ThreadedGate]:
     """Run a gate in a thread."""
-    running = Running()
+    addresses = [] if unix is None else [GateAddress(path=str(unix))]
+    addresses += [] if tcp is None else [GateAddress(host=tcp[0], port=tcp[1])]
+    running = ThreadedGate(recorder or Recorder())
     try:
-        running.wait(running.gate.start(**where))
+        running.wait(running.gate.start(*addresses, ssl=ssl))
         yield running
     finally:
         running.end()
 
 
-def address(running: Running, path: Path | None = None, **others: Any) -> Address:
-    """Return how the worker of job j, attempt 1, reaches a gate."""
-    fields: dict[str, Any] = {"job": "j", "attempt": 1, "token": job_token(SECRET, "j", 1)}
-    if path is not None:
-        fields["unix"] = str(path)
-    else:
-        fields |= {"host": "127.0.0.1", "port": running.gate.port}
-    return Address(**fields | others)
+def unix_environment(path: Path, token: str = "") -> WorkerEnvironment:
+    """Return the environment of a worker of job j, attempt 1, at a gate on a Unix socket."""
+    return WorkerEnvironment(
+        GateAddress(path=str(path)), "j", 1, token or job_token(SECRET, "j", 1)
+    )
+
+
+def tcp_environment(
+    running: ThreadedGate, host: str = "127.0.0.1", certificate: str = ""
+) -> WorkerEnvironment:
+    """Return the environment of a worker of job j, attempt 1, at a gate on TCP."""
+    assert running.gate.port is not None
+    gate = GateAddress(host=host, port=running.gate.port)
+    return WorkerEnvironment(gate, "j", 1, job_token(SECRET, "j", 1), certificate)
 
 
 def hello(job: str = "j", attempt: int = 1, **others: Any) -> bytes:
@@ -144,51 +157,41 @@ def hello(job: str = "j", attempt: int = 1, **others: Any) -> bytes:
     return encode(Hello(**fields | others))
 
 
-class Raw:
-    """A connection that says whatever it is told to."""
+class RawConnection:
+    """A connection that sends any bytes."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(PATIENCE_S)
         self.socket.connect(str(path))
-        self._frames = Frames()
+        self._reader = FrameReader()
 
-    def __enter__(self) -> Raw:
+    def __enter__(self) -> RawConnection:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.socket.close()
 
-    def say(self, data: bytes) -> None:
-        """Send bytes, as far as anybody takes them."""
+    def send(self, data: bytes) -> None:
+        """Send bytes, unless the gate has closed the connection."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
 
-    def hear(self) -> Message | None:
-        """Return the next message; None if the gate has closed."""
-        while (message := self._frames.take()) is None:
+    def receive(self) -> Frame | None:
+        """Return the next frame; None if the gate has closed the connection."""
+        while (frame := self._reader.next()) is None:
             try:
                 data = self.socket.recv(65536)
             except ConnectionResetError:
                 return None
             if not data:
                 return None
-            self._frames.feed(data)
-        return message
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Wait until something holds; False when that takes far too long."""
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
+            self._reader.feed(data)
+        return frame
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for 127.0.0.1 that signs itself; return it and its key."""
+    """Create a self-signed certificate for 127.0.0.1; return it and its key."""
     certificate, key = folder / "gate.pem", folder / "gate.key"
     line = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
     words = ["-subj", "/CN=gate", "-addext", "subjectAltName=IP:127.0.0.1"]
