@@ -23,20 +23,20 @@ class Printer(Recorder):
         self._left = grants
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
         self._left -= 1
         self.holding = self._left < 0
         print("held" if self.holding else "granted", request, message_bytes, flush=True)
-        super().message_ready(job, attempt, request, message_bytes, unsent_bytes)
+        super().message_ready(job_id, attempt, request, message_bytes, unsent_bytes)
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
-        print("attached", job, attempt, flush=True)
+    def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
+        print("attached", job_id, attempt, flush=True)
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        print("lost", job, attempt, flush=True)
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+        print("lost", job_id, attempt, flush=True)
 
-    def iteration_done(self, job: str, attempt: int, iterations: int, *times: int) -> None:
+    def iteration_done(self, job_id: str, attempt: int, iterations: int, *times: int) -> None:
         print("iteration", iterations, *times, flush=True)
 
 

@@ -32,30 +32,30 @@ class Recorder:
         self.calls: list[tuple[Any, ...]] = []
         self.holding = False
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
-        self.calls.append(("attached", job, attempt, rank))
+    def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
+        self.calls.append(("attached", job_id, attempt, rank))
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
-        self.calls.append(("ready", job, attempt, request, message_bytes, unsent_bytes))
+        self.calls.append(("ready", job_id, attempt, request, message_bytes, unsent_bytes))
         if not self.holding:
-            self.gate.grant(job, attempt, request)
+            self.gate.grant(job_id, attempt, request)
 
-    def message_done(self, job: str, attempt: int, request: int) -> None:
-        self.calls.append(("done", job, attempt, request))
+    def message_done(self, job_id: str, attempt: int, request: int) -> None:
+        self.calls.append(("done", job_id, attempt, request))
 
-    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
-        self.calls.append(("compute", job, attempt, rank, request))
+    def compute_ready(self, job_id: str, attempt: int, rank: int, request: int) -> None:
+        self.calls.append(("compute", job_id, attempt, rank, request))
         if not self.holding:
-            self.gate.grant(job, attempt, request, rank)
+            self.gate.grant(job_id, attempt, request, rank)
 
-    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
-        self.calls.append(("computed", job, attempt, rank, request))
+    def compute_done(self, job_id: str, attempt: int, rank: int, request: int) -> None:
+        self.calls.append(("computed", job_id, attempt, rank, request))
 
     def iteration_done(
         self,
-        job: str,
+        job_id: str,
         attempt: int,
         iterations: int,
         forward_ns: int,
@@ -63,10 +63,10 @@ class Recorder:
         gradient_bytes: int,
     ) -> None:
         numbers = (iterations, forward_ns, backward_ns, gradient_bytes)
-        self.calls.append(("iteration", job, attempt, *numbers))
+        self.calls.append(("iteration", job_id, attempt, *numbers))
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        self.calls.append(("lost", job, attempt, rank))
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+        self.calls.append(("lost", job_id, attempt, rank))
 
     def kinds(self) -> list[str]:
         """Return the kind of each call."""
@@ -145,14 +145,14 @@ def tcp_environment(
     return WorkerEnvironment(gate, "j", 1, job_token(SECRET, "j", 1), certificate)
 
 
-def hello(job: str = "j", attempt: int = 1, **others: Any) -> bytes:
+def hello(job_id: str = "j", attempt: int = 1, **others: Any) -> bytes:
     """Return a worker's first frame."""
     fields: dict[str, Any] = {
         "version": VERSION,
-        "job": job,
+        "job_id": job_id,
         "attempt": attempt,
         "rank": 0,
-        "token": job_token(SECRET, job, attempt),
+        "token": job_token(SECRET, job_id, attempt),
     }
     return encode(Hello(**fields | others))
 

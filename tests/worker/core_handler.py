@@ -9,9 +9,9 @@ from gate.threaded_gate import Recorder
 from headway.live.core.core import Core
 from headway.live.core.events import (
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     JobSpec,
     JobSubmitted,
     MessageDone,
@@ -36,15 +36,15 @@ class CoreHandler(Recorder):
             self.handle(NodeUp, node=f"n{node}", gpus=1, memory_bytes=100)
         for job in jobs:
             spec = JobSpec(command=("train",), gpus=nodes, memory_bytes=10)
-            self.handle(JobSubmitted, job=job, spec=spec)
+            self.handle(JobSubmitted, job_id=job, spec=spec)
 
     def handle(self, kind: Any, **fields: Any) -> None:
         for instruction in self.core.handle(kind(at_ns=time.monotonic_ns(), **fields)):
-            if isinstance(instruction, Grant):
-                self.gate.grant(instruction.job, instruction.attempt, instruction.request)
-            elif isinstance(instruction, ComputeGrant):
+            if isinstance(instruction, GrantMessage):
+                self.gate.grant(instruction.job_id, instruction.attempt, instruction.request)
+            elif isinstance(instruction, GrantTurn):
                 self.gate.grant(
-                    instruction.job, instruction.attempt, instruction.request, instruction.rank
+                    instruction.job_id, instruction.attempt, instruction.request, instruction.rank
                 )
         try:
             self.core.validate()
@@ -52,24 +52,24 @@ class CoreHandler(Recorder):
             self.problems.append(problem)
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
-        self.calls.append(("ready", job, attempt, request, message_bytes, unsent_bytes))
+        self.calls.append(("ready", job_id, attempt, request, message_bytes, unsent_bytes))
         sizes = {"message_bytes": message_bytes, "unsent_bytes": unsent_bytes}
-        self.handle(MessageReady, job=job, attempt=attempt, request=request, **sizes)
+        self.handle(MessageReady, job_id=job_id, attempt=attempt, request=request, **sizes)
 
-    def message_done(self, job: str, attempt: int, request: int) -> None:
-        super().message_done(job, attempt, request)
-        self.handle(MessageDone, job=job, attempt=attempt, request=request)
+    def message_done(self, job_id: str, attempt: int, request: int) -> None:
+        super().message_done(job_id, attempt, request)
+        self.handle(MessageDone, job_id=job_id, attempt=attempt, request=request)
 
-    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
-        self.calls.append(("compute", job, attempt, rank, request))
-        self.handle(ComputeReady, job=job, attempt=attempt, rank=rank, request=request)
+    def compute_ready(self, job_id: str, attempt: int, rank: int, request: int) -> None:
+        self.calls.append(("compute", job_id, attempt, rank, request))
+        self.handle(ComputeReady, job_id=job_id, attempt=attempt, rank=rank, request=request)
 
-    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
-        super().compute_done(job, attempt, rank, request)
-        self.handle(ComputeDone, job=job, attempt=attempt, rank=rank, request=request)
+    def compute_done(self, job_id: str, attempt: int, rank: int, request: int) -> None:
+        super().compute_done(job_id, attempt, rank, request)
+        self.handle(ComputeDone, job_id=job_id, attempt=attempt, rank=rank, request=request)
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        super().worker_lost(job, attempt, rank)
-        self.handle(WorkerLost, job=job, attempt=attempt, rank=rank)
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+        super().worker_lost(job_id, attempt, rank)
+        self.handle(WorkerLost, job_id=job_id, attempt=attempt, rank=rank)

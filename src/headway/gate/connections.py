@@ -34,7 +34,7 @@ _PING = encode(frames.Ping())
 class WorkerId(NamedTuple):
     """One rank of one attempt at a job."""
 
-    job: str
+    job_id: str
     attempt: int
     rank: int
 

@@ -23,7 +23,7 @@ class WorkerEnvironment:
     """
 
     gate: GateAddress
-    job: str
+    job_id: str
     attempt: int
     token: str
     certificate: str = ""
@@ -37,20 +37,20 @@ class WorkerEnvironment:
         attempt = variables.get(ATTEMPT, "")
         if not (attempt.isascii() and attempt.isdigit() and len(attempt) < 10):
             raise InputError(f"must be a number, not {shown(attempt)}.", source=ATTEMPT)
-        job, token = variables.get(JOB, ""), variables.get(JOB_TOKEN, "")
-        if not 0 < len(job) <= 1024:
-            raise InputError(f"must be the id of a job, not {shown(job)}.", source=JOB)
+        job_id, token = variables.get(JOB, ""), variables.get(JOB_TOKEN, "")
+        if not 0 < len(job_id) <= 1024:
+            raise InputError(f"must be the id of a job, not {shown(job_id)}.", source=JOB)
         if not 0 < len(token) <= 1024:
             raise InputError("must hold the job's token.", source=JOB_TOKEN)
         address = GateAddress.parse(gate, source=GATE)
         certificate = "" if address.path else variables.get(GATE_CERTIFICATE, "")
-        return cls(address, job, int(attempt), token, certificate)
+        return cls(address, job_id, int(attempt), token, certificate)
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that `from_variables` reads."""
         variables = {
             GATE: str(self.gate),
-            JOB: self.job,
+            JOB: self.job_id,
             ATTEMPT: str(self.attempt),
             JOB_TOKEN: self.token,
         }

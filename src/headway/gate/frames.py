@@ -9,7 +9,7 @@ class Hello(NamedTuple):
     """A worker's first frame: who it is, and the token that proves it."""
 
     version: int
-    job: str
+    job_id: str
     attempt: int
     rank: int
     token: str

@@ -59,7 +59,7 @@ def encode(frame: Frame) -> bytes:
     if isinstance(frame, frames.Hello):
         numbers = (frame.version, frame.attempt, frame.rank)
         _check(numbers, (2**16 - 1, 2**32 - 1, 2**32 - 1))
-        texts = _encode_text(frame.job) + _encode_text(frame.token)
+        texts = _encode_text(frame.job_id) + _encode_text(frame.token)
         return _with_header(_HELLO_KIND, _HELLO.pack(*numbers) + texts)
     assert isinstance(frame, frames.Refused)
     return _with_header(_REFUSED_KIND, _encode_text(frame.text))
@@ -148,10 +148,10 @@ def _decode_hello(body: bytes) -> frames.Hello:
     if len(body) < 1 + _HELLO.size:
         raise ProtocolError("a Hello frame is truncated")
     version, attempt, rank = _HELLO.unpack_from(body, 1)
-    job, end = _decode_text(body, 1 + _HELLO.size)
+    job_id, end = _decode_text(body, 1 + _HELLO.size)
     token, end = _decode_text(body, end)
     _check_end(body, end)
-    return frames.Hello(version, job, attempt, rank, token)
+    return frames.Hello(version, job_id, attempt, rank, token)
 
 
 def _check_end(body: bytes, end: int) -> None:

@@ -29,26 +29,26 @@ _BACKLOG = 1024
 class GateHandler(Protocol):
     """What a gate reports to its user; called in the event loop's thread."""
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
+    def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
         """A rank of an attempt has proved who it is."""
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
         """A worker asks to start a message; call `Gate.grant` now or later."""
 
-    def message_done(self, job: str, attempt: int, request: int) -> None:
+    def message_done(self, job_id: str, attempt: int, request: int) -> None:
         """A worker's message has ended."""
 
-    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
+    def compute_ready(self, job_id: str, attempt: int, rank: int, request: int) -> None:
         """A worker asks for a turn to compute; call `Gate.grant` now or later."""
 
-    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
+    def compute_done(self, job_id: str, attempt: int, rank: int, request: int) -> None:
         """A worker's computation has ended."""
 
     def iteration_done(
         self,
-        job: str,
+        job_id: str,
         attempt: int,
         iterations: int,
         forward_ns: int,
@@ -57,7 +57,7 @@ class GateHandler(Protocol):
     ) -> None:
         """A worker reports its iterations so far; 0 ns or bytes means unknown."""
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
         """A rank's connection has ended, and its open requests with it."""
 
 
@@ -114,23 +114,23 @@ class Gate:
             # asyncio accepts up to its backlog in one turn: let more wait than it should accept.
             bound.listen(_BACKLOG)
 
-    def grant(self, job: str, attempt: int, request: int, rank: int = 0) -> bool:
+    def grant(self, job_id: str, attempt: int, request: int, rank: int = 0) -> bool:
         """Grant a worker's request; False if no such request waits."""
-        connection = self._workers.get(WorkerId(job, attempt, rank))
+        connection = self._workers.get(WorkerId(job_id, attempt, rank))
         if connection is None or connection.open_requests.get(request, True):
             return False
         connection.open_requests[request] = True
         connection.send(encode(frames.Grant(request)))
         return True
 
-    def refuse(self, job: str, attempt: int, text: str, rank: int | None = None) -> None:
+    def refuse(self, job_id: str, attempt: int, text: str, rank: int | None = None) -> None:
         """Disconnect a rank, or all ranks, of an attempt with a reason and without `worker_lost`.
 
         It continues ungated, and tries to connect again every few seconds.
         """
-        ranks = [*self._ranks.get((job, attempt), ())] if rank is None else [rank]
+        ranks = [*self._ranks.get((job_id, attempt), ())] if rank is None else [rank]
         for one in ranks:
-            connection = self._forget(WorkerId(job, attempt, one))
+            connection = self._forget(WorkerId(job_id, attempt, one))
             if connection is not None:
                 connection.refuse(text)
 
@@ -165,16 +165,16 @@ class Gate:
         """Welcome a worker whose token is valid, else return why not."""
         if hello.version != VERSION:
             return f"this gate speaks version {VERSION}, not {hello.version}"
-        token = tokens.job_token(self._secret, hello.job, hello.attempt)
+        token = tokens.job_token(self._secret, hello.job_id, hello.attempt)
         if not tokens.same(hello.token, token):
             return "the token is not that of this job and attempt"
-        worker = WorkerId(hello.job, hello.attempt, hello.rank)
+        worker = WorkerId(hello.job_id, hello.attempt, hello.rank)
         earlier = self._workers.get(worker)
         if earlier is not None:
             earlier.end()
         self._anonymous.pop(connection, None)
         self._workers[worker] = connection
-        self._ranks.setdefault((worker.job, worker.attempt), set()).add(worker.rank)
+        self._ranks.setdefault((worker.job_id, worker.attempt), set()).add(worker.rank)
         connection.welcome(worker)
         self._handler.worker_attached(*worker)
         return ""
@@ -182,23 +182,23 @@ class Gate:
     def frame_received(self, connection: Connection, frame: Frame) -> bool:
         """Pass a worker's frame to the handler; False if a worker may not send it."""
         assert connection.worker is not None
-        job, attempt, rank = connection.worker
+        job_id, attempt, rank = connection.worker
         if isinstance(frame, frames.Ready) and rank == 0:
             if not connection.open_request(frame.request):
                 return False
-            self._handler.message_ready(job, attempt, *frame)
+            self._handler.message_ready(job_id, attempt, *frame)
         elif isinstance(frame, frames.Done) and rank == 0:
             connection.open_requests.pop(frame.request, None)
-            self._handler.message_done(job, attempt, frame.request)
+            self._handler.message_done(job_id, attempt, frame.request)
         elif isinstance(frame, frames.Iteration) and rank == 0:
-            self._handler.iteration_done(job, attempt, *frame)
+            self._handler.iteration_done(job_id, attempt, *frame)
         elif isinstance(frame, frames.Compute):
             if not connection.open_request(frame.request):
                 return False
-            self._handler.compute_ready(job, attempt, rank, frame.request)
+            self._handler.compute_ready(job_id, attempt, rank, frame.request)
         elif isinstance(frame, frames.Computed):
             connection.open_requests.pop(frame.request, None)
-            self._handler.compute_done(job, attempt, rank, frame.request)
+            self._handler.compute_done(job_id, attempt, rank, frame.request)
         else:
             return False
         return True
@@ -206,7 +206,7 @@ class Gate:
     def _forget(self, worker: WorkerId) -> Connection | None:
         connection = self._workers.pop(worker, None)
         if connection is not None:
-            attempt = (worker.job, worker.attempt)
+            attempt = (worker.job_id, worker.attempt)
             self._ranks[attempt].discard(worker.rank)
             if not self._ranks[attempt]:
                 del self._ranks[attempt]

@@ -65,13 +65,13 @@ def read(path: str | os.PathLike[str]) -> str:
     return token
 
 
-def job_token(secret: str, job: str, attempt: int) -> str:
+def job_token(secret: str, job_id: str, attempt: int) -> str:
     """Return the token of one attempt at a job: HMAC-SHA256 under the secret.
 
     It is worthless for any other attempt or job, and does not reveal the secret.
     """
     # The attempt comes first: it ends at the line feed, whatever characters the job's id has.
-    text = f"headway job token\n{attempt}\n{job}"
+    text = f"headway job token\n{attempt}\n{job_id}"
     return hmac.new(_bytes(secret), _bytes(text), hashlib.sha256).hexdigest()
 
 

@@ -191,8 +191,9 @@ class _Scheduler:
             assert self._gate.port is not None
             gate = GateAddress(host=self._settings.gate_address[0], port=self._gate.port)
             certificate = str(self._settings.certificate or "")
-        token = tokens.job_token(self._token, attempt.job, attempt.number)
-        return WorkerEnvironment(gate, attempt.job, attempt.number, token, certificate).variables()
+        token = tokens.job_token(self._token, attempt.job_id, attempt.number)
+        job_id, number = attempt.job_id, attempt.number
+        return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
 
     def _told(self, what: str) -> Callable[[str], None]:
         def told(problem: str) -> None:

@@ -46,7 +46,7 @@ def connect(environment: WorkerEnvironment) -> socket.socket:
 def say_hello(connection: socket.socket, environment: WorkerEnvironment, rank: int) -> FrameReader:
     """Prove who this rank is; return a reader with any bytes that came after the Welcome."""
     token = environment.token
-    hello = frames.Hello(VERSION, environment.job, environment.attempt, rank, token)
+    hello = frames.Hello(VERSION, environment.job_id, environment.attempt, rank, token)
     connection.sendall(encode(hello))
     reader, deadline = FrameReader(), time.monotonic() + CONNECT_TIMEOUT_S
     while (answer := reader.next()) is None:

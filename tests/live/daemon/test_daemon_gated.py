@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_message_is_waited_for_no_lon
     until(lambda: scheduler.client.nodes()[0]["messages"])
     waits = asking(scheduler, 1, 0)
     waiting = until(lambda: scheduler.client.nodes()[0]["waiting"])
-    assert waiting[0]["job"] == waits
+    assert waiting[0]["job_id"] == waits
     assert waiting[0]["why"].startswith("its all-reduce of 25 MB waits: 1 message on node1 (job ")
     os.kill(lines(scheduler, holds)[0][0], signal.SIGKILL)
     assert scheduler.reaches(waits, "done", "failed")["state"] == "done"
