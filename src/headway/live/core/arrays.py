@@ -143,11 +143,11 @@ class Arrays:
             seats.job[seat], seats.gpu[seat] = row, gpu
             seats.beside[seat] = gpus.held[gpu]
             gpus.held[gpu] = seat
-            if job.alone:
+            if job.exclusive:
                 gpus.free_bytes[gpu] = 0
             else:
                 gpus.free_bytes[gpu] -= job.spec.memory_bytes
-        if job.alone:
+        if job.exclusive:
             # So that what it holds and what is free add up to the memory of a slot.
             self.columns["memory_bytes"][row] = max(node.memory_bytes for node in nodes)
         job.node_names = tuple(dict.fromkeys(slot.node for slot in job.slots))

@@ -98,7 +98,7 @@ class View(Arrays):
     def candidates(self, job: LiveJob) -> Integers:
         """Return the GPUs where a job may go, ascending."""
         gpus = self.cluster.gpus
-        fits = gpus.held == NOBODY if job.alone else gpus.free_bytes >= job.spec.memory_bytes
+        fits = gpus.held == NOBODY if job.exclusive else gpus.free_bytes >= job.spec.memory_bytes
         return np.nonzero(fits & self.open)[0]
 
     def add_up_loads(self) -> None:
@@ -114,7 +114,7 @@ class View(Arrays):
                 continue
             gpu = node.first_gpu + slot.index
             empty = bool(gpus.held[gpu] == NOBODY)
-            if empty if job.alone else gpus.free_bytes[gpu] >= job.spec.memory_bytes:
+            if empty if job.exclusive else gpus.free_bytes[gpu] >= job.spec.memory_bytes:
                 found.append(slot)
         return tuple(found)
 
@@ -147,7 +147,7 @@ class View(Arrays):
         first = int(self.columns["first_seat"][job.row])
         for seat in range(first, first + len(job.slots)):
             gpu = int(seats.gpu[seat])
-            if job.alone:
+            if job.exclusive:
                 gpus.free_bytes[gpu] = self.memory_bytes[gpu]
             else:
                 gpus.free_bytes[gpu] += job.spec.memory_bytes
