@@ -110,7 +110,7 @@ def _record_job(state: CoreState, job: LiveJob, iterations: int, outcome: Replay
         return
     memory_bytes = job.spec.memory_bytes
     if job.exclusive:
-        nodes = [state.view.nodes[name] for name in job.node_names] or state.view.nodes.values()
+        nodes = [state.arrays.nodes[name] for name in job.node_names] or state.arrays.nodes.values()
         memory_bytes = min((node.memory_bytes for node in nodes), default=0)
     outcome.job_fields[job.number] = {
         "job_id": job.job_id,

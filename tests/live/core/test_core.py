@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headway.domain.errors import InputError
-from headway.gate.protocol import MOST_OPEN
+from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
@@ -381,7 +381,7 @@ def test_a_job_without_a_number_of_iterations_is_taken_to_be_half_way() -> None:
     cluster = Cluster(1)
     cluster.submit("a", forward_ns=10, backward_ns=20)
     row = cluster.core.state.jobs["a"].row
-    jobs = cluster.core.state.view.cluster.jobs
+    jobs = cluster.core.state.arrays.cluster.jobs
     assert jobs.iterations_left[row] == 1
     cluster.tell(IterationDone, job_id="a", attempt=1, iterations=8)
     assert jobs.iterations_left[row] == 8
@@ -394,7 +394,7 @@ def test_a_job_that_goes_beyond_its_iterations_has_one_left_until_it_exits() -> 
     cluster.submit("a", iterations=2, forward_ns=10, backward_ns=20)
     cluster.tell(IterationDone, job_id="a", attempt=1, iterations=5)
     row = cluster.core.state.jobs["a"].row
-    assert cluster.core.state.view.cluster.jobs.remaining_service_ns[row] == 30
+    assert cluster.core.state.arrays.cluster.jobs.remaining_service_ns[row] == 30
 
 
 def test_a_policy_can_be_changed_while_messages_run_and_jobs_wait() -> None:
@@ -456,7 +456,7 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
 def test_a_worker_that_floods_the_gate_with_questions_is_cut_off() -> None:
     cluster = Cluster(1, 1)
     cluster.submit("a", 2)
-    for request in range(MOST_OPEN):
+    for request in range(MAX_OPEN_REQUESTS):
         cluster.core.handle(
             MessageReady(
                 at_ns=0, job_id="a", attempt=1, request=request, message_bytes=1, unsent_bytes=1
@@ -500,8 +500,8 @@ def test_reports_of_absurd_size_do_not_upset_the_sums() -> None:
     cluster.submit("b", 2, iterations=10**12, forward_ns=2**61, gradient_bytes=2**53)
     huge = {"forward_ns": 2**61, "backward_ns": 2**61, "gradient_bytes": 2**53}
     cluster.tell(IterationDone, job_id="a", attempt=1, iterations=10**11, **huge)
-    assert (cluster.core.state.view.cluster.jobs.remaining_service_ns >= 0).all()
-    assert (cluster.core.state.view.cluster.servers.load_ns >= 0).all()
+    assert (cluster.core.state.arrays.cluster.jobs.remaining_service_ns >= 0).all()
+    assert (cluster.core.state.arrays.cluster.servers.load_ns >= 0).all()
 
 
 def test_interleave_asks_to_be_woken_and_grants_then() -> None:
@@ -552,7 +552,7 @@ def test_many_jobs_and_nodes_make_the_arrays_grow_and_are_forgotten_again() -> N
         if number % 100 == 0:
             core.validate()
     core.validate()
-    assert len(core.state.view.cluster.jobs) <= 2_048
+    assert len(core.state.arrays.cluster.jobs) <= 2_048
     assert len(core.state.finished) <= MOST_FINISHED
     for job in live:
         if core.state.jobs[job].state == "queued":

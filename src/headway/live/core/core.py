@@ -106,7 +106,7 @@ class Core:
 
         # 4. Give turns to compute on free slots.
         if state.turns.changed:
-            state.counts.turns += state.turns.give(state.view.shared, instructions)
+            state.counts.turns += state.turns.give(state.arrays.shared, instructions)
 
         # 5. Ask to be woken when a policy wants to decide again.
         decisions.ask_to_wake(state, instructions)

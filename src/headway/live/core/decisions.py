@@ -6,7 +6,7 @@ from headway.live.core import lifecycle, messages
 from headway.live.core.events import AnyInstruction, WakeAt
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.state import CoreState
-from headway.policies.registry import ADMIT, WAIT
+from headway.policies.registry import admits
 
 
 def place(state: CoreState, instructions: list[AnyInstruction]) -> None:
@@ -20,24 +20,28 @@ def place(state: CoreState, instructions: list[AnyInstruction]) -> None:
         return
     jobs = sorted((state.queue if retry_all else state.unplaced).values(), key=_order)
     state.unplaced.clear()
-    view, rules = state.view, state.rules
+    arrays, rules = state.arrays, state.rules
     loads_current = False
     full: set[tuple[int, int]] = set()  # (memory, GPUs) for which there is no room
     for job in jobs:
         size = (job.spec.memory_bytes, job.spec.gpus)
         if size in full:
             continue
-        candidates = view.candidates(job)
+        candidates = arrays.candidates(job)
         if len(candidates) < job.spec.gpus:
             full.add(size)
             continue
         if not loads_current:
-            view.add_up_loads()
-        gpus = rules.place(view.cluster, job.row, candidates, job.spec.gpus)
-        loads_current = gpus is None
-        if gpus is not None:
-            slots = tuple(view.slots[gpu] for gpu in gpus.tolist())
-            lifecycle.launch(state, job, slots, instructions)
+            arrays.add_up_loads()
+            loads_current = True
+        if not rules.place(arrays.cluster, job.row, candidates):
+            continue
+        slots = arrays.assign(job, candidates)
+        if slots is None:
+            rules.invalid_candidates()
+            continue
+        lifecycle.launch(state, job, slots, instructions)
+        arrays.add_load(job)
 
 
 def admit(state: CoreState, instructions: list[AnyInstruction]) -> None:
@@ -46,28 +50,25 @@ def admit(state: CoreState, instructions: list[AnyInstruction]) -> None:
     A steady policy is asked again only when a message has left one of the job's nodes, or at the
     time that it named.
     """
-    now_ns, view, rules, waiting = state.now_ns, state.view, state.rules, state.waiting
+    now_ns, arrays, rules, waiting = state.now_ns, state.arrays, state.rules, state.waiting
     if not waiting:
-        state.released_ports.clear()
         return
     jobs = waiting
     if rules.admission_steady:
         jobs = state.unasked
         if len(jobs) < len(waiting):
-            for number, job in waiting.items():
-                if job.wake_ns <= now_ns or not state.released_ports.isdisjoint(job.ports):
-                    jobs[number] = job
+            due = [job for job in waiting.values() if job.wake_ns <= now_ns]
+            jobs.update({job.number: job for job in due + arrays.waiting_again()})
     in_order = list(jobs.values())
     state.unasked.clear()
-    state.released_ports.clear()
     if len(in_order) > 1:
         in_order.sort(key=_order)
     for job in in_order:
-        answer = rules.admit(view.cluster, job.row)
-        if answer == ADMIT or WAIT < answer <= now_ns:
+        answer = rules.admit(arrays.cluster, job.row)
+        if admits(answer, now_ns):
             del waiting[job.number]
             job.granted = next(iter(job.requests))
-            view.send(job, now_ns)
+            arrays.send(job)
             state.rates_current = False
             messages.grant(state, job, job.granted, instructions)
         else:
@@ -77,7 +78,7 @@ def admit(state: CoreState, instructions: list[AnyInstruction]) -> None:
 def rate(state: CoreState) -> None:
     """Update the cost of messages in flight if one has started or ended."""
     if not state.rates_current:
-        state.view.rate()
+        state.arrays.rate()
         state.rates_current = True
 
 

@@ -32,7 +32,7 @@ def _check_job(state: CoreState, job: LiveJob) -> None:
     assert (job.job_id in state.finished) == job.finished
     assert (job.row == NOBODY) == job.finished
     assert (job.finished_ns != NOBODY) == job.finished
-    assert bool(job.slots) == (job.number in state.view.placed)
+    assert bool(job.slots) == (job.number in state.arrays.placed)
     if job.state in (JobState.STARTING, JobState.RUNNING):
         assert len(job.slots) == job.spec.gpus
         assert job.attempts >= 1
@@ -48,7 +48,7 @@ def _check_job(state: CoreState, job: LiveJob) -> None:
 
 def _check_record(state: CoreState, job: LiveJob) -> None:
     """L_J and s_J follow from the job's estimates."""
-    record = state.view.cluster.jobs[job.row]
+    record = state.arrays.cluster.jobs[job.row]
     assert int(record.arrival_ns) == job.submitted_ns
     if job.state is JobState.STOPPING:
         assert int(record.remaining_service_ns) == int(record.iterations_left) == 0
@@ -65,34 +65,33 @@ def _check_record(state: CoreState, job: LiveJob) -> None:
 def _check_indexes(state: CoreState) -> None:
     """Exactly the unfinished jobs have rows, in order of submission."""
     unfinished = [job for job in state.jobs.values() if not job.finished]
-    rows = [job for job in state.view.rows if job is not None]
+    rows = [job for job in state.arrays.rows if job is not None]
     assert sorted(job.row for job in unfinished) == sorted(job.row for job in rows)
     assert [job.number for job in rows] == sorted(job.number for job in rows)
-    assert all(state.view.rows[job.row] is job for job in unfinished)
+    assert all(state.arrays.rows[job.row] is job for job in unfinished)
     assert set(state.queue) <= {job.number for job in unfinished}
-    assert set(state.waiting) <= set(state.view.placed)
+    assert set(state.waiting) <= set(state.arrays.placed)
 
 
 def _check_nothing_due(state: CoreState) -> None:
     """All decisions have been made, except placement while it is paused."""
     assert set(state.unplaced) <= (set(state.queue) if state.placement_paused else set())
     assert not state.unasked
-    assert not state.released_ports
     assert state.rates_current
     assert not state.turns.changed
 
 
 def _check_slots(state: CoreState) -> None:
     """No job has a slot twice, no slot holds more than its memory, and the lists are complete."""
-    view = state.view
-    cluster = view.cluster
+    arrays = state.arrays
+    cluster = arrays.cluster
     held: dict[int, set[int]] = {}
     taken_bytes = [0] * len(cluster.gpus)
-    for job in view.placed.values():
+    for job in arrays.placed.values():
         assert len(set(job.slots)) == len(job.slots)
         first = int(cluster.jobs.first_seat[job.row])
         for rank, slot in enumerate(job.slots):
-            node = view.nodes[slot.node]
+            node = arrays.nodes[slot.node]
             assert 0 <= slot.index < node.gpus
             gpu = node.first_gpu + slot.index
             assert cluster.gpus.server[gpu] == node.server
@@ -105,40 +104,40 @@ def _check_slots(state: CoreState) -> None:
         assert set(listed) == held.get(gpu, set())
         free_bytes = int(cluster.gpus.free_bytes[gpu])
         assert free_bytes >= 0
-        assert free_bytes == int(view.memory_bytes[gpu]) - taken_bytes[gpu]
+        assert free_bytes == int(cluster.gpus.memory_bytes[gpu]) - taken_bytes[gpu]
 
 
 def _check_links(state: CoreState) -> None:
     """Each port lists the jobs that may send there: those on its node and on others too."""
-    view = state.view
-    cluster = view.cluster
+    arrays = state.arrays
+    cluster = arrays.cluster
     held: dict[int, set[int]] = {}
-    for job in view.placed.values():
+    for job in arrays.placed.values():
         if job.state is JobState.STOPPING:
             assert not job.ports
-            assert cluster.jobs.servers[job.row] == cluster.jobs.links[job.row] == 0
+            assert cluster.jobs.servers[job.row] == cluster.messages.links[job.row] == 0
             continue
-        used = sorted({view.nodes[slot.node].server for slot in job.slots})
-        first = int(cluster.jobs.first_link[job.row])
-        assert cluster.jobs.servers[job.row] == cluster.jobs.links[job.row] == len(used)
+        used = sorted({arrays.nodes[slot.node].server for slot in job.slots})
+        first = int(cluster.messages.first_link[job.row])
+        assert cluster.jobs.servers[job.row] == cluster.messages.links[job.row] == len(used)
         assert cluster.links.port[first : first + len(used)].tolist() == used
         assert job.ports == frozenset(used if len(used) > 1 else ())
         if len(used) > 1:
             for link, port in enumerate(used, first):
-                assert cluster.links.job[link] == job.row
+                assert cluster.links.message[link] == job.row
                 held.setdefault(port, set()).add(link)
     for port in range(len(cluster.ports)):
         listed = _chain(int(cluster.ports.held[port]), cluster.links.beside)
         assert set(listed) == held.get(port, set())
-        assert int(cluster.ports.jobs[port]) == len(listed)
+        assert int(cluster.ports.links[port]) == len(listed)
 
 
 def _check_messages(state: CoreState) -> None:
     """The messages on the ports are those granted, at most one for each job."""
-    view = state.view
-    cluster = view.cluster
-    granted = [job for job in view.placed.values() if job.granted is not None]
-    running = view.sending[: view.messages].tolist()
+    arrays = state.arrays
+    cluster = arrays.cluster
+    granted = [job for job in arrays.placed.values() if job.granted is not None]
+    running = [job.row for job in arrays.sending]
     assert sorted(running) == sorted(job.row for job in granted)
     assert len(set(running)) == len(running)
     for job in state.jobs.values():
@@ -148,32 +147,32 @@ def _check_messages(state: CoreState) -> None:
         assert (job.number in state.waiting) == bool(
             job.ports and job.requests and job.granted is None and not job.awaits_gradients
         )
-    if not view.network.contends:
+    if not arrays.network.messages_meet:
         assert not cluster.ports.messages.any()
         return
     for port in range(len(cluster.ports)):
         present = [job.row for job in granted if port in job.ports]
         listed = _chain(int(cluster.ports.first_message[port]), cluster.links.next)
         # The latest message comes first.
-        assert [int(cluster.links.job[link]) for link in listed] == [
+        assert [int(cluster.links.message[link]) for link in listed] == [
             row for row in reversed(running) if row in present
         ]
         assert int(cluster.ports.messages[port]) == len(present)
     for job in granted:
-        record = cluster.jobs[job.row]
+        record = cluster.messages[job.row]
         most = max(int(cluster.ports.messages[port]) for port in job.ports)
-        assert int(record.message_k) >= 1
-        assert record.message_cost_ns_per_byte > 0
-        assert 0 <= view.bytes_left(job) <= int(record.message_bytes)
-        if view.network.sharing == "busiest":
-            assert int(record.message_k) == most
+        assert int(record.k) >= 1
+        assert record.cost_ns_per_byte > 0
+        assert 0 <= arrays.bytes_left(job) <= int(record.bytes)
+        if arrays.network.law == "busiest":
+            assert int(record.k) == most
 
 
 def _check_turns(state: CoreState) -> None:
     """One rank at a time has the turn on a slot, and none waits for a free slot."""
     turns = state.turns
     held, waiting = {}, set()
-    for job in state.view.placed.values():
+    for job in state.arrays.placed.values():
         for rank, requests in job.computations.items():
             granted = list(requests.values())
             assert granted

@@ -44,7 +44,7 @@ def job_restored(state: CoreState, event: JobRestored, instructions: list[AnyIns
     if not event.slots:
         lifecycle.enqueue(state, job)
         return True
-    slots = state.view.usable(job, event.slots)
+    slots = state.arrays.usable(job, event.slots)
     lifecycle.restore(state, job, slots, event.iterations)
     if slots != event.slots or len(slots) != job.spec.gpus:
         lifecycle.stop(state, job, "its slots are no longer available", instructions)
@@ -99,7 +99,7 @@ def job_exited(state: CoreState, event: JobExited, _: list[AnyInstruction]) -> b
 def policy_changed(state: CoreState, event: PolicyChanged, _: list[AnyInstruction]) -> bool:
     """Switch to another policy and show it all jobs and messages."""
     state.set_policy(event.policy)
-    for job in state.view.rows:
+    for job in state.arrays.rows:
         if job is not None and job.state is not JobState.STOPPING:
             state.update_key(job)
     for job in state.waiting.values():

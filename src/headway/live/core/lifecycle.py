@@ -40,7 +40,7 @@ def restore(state: CoreState, job: LiveJob, slots: tuple[Slot, ...], iterations:
 
 def _occupy(state: CoreState, job: LiveJob, slots: tuple[Slot, ...]) -> None:
     job.started_ns = state.now_ns
-    state.view.place(job, slots, state.now_ns)
+    state.arrays.place(job, slots, state.now_ns)
     state.update_key(job)
 
 
@@ -51,14 +51,14 @@ def stop(state: CoreState, job: LiveJob, reason: str, instructions: list[AnyInst
     release_requests(state, job)
     job.apply(Trigger.STOP)
     job.reason = reason
-    state.view.retire(job)
+    state.arrays.retire(job)
     instructions.append(Stop(job_id=job.job_id, attempt=job.attempts, reason=reason))
 
 
 def free_slots(state: CoreState, job: LiveJob) -> None:
     """Release the slots of an attempt that has exited, and what it asked for or was granted."""
     release_requests(state, job)
-    state.view.free(job)
+    state.arrays.free(job)
     state.room_made = True
 
 
@@ -69,7 +69,7 @@ def retry(state: CoreState, job: LiveJob, reason: str, started: bool) -> None:
     job.reason = reason
     job.iterations = 0
     job.started_ns = NOBODY
-    state.view.describe(job)
+    state.arrays.describe(job)
     enqueue(state, job)
 
 
@@ -79,7 +79,7 @@ def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> Non
     state.queue.pop(job.number, None)
     state.unplaced.pop(job.number, None)
     job.reason, job.finished_ns = reason, state.now_ns
-    state.view.remove(job)
+    state.arrays.remove(job)
     state.finished[job.job_id] = job
     if len(state.finished) > MOST_FINISHED:
         oldest = next(iter(state.finished))

@@ -15,7 +15,7 @@ def request_admission(state: CoreState, job: LiveJob) -> None:
     """Put a job's first request up for admission, unless its gradients are incomplete."""
     if job.awaits_gradients:
         return
-    state.view.ready(job, *job.first_request)
+    state.arrays.ready(job, *job.first_request)
     job.waiting_since_ns, job.wake_ns = state.now_ns, NEVER_NS
     state.waiting[job.number] = state.unasked[job.number] = job
 
@@ -31,11 +31,11 @@ def withdraw_first(state: CoreState, job: LiveJob) -> None:
     if job.granted is None:
         state.waiting.pop(job.number, None)
         state.unasked.pop(job.number, None)
+        state.arrays.withdraw(job)
         return
     job.granted = None
-    state.released_ports |= job.ports
     state.rates_current = False
-    state.view.finish(job)
+    state.arrays.finish(job)
 
 
 def drop_all(state: CoreState, job: LiveJob) -> None:

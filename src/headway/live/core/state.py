@@ -6,12 +6,12 @@ import msgspec
 
 from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, whole
+from headway.live.core.cluster_arrays import ClusterArrays
 from headway.live.core.events import JobSpec
 from headway.live.core.job_state import ACTIVE
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.rules import Rules
 from headway.live.core.turns import SlotTurns
-from headway.live.core.view import View
 from headway.network.contention import NetworkModel
 
 
@@ -31,8 +31,8 @@ class CoreState:
     def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
         whole(seed, "seed", 0, 2**63 - 1)
         self.rules = Rules(policy)
-        self.view = View(network, seed)
-        self.view.set_bucket(self.rules.bucket_bytes)
+        self.arrays = ClusterArrays(network, seed)
+        self.arrays.set_bucket(self.rules.bucket_bytes)
         self.now_ns = 0
         self.counts = Counts()
         self.submitted = 0  # jobs so far
@@ -50,7 +50,6 @@ class CoreState:
         self.unplaced: dict[int, LiveJob] = {}  # queued jobs not yet shown to the placement policy
         self.room_made = False  # whether queued jobs that were refused may fit now
         self.unasked: dict[int, LiveJob] = {}  # waiting jobs not yet shown to the admission policy
-        self.released_ports: set[int] = set()  # ports that a message has left
         self.rates_current = True  # whether every message in flight has its present cost
 
     def advance_clock(self, at_ns: int) -> None:
@@ -58,25 +57,25 @@ class CoreState:
         if at_ns > HORIZON_NS:
             raise InputError(f"must be at most {HORIZON_NS:,}, not {at_ns:,}.", field="at_ns")
         self.now_ns = max(self.now_ns, at_ns)
-        self.view.set_now(self.now_ns)
+        self.arrays.set_now(self.now_ns)
 
     def set_policy(self, policy: str) -> None:
         """Replace the policy."""
         self.rules = Rules(policy)
-        self.view.set_bucket(self.rules.bucket_bytes)
+        self.arrays.set_bucket(self.rules.bucket_bytes)
 
     def add_job(self, job_id: str, spec: JobSpec, submitted_ns: int) -> LiveJob:
         """Create a job and give it a row in the arrays."""
         job = LiveJob(job_id, spec, self.submitted, submitted_ns)
         self.submitted += 1
         self.jobs[job_id] = job
-        self.view.add(job)
+        self.arrays.add(job)
         return job
 
     def update_key(self, job: LiveJob) -> None:
         """Ask the priority policy for a job's key."""
-        job.set_key(self.rules.key(self.view.cluster, job.row))
-        self.view.columns["priority_key"][job.row] = job.key
+        job.set_key(self.rules.key(self.arrays.cluster, job.row))
+        self.arrays.columns["priority_key"][job.row] = job.key
 
     def job_of_attempt(self, job_id: str, attempt: int) -> LiveJob | None:
         """Return the job whose current attempt this is; None for a stale or unknown one."""

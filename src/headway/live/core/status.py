@@ -111,8 +111,8 @@ def _message(state: CoreState, job: LiveJob) -> MessageView:
     return MessageView(
         job_id=job.job_id,
         message_bytes=job.first_request.message_bytes,
-        since_ns=int(state.view.columns["message_start_ns"][job.row]),
-        left_bytes=round(state.view.bytes_left(job)),
+        since_ns=int(state.arrays.message_columns["start_ns"][job.row]),
+        left_bytes=round(state.arrays.bytes_left(job)),
     )
 
 
@@ -126,12 +126,12 @@ def _waiting(job: LiveJob) -> WaitingView:
 
 def nodes(state: CoreState) -> list[NodeView]:
     """Return all nodes in the order in which they were added."""
-    view = state.view
+    arrays = state.arrays
     holders: dict[Slot, list[str]] = {}
-    for job in view.placed.values():
+    for job in arrays.placed.values():
         for slot in job.slots:
             holders.setdefault(slot, []).append(job.job_id)
-    sending = [job for job in view.placed.values() if job.granted is not None]
+    sending = [job for job in arrays.placed.values() if job.granted is not None]
     waiting = sorted(state.waiting.values(), key=lambda job: job.order)
     return [
         NodeView(
@@ -141,7 +141,7 @@ def nodes(state: CoreState) -> list[NodeView]:
             slots=tuple(
                 SlotView(
                     index=index,
-                    free_bytes=int(view.cluster.gpus.free_bytes[node.first_gpu + index]),
+                    free_bytes=int(arrays.cluster.gpus.free_bytes[node.first_gpu + index]),
                     jobs=tuple(holders.get(Slot(node.name, index), ())),
                     computing=_computing(state, Slot(node.name, index)),
                 )
@@ -150,7 +150,7 @@ def nodes(state: CoreState) -> list[NodeView]:
             messages=tuple(_message(state, job) for job in sending if node.name in job.node_names),
             waiting=tuple(_waiting(job) for job in waiting if node.name in job.node_names),
         )
-        for node in view.nodes.values()
+        for node in arrays.nodes.values()
     ]
 
 
@@ -176,7 +176,7 @@ def _why(state: CoreState, job: LiveJob) -> str:
     if job.state is JobState.STARTING:
         return f"starting on {where}."
     if job.granted is not None:
-        size_bytes, left_bytes = job.first_request.message_bytes, state.view.bytes_left(job)
+        size_bytes, left_bytes = job.first_request.message_bytes, state.arrays.bytes_left(job)
         return f"running on {where}; sending {_mb(size_bytes)}, about {_mb(left_bytes)} left."
     held_back = ""
     if job.ports and job.requests:
@@ -197,24 +197,24 @@ def _why_no_turn(state: CoreState, job: LiveJob) -> str:
 
 def _why_queued(state: CoreState, job: LiveJob) -> str:
     """Say what a queued job needs and how much of it is free."""
-    view, wanted = state.view, job.spec.gpus
+    arrays, wanted = state.arrays, job.spec.gpus
     kind = "to itself" if job.exclusive else f"with {_mb(job.spec.memory_bytes)}"
     needs = f"needs {wanted:,} slot{'s' * (wanted > 1)} {kind}"
     if job.reason:
         needs = f"last attempt failed ({job.reason}); {needs}"
     total = sum(
-        node.gpus for node in view.nodes.values() if node.memory_bytes >= job.spec.memory_bytes
+        node.gpus for node in arrays.nodes.values() if node.memory_bytes >= job.spec.memory_bytes
     )
     if total < wanted:
         return f"{needs}; the cluster has {total:,} of that size."
-    free = len(view.candidates(job))
+    free = len(arrays.candidates(job))
     if free >= wanted:
         failure = f" ({state.rules.failure})" if state.rules.failure else ""
         return (
             f"{needs}; {_are(free)} free, but placement policy {state.rules.placement_name} "
             f"keeps it queued{failure}."
         )
-    draining = [node.name for node in view.nodes.values() if node.draining]
+    draining = [node.name for node in arrays.nodes.values() if node.draining]
     uncounted = f" (not counting draining nodes: {', '.join(draining)})" if draining else ""
     return f"{needs}; {_are(free)} free{uncounted}."
 
@@ -224,8 +224,8 @@ def _why_not_admitted(state: CoreState, job: LiveJob) -> str:
     contention = []
     for name in job.node_names:
         others = [
-            f"job {other.job_id}, about {_mb(state.view.bytes_left(other))} left"
-            for other in state.view.placed.values()
+            f"job {other.job_id}, about {_mb(state.arrays.bytes_left(other))} left"
+            for other in state.arrays.placed.values()
             if other.granted is not None and name in other.node_names
         ]
         if others:

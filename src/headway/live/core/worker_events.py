@@ -6,7 +6,7 @@ Workers are not trusted: nothing that they report can make a handler raise.
 from __future__ import annotations
 
 from headway.domain.limits import MOST_BYTES, MOST_ITERATIONS
-from headway.gate.protocol import MOST_OPEN
+from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core import messages
 from headway.live.core.events import (
     AnyInstruction,
@@ -31,7 +31,7 @@ def iteration_done(state: CoreState, event: IterationDone, _: list[AnyInstructio
     # A steady placement policy has decided by the defaults: show it queued jobs again.
     state.room_made |= job.measure(event)
     if job.state is not JobState.STOPPING:
-        state.view.estimate(job)
+        state.arrays.estimate(job)
         state.update_key(job)
     return True
 
@@ -45,7 +45,7 @@ def message_ready(
         job is None
         or job.state is JobState.STOPPING
         or event.request in job.requests
-        or len(job.requests) >= MOST_OPEN
+        or len(job.requests) >= MAX_OPEN_REQUESTS
         or not 0 <= event.message_bytes <= MOST_BYTES
     ):
         return False
