@@ -123,7 +123,7 @@ class Run:
             messages = self.spans((self.tasks.kind == MESSAGE) & (self.tasks.job == index))
             assert found.messages == messages
             sent += len(messages)
-        assert not self.driver.core.view.placed
+        assert not self.driver.core.state.arrays.placed
         return sent
 
     def compare_tasks(self) -> int:
