@@ -341,13 +341,13 @@ def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
     assert written(folder) == written(quick)
 
 
-def test_the_demo_prints_what_the_readme_shows(
+def test_the_demo_prints_what_the_documentation_shows(
     quick: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = headway(capsys, "reproduce", "--quick", "-o", str(quick))
     assert outcome.status == 0
-    readme = (ROOT / "README.md").read_text()
-    shown = re.findall(r"```text\n(The paper's claims.*?)```", readme, re.DOTALL)[0]
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    shown = re.findall(r"```text\n(The paper's claims.*?)```", page, re.DOTALL)[0]
     printed = [line.rstrip() for line in outcome.out.splitlines()]
     assert printed[: len(shown.splitlines())] == [line.rstrip() for line in shown.splitlines()]
     assert printed[-1] == f"The report: {quick / 'report.html'}"

@@ -2,36 +2,37 @@
 
 Two facts make this quick. Compute tasks of one job, stage and type of GPU that start together end
 together: they are one *group* and one event. The backward tasks follow the forward tasks at once,
-in the same event, unless a job that comes before wants a GPU of theirs by then; if one does, the
-group is parted again. And a job's place in the priority order moves only when it is placed or an
-iteration of its ends, when none of its tasks is ready; so a GPU's list of ready seats, kept in
+in the same event, unless a job with precedence needs one of their GPUs by then; if so, the group is
+split again. And a job's position in the priority order changes only when it is placed or when one
+of its iterations ends, when none of its tasks is ready; so a GPU's list of ready seats, kept in
 order as seats join it, stays in order, and dispatch takes the first.
 """
 
 from __future__ import annotations
 
-from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
-from headway.engine.events import schedule
-from headway.engine.order import comes_before
-from headway.engine.repeating import (
+from headway.domain.records import BACKWARD, FORWARD, NOBODY, READY, Integers
+from headway.engine.cycles import (
     forget_sets_beside,
     note_iteration,
     stir,
     trust_again,
 )
+from headway.engine.events import schedule
+from headway.engine.order import comes_before
 from headway.engine.solo import end_solo, interrupt, try_solo
-from headway.engine.state import FUSED, SOLO, Integers, Rule, State
+from headway.engine.state import DONE, FUSED, SOLO, Rule, State
 from headway.jit import inlined
+from headway.network.placed_jobs import take_off_cluster
 
 
 @inlined
 def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int) -> None:
     """Add a job to entries[first:end], which are in priority order."""
-    place = end
-    while place > first and comes_before(s, job, entries[place - 1]):
-        entries[place] = entries[place - 1]
-        place -= 1
-    entries[place] = job
+    index = end
+    while index > first and comes_before(s, job, entries[index - 1]):
+        entries[index] = entries[index - 1]
+        index -= 1
+    entries[index] = job
 
 
 @inlined
@@ -48,36 +49,36 @@ def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: 
 
 
 @inlined
-def _part_again(s: State, group: int, kind: int, now_ns: int) -> None:
-    """Let a group's forward tasks end by themselves if another job will want a GPU by then."""
-    pace = s.groups[group].job * s.rules[0].types + kind
+def _split(s: State, group: int, gpu_type: int, now_ns: int) -> None:
+    """Split a fused group, whose forward tasks still run, from its backward tasks."""
+    pace = s.groups[group].job * s.rules[0].types + gpu_type
     end_ns = s.groups[group].start_ns + s.paces[pace].forward_ns
     if now_ns <= end_ns:
         s.groups[group].stage = FORWARD
         s.groups[group].end_ns = end_ns
-        s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+        s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
 
 
 @inlined
 def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) -> None:
-    """Let a seat's next compute task wait for its GPU."""
-    gpus, seats = s.cluster.gpus, s.cluster.seats
-    gpu = seats[seat].gpu
-    job = seats[seat].job
+    """Put a seat's next compute task in line for its GPU."""
+    gpus, seats = s.gpu_progress, s.seat_progress
+    gpu = s.cluster.seats[seat].gpu
+    job = s.cluster.seats[seat].job
     running = gpus[gpu].group
     if running != NOBODY:
         if s.groups[running].stage == SOLO:
             interrupt(s, int(s.groups[running].job), now_ns, priority)
         elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
-            _part_again(s, running, gpus[gpu].type, now_ns)
+            _split(s, running, s.cluster.gpus[gpu].type, now_ns)
     seats[seat].stage = stage
     following = gpus[gpu].ready
-    if following == NOBODY or comes_before(s, job, seats[following].job):
+    if following == NOBODY or comes_before(s, job, s.cluster.seats[following].job):
         gpus[gpu].ready = seat
     else:
         previous = following
         following = seats[previous].next
-        while following != NOBODY and not comes_before(s, job, seats[following].job):
+        while following != NOBODY and not comes_before(s, job, s.cluster.seats[following].job):
             previous = following
             following = seats[previous].next
         seats[previous].next = seat
@@ -92,14 +93,14 @@ def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) ->
 def start_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Make every forward task of a job ready."""
     first, count = s.cluster.jobs[job].first_seat, s.cluster.jobs[job].gpus
-    s.gangs[job].tasks_left = count
+    s.job_progress[job].tasks_left = count
     for seat in range(first, first + count):
         _make_ready(s, seat, FORWARD, now_ns, priority)
 
 
 @inlined
 def note_end(s: State, job: int) -> None:
-    """Remember that an iteration ended at this instant; it is ended after all completions."""
+    """Remember that an iteration ended at this instant; it is counted after all completions."""
     s.scratch[s.tally[0].done] = job
     s.tally[0].done += 1
 
@@ -107,14 +108,14 @@ def note_end(s: State, job: int) -> None:
 @inlined
 def end_iterations(s: State, now_ns: int, priority: Rule) -> None:
     """End the iterations whose tasks and messages are all completed."""
-    for turn in range(s.tally[0].done):
-        _end_iteration(s, s.scratch[turn], now_ns, priority)
+    for i in range(s.tally[0].done):
+        _end_iteration(s, s.scratch[i], now_ns, priority)
     s.tally[0].done = 0
 
 
 @inlined
 def _end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    """Go on to the next iteration, or finish the job and free its memory."""
+    """Start the next iteration, or finish the job and free its GPUs."""
     jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= 1
     jobs[job].remaining_service_ns -= jobs[job].service_ns * jobs[job].gpus
@@ -127,69 +128,47 @@ def _end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
     jobs[job].finish_ns = now_ns
     forget_sets_beside(s, job, now_ns, priority)
     trust_again(s, job)
-    _leave(s, job)
-    place = s.gangs[job].place
+    take_off_cluster(s.cluster, job)
+    index = s.job_progress[job].index
     tally[0].running -= 1
     last = s.running[tally[0].running]
-    s.running[place] = last
-    s.gangs[last].place = place
+    s.running[index] = last
+    s.job_progress[last].index = index
     tally[0].finished += 1
     tally[0].left_cluster += 1
 
 
 @inlined
-def _leave(s: State, job: int) -> None:
-    """Take a job that has finished off its GPUs and ports."""
-    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
-    ports, links = s.cluster.ports, s.cluster.links
-    first = jobs[job].first_seat
-    for seat in range(first, first + jobs[job].gpus):
-        gpu = seats[seat].gpu
-        gpus[gpu].free_bytes += jobs[job].memory_bytes
-        before = gpus[gpu].held
-        if before == seat:
-            gpus[gpu].held = seats[seat].beside
-        else:
-            while seats[before].beside != seat:
-                before = seats[before].beside
-            seats[before].beside = seats[seat].beside
-    if jobs[job].servers > 1:
-        first = jobs[job].first_link
-        for link in range(first, first + jobs[job].links):
-            port = links[link].port
-            ports[port].jobs -= 1
-            before = ports[port].held
-            if before == link:
-                ports[port].held = links[link].beside
-            else:
-                while links[before].beside != link:
-                    before = links[before].beside
-                links[before].beside = links[link].beside
-
-
-@inlined
-def make_message_ready(s: State, job: int) -> None:
-    """Let a job's next message, a bucket of what is unsent, wait for admission."""
-    jobs = s.cluster.jobs
-    jobs[job].message_bytes = min(jobs[job].unsent_bytes, s.cluster.system[0].bucket_bytes)
-    s.gangs[job].waiting = 1
+def make_message_ready(s: State, message: int) -> None:
+    """Make a message, a bucket of what is unsent, wait for admission."""
+    record = s.cluster.messages[message]
+    record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
+    record.state = READY
     s.tally[0].waiting += 1
-    ask_about(s, job)
+    ask_about(s, message)
 
 
 @inlined
-def ask_about(s: State, job: int) -> None:
-    """Let the admission be asked about a job's waiting message at this instant."""
-    if s.gangs[job].asked == 0:
-        s.gangs[job].asked = 1
-        insert_in_order(s, s.asked, 0, s.tally[0].asked, job)
+def ask_about(s: State, message: int) -> None:
+    """Ask the admission about a waiting message at this instant: jobs in order, then messages."""
+    if s.is_asked[message] == 0:
+        s.is_asked[message] = 1
+        messages = s.cluster.messages
+        job, index = messages[message].job, s.tally[0].asked
+        while index > 0:
+            other = messages[s.asked[index - 1]].job
+            if not (comes_before(s, job, other) or (job == other and message < s.asked[index - 1])):
+                break
+            s.asked[index] = s.asked[index - 1]
+            index -= 1
+        s.asked[index] = message
         s.tally[0].asked += 1
 
 
 @inlined
 def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
     """End the tasks of a group: their GPUs are idle, their successors ready."""
-    gpus, seats, tally = s.cluster.gpus, s.cluster.seats, s.tally
+    gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
     job, stage, seat = s.groups[group].job, s.groups[group].stage, s.groups[group].first_seat
     s.free_groups[tally[0].free_groups] = group
     tally[0].free_groups += 1
@@ -197,7 +176,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
         end_solo(s, job, now_ns, priority)
     while seat != NOBODY:
         following = seats[seat].next
-        gpu = seats[seat].gpu
+        gpu = s.cluster.seats[seat].gpu
         seats[seat].group = NOBODY
         gpus[gpu].group = NOBODY
         gpus[gpu].listed = 1
@@ -211,30 +190,31 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
             seats[seat].stage = DONE
         seat = following
     if stage != FORWARD:
-        s.gangs[job].tasks_left -= s.groups[group].seats
-        if s.gangs[job].tasks_left == 0:
+        s.job_progress[job].tasks_left -= s.groups[group].seats
+        if s.job_progress[job].tasks_left == 0:
             if s.cluster.jobs[job].servers == 1 or stage == SOLO:
                 note_end(s, job)
             else:
-                s.cluster.jobs[job].unsent_bytes = s.cluster.jobs[job].gradient_bytes
-                make_message_ready(s, job)
+                message = s.cluster.jobs[job].first_message
+                s.cluster.messages[message].unsent_bytes = s.cluster.messages[message].size_bytes
+                make_message_ready(s, message)
 
 
 @inlined
 def dispatch(s: State, now_ns: int, priority: Rule) -> None:
     """Step 5: every idle GPU starts the ready task of the first job in priority order."""
-    jobs, gpus, seats, paces = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.paces
+    gpus, seats, paces = s.gpu_progress, s.seat_progress, s.paces
     types, skips_solo = s.rules[0].types, s.rules[0].skips_solo
-    for place in range(s.tally[0].idle):
-        gpu = s.idle[place]
+    for i in range(s.tally[0].idle):
+        gpu = s.idle[i]
         gpus[gpu].listed = 0
         seat = gpus[gpu].ready
         if seat == NOBODY:
             continue
         gpus[gpu].ready = seats[seat].next
-        job = seats[seat].job
+        job = s.cluster.seats[seat].job
         stage = seats[seat].stage
-        pace = job * types + gpus[gpu].type
+        pace = job * types + s.cluster.gpus[gpu].type
         if stage == FORWARD:
             group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
         else:
@@ -264,10 +244,11 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
                 paces[pace].backward_group_ns = now_ns
                 end_ns = now_ns + paces[pace].backward_ns
             s.groups[group].end_ns = end_ns
-            s.tally[0].heap = schedule(s.heap, s.places, s.tally[0].heap, group, end_ns)
+            s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
         seats[seat].group = gpus[gpu].group = group
-        if s.gangs[job].inert != 0:
+        if s.job_progress[job].inert != 0:
             stir(s, int(job), now_ns, priority)
-        if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
+        all_started = stage == FORWARD and s.groups[group].seats == s.cluster.jobs[job].gpus
+        if skips_solo != 0 and all_started:
             try_solo(s, int(job), group, now_ns, priority)
     s.tally[0].idle = 0

@@ -1,4 +1,4 @@
-"""Max-min sharing of links, and costs by the number of servers, on networks made by hand.
+"""The laws of contention, and costs by the number of servers, on networks made by hand.
 
 b is 1 and eta 0.5 ns per byte: cost(1) = 1, cost(2) = 2.5, cost(3) = 4.
 """
@@ -14,6 +14,7 @@ from headway.domain.records import (
     GPU,
     JOB,
     LINK,
+    MESSAGE_RECORD,
     NOBODY,
     PORT,
     SEAT,
@@ -23,8 +24,10 @@ from headway.domain.records import (
     zeros,
 )
 from headway.network.contention import NetworkModel, cost_ns_per_byte
-from headway.network.messages import message_cost_ns_per_byte
-from headway.network.sharing import SHARE, share_fairly
+from headway.network.laws.dispatch import alone_ns_per_byte, find_costs
+from headway.network.laws.max_min import share_fairly
+from headway.network.laws.registry import LAWS, index_of
+from headway.network.traffic import SHARE, make_traffic, start_message
 
 B, ETA = 1.0, 0.5
 
@@ -34,27 +37,28 @@ def view_of(
 ) -> ClusterView:
     """Return a network where message j is on the ports ports_of[j]."""
     links = zeros(sum(map(len, ports_of)), LINK)
-    ports, jobs = zeros(len(factors), PORT), zeros(len(ports_of), JOB)
+    ports, messages = zeros(len(factors), PORT), zeros(len(ports_of), MESSAGE_RECORD)
     system = zeros(1, SYSTEM)
-    system.b_ns_per_byte[:], system.eta_ns_per_byte[:], system.contends[:] = b, eta, 1
+    system.b_ns_per_byte[:], system.eta_ns_per_byte[:], system.messages_meet[:] = b, eta, 1
     ports.factor[:] = factors
     ports.first_message[:] = NOBODY
-    jobs.byte_weight[:] = 1.0
+    messages.byte_weight[:] = 1.0
     link = 0
-    for job, used in enumerate(ports_of):
-        jobs[job].first_link, jobs[job].links = link, len(used)
+    for message, used in enumerate(ports_of):
+        messages[message].first_link, messages[message].links = link, len(used)
         for port in used:
-            links[link].job, links[link].port = job, port
+            links[link].message, links[link].port = message, port
             links[link].next = ports[port].first_message
             ports[port].first_message = link
             ports[port].messages += 1
             link += 1
-    return ClusterView(system, jobs, zeros(1, GPU), zeros(1, SERVER), zeros(1, SEAT), links, ports)
+    gpus, servers, seats = zeros(1, GPU), zeros(1, SERVER), zeros(1, SEAT)
+    return ClusterView(system, zeros(1, JOB), messages, gpus, servers, seats, links, ports)
 
 
 def costs_in(view: ClusterView, ports: list[int]) -> list[float]:
     """Share these ports; return what a byte of each message costs, 0 where it is on none."""
-    costs = np.zeros(len(view.jobs))
+    costs = np.zeros(len(view.messages))
     listed = np.array(ports, np.int64)
     share_fairly(view, listed, len(ports), zeros(len(view.ports), SHARE), costs)
     return [float(cost) for cost in costs]
@@ -91,8 +95,46 @@ def test_a_message_that_is_held_back_leaves_its_share_elsewhere_to_another() -> 
 def view_busiest(ports_of: list[list[int]], ports: int) -> list[float]:
     """Return the costs in the paper's model, on servers alone."""
     view = view_of(ports_of, [1.0] * ports)
-    view.jobs.servers[:] = view.jobs.links
-    return [message_cost_ns_per_byte(view, job) for job in range(len(ports_of))]
+    view.messages.servers[:] = view.messages.links
+    return costs_by("busiest", view)
+
+
+def costs_by(law: str, view: ClusterView) -> list[float]:
+    """Return the costs that a law finds once every port has been touched, 0 where it finds none."""
+    view.system.law[:] = index_of(law)
+    traffic = make_traffic(len(view.messages), len(view.ports))
+    traffic.touched[:], traffic.is_touched[:] = range(len(view.ports)), 1
+    traffic.counts.touched[:] = len(view.ports)
+    found = find_costs(view, traffic)
+    assert len(set(traffic.found[:found].tolist())) == found
+    return [float(cost) for cost in traffic.costs]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_by_every_law_a_message_alone_has_the_cost_of_a_message_alone(law: str) -> None:
+    """It starts on a network without others; uplinks count wherever messages meet."""
+    view = view_of([[0, 1, 2, 3]], [1.0, 1.0, 2.0, 0.25])
+    view.ports.first_message[:], view.ports.messages[:] = NOBODY, 0
+    view.system.law[:], view.system.messages_meet[:] = index_of(law), LAWS[law].messages_meet
+    traffic = make_traffic(1, 4)
+    start_message(view, traffic, 0)
+    assert find_costs(view, traffic) == 1
+    expected = 2.0 if LAWS[law].messages_meet else 1.0
+    assert traffic.costs[0] == alone_ns_per_byte(view, 0) == expected
+
+
+def test_the_laws_are_numbered_in_the_order_of_the_registry() -> None:
+    assert [index_of(law) for law in LAWS] == list(range(len(LAWS)))
+
+
+def test_on_uplinks_the_busiest_link_is_the_slowest() -> None:
+    view = view_of([[0, 1], [1, 2], [1, 2]], [1.0, 1.0, 0.75])
+    assert costs_by("busiest", view) == [4.0, 4.0, 4.0]
+    view.ports.factor[2] = 3.0
+    assert costs_by("busiest", view) == [4.0, 7.5, 7.5]
+    view.messages.byte_weight[0] = 1.5
+    assert costs_by("busiest", view) == [6.0, 7.5, 7.5]
+    assert costs_by("max-min", view)[1:] == [7.5, 7.5]
 
 
 def test_what_is_left_over_goes_round_by_round_from_the_fullest_link_on() -> None:
@@ -197,20 +239,20 @@ def test_the_order_of_messages_does_not_matter(
 
 def test_a_ring_of_more_servers_has_more_steps_and_more_bytes_to_carry() -> None:
     """Measured among two: four have three times the latency and 3/4 : 1/2 of the bytes."""
-    network = NetworkModel(a_ns=1001, servers=2)
+    network = NetworkModel(a_ns=1001, ring_size=2)
     assert [network.latency_ns(n) for n in (2, 3, 4)] == [1001, 2002, 3003]
     assert [network.byte_weight(n) for n in (2, 4)] == [1.0, 1.5]
-    among_four = NetworkModel(a_ns=1001, servers=4)
+    among_four = NetworkModel(a_ns=1001, ring_size=4)
     assert [among_four.latency_ns(n) for n in (2, 3, 4)] == [334, 667, 1001]
     assert among_four.byte_weight(2) == 0.5 / 0.75
 
 
 def test_halves_of_a_nanosecond_of_latency_go_to_the_even_neighbour() -> None:
-    assert [NetworkModel(a_ns=a, servers=3).latency_ns(2) for a in (1, 3, 5)] == [0, 2, 2]
+    assert [NetworkModel(a_ns=a, ring_size=3).latency_ns(2) for a in (1, 3, 5)] == [0, 2, 2]
 
 
 @given(servers=st.integers(2, 2**24))
 def test_without_a_number_of_servers_a_and_b_hold_for_any(servers: int) -> None:
     assert NetworkModel().latency_ns(servers) == 669_000
     assert NetworkModel().byte_weight(servers) == 1.0
-    assert NetworkModel(servers=servers).byte_weight(servers) == 1.0
+    assert NetworkModel(ring_size=servers).byte_weight(servers) == 1.0
