@@ -160,7 +160,7 @@ BAD = {
     ),
     "a negative bucket": (
         TWO + "bucket_mb = [25, -1]\n",
-        "s.toml, line 3, column 18 (bucket_mb): must be 0 or more MB, not -1.0.",
+        "s.toml, line 3, column 18 (bucket_mb): must be 0 or more MB, not -1.",
     ),
     "text for a number": (
         TWO + 'bucket_mb = "25"\n',
