@@ -20,7 +20,7 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\S", description="a non-empty strin
 Converted = TypeVar("Converted")
 
 
-class Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Table(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a TOML file; a field without a default is required.
 
     Fields state the keys and their types. The domain checks values in the engine's units.
@@ -28,6 +28,11 @@ class Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Keys with a sentence of their own about why they are refused."""
+
+
+def given(table: Table) -> dict[str, Any]:
+    """Return the keys that a table has a value for, where None stands for a missing key."""
+    return {key: value for key, value in msgspec.structs.asdict(table).items() if value is not None}
 
 
 class Mismatch(Exception):  # noqa: N818 (it is turned into an InputError, which users see)
@@ -103,7 +108,7 @@ def _unknown(key: str, spot: _Spot) -> Mismatch:
     struct = _find(spot.kind, inspect.StructType)
     assert struct is not None
     path = (*spot.path, key)
-    if key in struct.cls.REFUSED:
+    if issubclass(struct.cls, Table) and key in struct.cls.REFUSED:
         return Mismatch(struct.cls.REFUSED[key], path)
     known = [field.encode_name for field in struct.fields]
     what = "table" if _is_table(spot.value[key]) else "key"

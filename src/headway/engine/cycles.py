@@ -27,9 +27,10 @@ it, which does no harm: nothing that happened meanwhile concerns it before the p
 from __future__ import annotations
 
 from headway.domain.limits import HORIZON_NS
-from headway.domain.records import IN_FLIGHT, NOBODY, NOT_READY
+from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
 from headway.engine.state import DONE, SOLO, Rule, State
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
@@ -154,7 +155,7 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     cycles[anchor].ends += 1
     cycles[anchor].others = 0
     ends = cycles[anchor].ends
-    if ends > 1 and ends >= cycles[anchor].look_at and _is_alike(s, anchor, now_ns):
+    if ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns):
         cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
         job = anchor
         while job != NOBODY:
@@ -168,7 +169,7 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
         cycles[anchor].look_at = ends + _PAUSE
     if ends >= cycles[anchor].copy_at:
         _gather(s, anchor)
-        _take_snapshot(s, anchor, now_ns)
+        take_snapshot(s, anchor, now_ns)
         cycles[anchor].copy_at = 2 * ends
 
 
@@ -240,93 +241,6 @@ def _does_nothing(s: State, job: int) -> bool:
 
 
 @inlined
-def _message_end_ns(s: State, message: int) -> int:
-    """Return when a message in flight ends."""
-    return int(s.heap[s.positions[len(s.cluster.gpus) + message]].time_ns)
-
-
-@inlined
-def _take_snapshot(s: State, anchor: int, now_ns: int) -> None:
-    """Copy a set's state relative to now."""
-    jobs, messages, seats = s.cluster.jobs, s.cluster.messages, s.seat_progress
-    s.cycles[anchor].since_ns = now_ns
-    job = anchor
-    while job != NOBODY:
-        _count_from_here(s, job)
-        s.job_snapshots[job].tasks_left = s.job_progress[job].tasks_left
-        first = jobs[job].first_message
-        for message in range(first, first + jobs[job].messages):
-            copy, record = s.message_snapshots[message], messages[message]
-            copy.state = record.state
-            copy.unsent_bytes = record.unsent_bytes
-            copy.bytes = record.bytes
-            copy.k = record.k
-            if record.state == IN_FLIGHT:
-                copy.age_ns = now_ns - record.start_ns
-                copy.since_ns = record.since_ns - now_ns
-                copy.end_ns = _message_end_ns(s, message) - now_ns
-                copy.bytes_left = record.bytes_left
-                copy.cost_ns_per_byte = record.cost_ns_per_byte
-        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-            s.seat_snapshots[seat].stage = seats[seat].stage
-            s.seat_snapshots[seat].age_ns = NOBODY
-            if seats[seat].group != NOBODY:
-                s.seat_snapshots[seat].age_ns = now_ns - s.groups[seats[seat].group].start_ns
-        job = s.job_progress[job].next_member
-
-
-@inlined
-def _count_from_here(s: State, job: int) -> None:
-    """Count a member's progress from the present."""
-    s.job_snapshots[job].iterations_left = s.cluster.jobs[job].iterations_left
-    s.job_snapshots[job].priority_key = s.cluster.jobs[job].priority_key
-    s.job_snapshots[job].sent = s.job_progress[job].sent
-
-
-@inlined
-def _is_alike(s: State, anchor: int, now_ns: int) -> bool:
-    """Whether a set is in the state of its snapshot, relative to now."""
-    jobs, seats = s.cluster.jobs, s.seat_progress
-    job = anchor
-    while job != NOBODY:
-        if s.job_snapshots[job].tasks_left != s.job_progress[job].tasks_left:
-            return False
-        first = jobs[job].first_message
-        for message in range(first, first + jobs[job].messages):
-            if not _message_is_alike(s, message, now_ns):
-                return False
-        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-            age_ns = NOBODY
-            if seats[seat].group != NOBODY:
-                age_ns = now_ns - s.groups[seats[seat].group].start_ns
-            copy = s.seat_snapshots[seat]
-            if copy.age_ns != age_ns or copy.stage != seats[seat].stage:
-                return False
-        job = s.job_progress[job].next_member
-    return True
-
-
-@inlined
-def _message_is_alike(s: State, message: int, now_ns: int) -> bool:
-    """Whether a message is in the state of its snapshot, relative to now."""
-    copy, record = s.message_snapshots[message], s.cluster.messages[message]
-    if copy.state != record.state or copy.k != record.k:
-        return False
-    if record.state == IN_FLIGHT and (
-        copy.age_ns != now_ns - record.start_ns
-        or copy.since_ns != record.since_ns - now_ns
-        or copy.end_ns != _message_end_ns(s, message) - now_ns
-        or copy.bytes_left != record.bytes_left
-        or copy.cost_ns_per_byte != record.cost_ns_per_byte
-    ):
-        return False
-    return bool(
-        record.state == NOT_READY
-        or (copy.unsent_bytes == record.unsent_bytes and copy.bytes == record.bytes)
-    )
-
-
-@inlined
 def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> int:
     """Return for how many periods no job arrives, and none of the set or beside it finishes."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
@@ -367,7 +281,7 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     tally[0].skipped += 1
     job = anchor
     while job != NOBODY:
-        _count_from_here(s, job)
+        count_from_here(s, job)
         first = jobs[job].first_message
         for message in range(first, first + jobs[job].messages):
             if s.cluster.messages[message].state == IN_FLIGHT:
@@ -467,7 +381,7 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
                 s.groups[group].end_ns += passed_ns
                 end_ns = s.groups[group].end_ns
                 tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, group, end_ns)
-        _count_from_here(s, job)
+        count_from_here(s, job)
         job = s.job_progress[job].next_member
     cycles[anchor].since_ns = now_ns
     cycles[anchor].periods = 0

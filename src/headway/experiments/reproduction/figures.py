@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.experiments.batch import Case
-from headway.experiments.claims import Finding
-from headway.experiments.compare import Comparison
-from headway.experiments.contention import (
+from headway.experiments.reproduction.claims import Finding
+from headway.experiments.reproduction.contention import (
     MESSAGE_BYTES,
     MOST_CONCURRENT,
     SIZES_BYTES,
     Example,
     concurrent_all_reduce_s,
 )
-from headway.experiments.evaluation import CLASSES, Evaluation
-from headway.experiments.paper import ALONE_S, PUBLISHED, TOGETHER_S
+from headway.experiments.reproduction.evaluation import CLASSES, Evaluation
+from headway.experiments.reproduction.paper import ALONE_S, PUBLISHED, TOGETHER_S, Case
 from headway.experiments.statistics import Estimate, Sample, mean
 from headway.network.contention import NetworkModel
 from headway.reports.style import COLOURS, DASHES, INK
@@ -184,48 +182,6 @@ def claims(findings: Mapping[str, Sequence[Finding]]) -> Figure:
     figure.legend(loc="upper right", ncols=3, columnspacing=1.2)
     figure.subplots_adjust(left=0.47, bottom=0.12, top=0.92)
     return figure
-
-
-def paired(found: Comparison) -> Figure:
-    """Draw policies on the same workloads: average JCTs, and their ratios to the first policy's."""
-    names = found.policies
-    figure = _figure(0.85 + 0.3 * len(names))
-    average, ratios = figure.subplots(1, 2, sharey=True)
-    places = [-place for place in range(len(names))]
-    colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
-    several = len(found.workloads) > 1
-    means = [found.mean(name) for name in names]
-    average.barh(
-        places,
-        [bar.value for bar in means],
-        0.66,
-        xerr=_whiskers(means) if several else None,
-        color=colours,
-        error_kw={"elinewidth": 1, "capsize": 3, "ecolor": INK},
-    )
-    average.grid(visible=False, axis="y")
-    average.set(xlabel="Average JCT [s]", title="(a)", ylim=(0.6 - len(names), 0.6))
-    average.set_yticks(places, [_short(name) for name in names])
-    for label in average.get_yticklabels():
-        label.set_parse_math(False)
-    ratios.axvline(1, color=INK, linewidth=0.9)
-    for name, place, colour in zip(names[1:], places[1:], colours[1:], strict=True):
-        ratio = found.ratio(name)
-        if several:
-            ratios.plot([ratio.low, ratio.high], [place] * 2, color=colour)
-        ratios.plot(ratio.value, place, "o", markersize=4.5, color=colour)
-    ratios.set(xlabel="Ratio of average JCTs to the first (below 1: faster)", title="(b)")
-    ratios.tick_params(axis="y", length=0, labelleft=False)
-    ratios.grid(visible=False, axis="y")
-    widest = max(len(_short(name)) for name in names)
-    figure.subplots_adjust(left=min(0.4, 0.03 + 0.0098 * widest), right=0.98, wspace=0.08)
-    return figure
-
-
-def _short(name: str, limit: int = 38) -> str:
-    """Return a name without its beginning where it is too long: a path's end tells most."""
-    text = "".join(letter if letter.isprintable() else "·" for letter in name)
-    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def _figure(height: float) -> Figure:

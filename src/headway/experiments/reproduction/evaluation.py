@@ -11,8 +11,8 @@ import numpy as np
 import polars
 
 from headway.configuration import cluster_from
-from headway.experiments.batch import SHAPE, Case, Raw
-from headway.experiments.paper import LARGE_GPUS, LONG_ITERATIONS
+from headway.experiments.reproduction.paper import LARGE_GPUS, LONG_ITERATIONS, SHAPE, Case
+from headway.experiments.reproduction.runs import RawResults
 from headway.experiments.statistics import Estimate, Sample, paired_ratio
 
 Metric = Literal["average_gpu_utilization", "average_jct_s", "median_jct_s", "p95_jct_s"]
@@ -41,7 +41,7 @@ class Whereabouts:
 class Evaluation:
     """What the runs gave, by case; samples are in the order of the seeds."""
 
-    raw: Raw
+    raw: RawResults
     seeds: Sequence[int]
 
     @cached_property

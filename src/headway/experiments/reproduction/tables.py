@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from headway.experiments import paper
-from headway.experiments.batch import Case
-from headway.experiments.claims import RULES, Finding
-from headway.experiments.contention import Example
-from headway.experiments.evaluation import CLASSES, METRICS, WATCHED_GPUS, Evaluation, Metric
+from headway.experiments.reproduction import paper
+from headway.experiments.reproduction.claims import RULES, Finding
+from headway.experiments.reproduction.contention import Example
+from headway.experiments.reproduction.evaluation import (
+    CLASSES,
+    METRICS,
+    WATCHED_GPUS,
+    Evaluation,
+    Metric,
+)
+from headway.experiments.reproduction.paper import Case
 from headway.experiments.statistics import Estimate, mean, paired_difference
 from headway.reports.tables import Table
 

@@ -14,7 +14,7 @@ from headway.domain.records import MESSAGE
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.timeline import Timeline
-from headway.experiments.paper import ALONE_S
+from headway.experiments.reproduction.paper import ALONE_S
 from headway.network.contention import NetworkModel
 
 MOST_CONCURRENT = 8

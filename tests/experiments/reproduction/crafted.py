@@ -8,9 +8,10 @@ from dataclasses import asdict
 import numpy as np
 import polars
 
-from headway.experiments import paper
-from headway.experiments.batch import Case, Raw
-from headway.experiments.evaluation import Evaluation
+from headway.experiments.reproduction import paper
+from headway.experiments.reproduction.evaluation import Evaluation
+from headway.experiments.reproduction.paper import Case
+from headway.experiments.reproduction.runs import RawResults
 
 SEEDS = (4, 8, 15, 16, 23)
 
@@ -46,4 +47,4 @@ def crafted(jct_s: Mapping[Case, float], utilization: Mapping[Case, float] = {})
                 }
             )
             gpus.append({**settings, "gpu": 0, "utilization": use})
-    return Evaluation(Raw(*(polars.DataFrame(rows) for rows in (runs, jobs, gpus))), SEEDS)
+    return Evaluation(RawResults(*(polars.DataFrame(rows) for rows in (runs, jobs, gpus))), SEEDS)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headway.experiments import paper
-from headway.experiments.batch import Case
-from headway.experiments.contention import Example
-from headway.experiments.evaluation import Evaluation, Metric
+from headway.experiments.reproduction import paper
+from headway.experiments.reproduction.contention import Example
+from headway.experiments.reproduction.evaluation import Evaluation, Metric
+from headway.experiments.reproduction.paper import Case
 from headway.experiments.statistics import Estimate, mean, paired_ratio
 
 RULES = {

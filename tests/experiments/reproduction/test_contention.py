@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headway.domain.models import MODELS
-from headway.experiments.contention import (
+from headway.experiments.reproduction.contention import (
     MESSAGE_BYTES,
     concurrent_all_reduce_s,
     introduction_example,

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,12 +18,14 @@ import polars
 import pytest
 
 from cli.commands import headway
-from headway.experiments import paper
-from headway.experiments.batch import execute, missing
-from headway.experiments.reproduce import FULL_SEEDS, Reproduction, reproduce
+from experiments.sweeps import finished
+from headway.experiments.reproduction import FULL_SEEDS, Reproduction, paper, reproduce
+from headway.experiments.reproduction.runs import run_cases
 from headway.experiments.statistics import student_t
+from headway.experiments.sweep.store import LOG
+from waiting import eventually
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FIGURES = (
     "claims",
     "placement",
@@ -62,28 +63,28 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     common = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         common = common.parent
-    runs = paper.runs(FULL_SEEDS)
+    count = len(FULL_SEEDS) * len(paper.cases())
     with open(common / "reproduction.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = common / "reproduction"
-        execute(missing(runs, kept), kept, 2, lambda _: None)
+        runs = common / "reproduction"
+        run_cases(runs, FULL_SEEDS, 2)
     folder = tmp_path_factory.mktemp("reproduction")
-    shutil.copytree(kept, folder / "runs")
+    shutil.copytree(runs, folder / "runs")
     counts: list[int] = []
     made = reproduce(folder, FULL_SEEDS, 2, lambda *told: counts.extend(told), pytest.fail)
-    assert counts == [len(runs), len(runs)]
+    assert counts == [count, count]
     return made
 
 
 @pytest.fixture
 def quick(full: Reproduction, tmp_path: Path) -> Path:
-    """Return a folder with the kept runs of the full evaluation."""
+    """Return a folder with the finished runs of the full evaluation."""
     shutil.copytree(full.report.parent / "runs", tmp_path / "quick" / "runs")
     return tmp_path / "quick"
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    """Return everything a reproduction writes but its kept runs, which hold the time they took."""
+    """Return everything a reproduction writes but the stored runs, which hold timings."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -302,7 +303,7 @@ def test_figures_have_units_on_their_axes(full: Reproduction, name: str) -> None
 
 
 def test_the_same_runs_give_the_same_bits(full: Reproduction, quick: Path) -> None:
-    reproduce(quick, FULL_SEEDS, 1, lambda done, total: None, lambda: None)
+    reproduce(quick, FULL_SEEDS, 1, None, None)
     assert written(quick) == written(full.report.parent)
 
 
@@ -315,24 +316,28 @@ def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
     folder = tmp_path / "interrupted"
     command = [sys.executable, "-m", "headway", "reproduce", "--seeds", "0:1", "-o", str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    kept = folder / "runs"
-    while len(list(kept.glob("*.parquet"))) < 5:
-        assert process.poll() is None
-        time.sleep(0.02)
+    runs = folder / "runs"
+    eventually(lambda: (runs / LOG).exists() and len(finished(runs)) >= 5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    count = len(list(kept.iterdir()))
+    keys = set(finished(runs))
+    count = len(keys)
     assert 5 <= count < 54
-    assert f"Finished runs are kept in {kept}; the same command goes on." in err
+    assert f"Finished runs are kept in {runs}; the same command goes on." in err
     assert "Traceback" not in err
-    assert {path.suffix for path in kept.iterdir()} == {".parquet"}
-    assert not [path for path in folder.rglob("*") if path.is_file() and path.parent != kept]
+    for rows in ("jobs", "gpus"):
+        names = {path.name for path in (runs / rows).iterdir()}
+        assert {f"{key}.parquet" for key in keys} <= names
+        assert not [name for name in names if name.startswith(".")]
+    assert {path.name for path in runs.iterdir()} == {LOG, ".lock", "jobs", "gpus"}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if not path.is_relative_to(runs)]
 
     again = headway(capsys, "reproduce", "--seeds", "0:1", "-o", str(folder))
     assert again.status == 0
-    assert f"{count} of 54 runs are there already, in {kept}." in again.err
+    assert f"{count} of 54 runs are there already, in {runs}." in again.err
     assert written(folder) == written(quick)
 
 
@@ -422,7 +427,7 @@ def test_what_is_in_the_way_is_told_before_any_run(
 def test_a_folder_may_have_any_name(full: Reproduction, quick: Path) -> None:
     odd = quick.parent / "[a-z]*?"
     quick.rename(odd)
-    made = reproduce(odd, FULL_SEEDS[:2], 1, lambda done, total: None, pytest.fail)
+    made = reproduce(odd, FULL_SEEDS[:2], 1, None, pytest.fail)
     assert made.report.is_file()
 
 

@@ -1,6 +1,6 @@
-"""A gate in a process of its own, which a test may kill; it prints what it hears.
+"""A gate in a process of its own, which a test can kill; it prints the calls of its handler.
 
-    python granting.py PATH [--grants N]
+    python gate_process.py PATH [--grants N]
 
 grants the first N requests (all, by default) and holds the others.
 """
@@ -10,39 +10,40 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from gate.gates import SECRET, Recorder
+from gate.threaded_gate import SECRET, Recorder
+from headway.gate.address import GateAddress
 from headway.gate.server import Gate
 
 
 class Printer(Recorder):
-    """Prints every word as it comes, and grants only so many."""
+    """Prints every call, and grants only the first requests."""
 
     def __init__(self, grants: int) -> None:
         super().__init__()
         self._left = grants
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
         self._left -= 1
         self.holding = self._left < 0
         print("held" if self.holding else "granted", request, message_bytes, flush=True)
-        super().message_ready(job, attempt, request, message_bytes, unsent_bytes)
+        super().message_ready(job_id, attempt, request, message_bytes, unsent_bytes)
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
-        print("attached", job, attempt, flush=True)
+    def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
+        print("attached", job_id, attempt, flush=True)
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        print("lost", job, attempt, flush=True)
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+        print("lost", job_id, attempt, flush=True)
 
-    def iteration_done(self, job: str, attempt: int, iterations: int, *times: int) -> None:
+    def iteration_done(self, job_id: str, attempt: int, iterations: int, *times: int) -> None:
         print("iteration", iterations, *times, flush=True)
 
 
 async def serve(path: str, grants: int) -> None:
     printer = Printer(grants)
-    gate = printer.gate = Gate(printer, SECRET)
-    await gate.start(unix=path)
+    printer.gate = Gate(printer, SECRET)
+    await printer.gate.start(GateAddress(path=path))
     print("listening", flush=True)
     await asyncio.Event().wait()
 

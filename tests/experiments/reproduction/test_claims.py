@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.crafted import crafted
-from headway.experiments import paper
-from headway.experiments.batch import Case
-from headway.experiments.claims import (
+from experiments.reproduction.crafted import crafted
+from headway.experiments.reproduction import paper
+from headway.experiments.reproduction.claims import (
     CLAIMS,
     RULES,
     Verdict,
@@ -19,7 +18,8 @@ from headway.experiments.claims import (
     order_verdict,
     size_verdict,
 )
-from headway.experiments.contention import Example
+from headway.experiments.reproduction.contention import Example
+from headway.experiments.reproduction.paper import Case
 from headway.experiments.statistics import Estimate
 
 HOLDS, IN_PART, FAILS = Verdict.HOLDS, Verdict.IN_PART, Verdict.FAILS

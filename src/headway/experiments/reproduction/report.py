@@ -1,21 +1,20 @@
-"""The paper's evaluation in one call: runs, statistics, verdicts, figures, report."""
+"""The report: its sections in order, and how it is written with its tables and figures."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 
 from headway.domain.models import MEBIBYTE, MODELS
-from headway.experiments import batch, claims, contention, figures, paper, tables
-from headway.experiments.claims import Finding, Verdict
-from headway.experiments.evaluation import Evaluation
+from headway.experiments.reproduction import claims, contention, figures, paper, tables
+from headway.experiments.reproduction.claims import Finding, Verdict
+from headway.experiments.reproduction.evaluation import Evaluation
 from headway.experiments.seeds import seeds_text
-from headway.files import check_output, make_folder, open_output
+from headway.files import open_output
 from headway.network.contention import NETWORKS
 from headway.reports.page import Picture, Section, html_page
 from headway.reports.style import house_style
@@ -23,53 +22,21 @@ from headway.reports.tables import Table
 from headway.results.store import code_version
 from headway.workload.generate import PRESETS
 
-QUICK_SEEDS = tuple(range(3))
-FULL_SEEDS = tuple(range(20))
-
+REPORT = "report.html"
 MAIN_SETTING = "16 GB"
-_REPORT = "report.html"
 _NETWORK = NETWORKS["10gbe"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reproduction:
-    """What was found, and the report that says so."""
+def write_report(folder: Path, evaluation: Evaluation) -> dict[str, list[Finding]]:
+    """Write the raw results, tables, figures and report; return the findings by setting.
 
-    findings: dict[str, list[Finding]]
-    report: Path
-
-
-def reproduce(
-    folder: Path,
-    seeds: Sequence[int],
-    threads: int,
-    started: Callable[[int, int], None],
-    done: Callable[[], None],
-) -> Reproduction:
-    """Run what the folder does not keep yet, then write tables, figures and report into it.
-
-    `started` is told how many runs are kept and how many there are in all; `done` of each new one.
+    An older report is removed first and the new one written last, so that a report never lies
+    beside files of other runs.
     """
-    for name in ("", "runs", "figures", "tables"):
-        make_folder(folder / name)
-    check_output(folder / _REPORT)
-    runs = paper.runs(seeds)
-    kept = folder / "runs"
-    todo = batch.missing(runs, kept)
-    started(len(runs) - len(todo), len(runs))
-    batch.execute(todo, kept, threads, lambda _: done())
-    return write_report(folder, batch.collect(runs, kept), seeds)
-
-
-def write_report(folder: Path, raw: batch.Raw, seeds: Sequence[int]) -> Reproduction:
-    """Write the raw results, the tables, the figures and the report of finished runs.
-
-    The report goes first and comes back last, so that it never stands beside files of other runs.
-    """
-    evaluation = Evaluation(raw, seeds)
     found = {f"{gb} GB": claims.findings(evaluation, gb) for gb in paper.MEMORIES_GB}
     with house_style():
         sections = list(_sections(evaluation, found))
+    raw = evaluation.raw
     files: dict[str, bytes] = {}
     for name, frame in (("runs", raw.runs), ("jobs", raw.jobs), ("gpus", raw.gpus)):
         stream = BytesIO()
@@ -82,12 +49,12 @@ def write_report(folder: Path, raw: batch.Raw, seeds: Sequence[int]) -> Reproduc
         elif isinstance(item, Table):
             files[f"tables/{item.name}.md"] = item.to_markdown().encode()
     title = "The paper's evaluation, reproduced"
-    files[_REPORT] = html_page(title, _summary(found, seeds), sections).encode()
-    (folder / _REPORT).unlink(missing_ok=True)
-    for place, content in files.items():
-        with open_output(folder / place) as target:
+    files[REPORT] = html_page(title, _summary(found, evaluation.seeds), sections).encode()
+    (folder / REPORT).unlink(missing_ok=True)
+    for path, content in files.items():
+        with open_output(folder / path) as target:
             target.write(content)
-    return Reproduction(found, folder / _REPORT)
+    return found
 
 
 def _summary(found: dict[str, list[Finding]], seeds: Sequence[int]) -> str:
@@ -282,7 +249,7 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
     low, high = recipe.iterations
     parameters = [
         ("seeds", seeds_text(seeds)),
-        ("cluster", f"{batch.SHAPE} GPUs (16 servers of 4), 16 GB unless said otherwise"),
+        ("cluster", f"{paper.SHAPE} GPUs (16 servers of 4), 16 GB unless said otherwise"),
         ("network", f"{_NETWORK}; T = a + k b M + (k − 1) η M"),
         ("jobs", f"{recipe.jobs}, by GPUs: {mix}"),
         ("arrivals", f"uniform over the whole seconds 1 to {recipe.span_s:,}"),

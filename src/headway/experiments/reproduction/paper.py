@@ -6,10 +6,26 @@ model, (e) the introduction's example, (f) other settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headway.experiments.batch import Case, Run
+SHAPE = "16x4"
+"""The cluster: 16 servers of 4 GPUs."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """What is compared: policies, the memory of a GPU, and the network."""
+
+    placement: str
+    scheduler: str
+    gpu_memory_gb: int = 16
+    network: str = "10gbe"
+
+    @property
+    def policy(self) -> str:
+        """The policies as one text."""
+        return f"{self.placement}+{self.scheduler}"
+
 
 RAND = Case("rand", "ada-srsf")
 FF = Case("ff", "ada-srsf")
@@ -27,7 +43,7 @@ MEMORIES_GB = (16, 32)
 
 
 def in_setting(case: Case, gpu_memory_gb: int, network: str = "10gbe") -> Case:
-    """Return the same policies on other GPUs or another network."""
+    """Return the same policies with other memory or another network."""
     return replace(case, gpu_memory_gb=gpu_memory_gb, network=network)
 
 
@@ -38,12 +54,6 @@ def cases() -> list[Case]:
         found += [in_setting(c, memory) for c in (*PLACEMENTS.values(), *SCHEDULERS.values())]
         found += [in_setting(c, memory, "no-contention") for c in PLACEMENTS.values()]
     return list(dict.fromkeys(found))
-
-
-def runs(seeds: Iterable[int]) -> list[Run]:
-    """Return every case on every seed, seed by seed."""
-    every = cases()
-    return [Run(case, seed) for seed in seeds for case in every]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,4 +81,4 @@ ALONE_S, TOGETHER_S = 295.0, 675.0
 """The introduction's measurement: one 4-GPU job on four nodes, and four of them at once."""
 
 LARGE_GPUS, LONG_ITERATIONS = 4, 1600
-"""A job is large above so many GPUs, and long above so many iterations."""
+"""A job with more GPUs is large, and one with more iterations is long."""
