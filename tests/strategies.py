@@ -18,9 +18,9 @@ from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.results.schema import Result
+from headway.results.timeline.sinks import Timeline
 
 PLACEMENTS = (
     "rand",

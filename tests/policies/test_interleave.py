@@ -11,8 +11,8 @@ from builders import MB, make_job, make_workload
 from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 from headway.workload.generate import Recipe, generate_workload
 
 MS = 1_000_000

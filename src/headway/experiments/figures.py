@@ -20,8 +20,8 @@ from headway.experiments.contention import (
 from headway.experiments.evaluation import CLASSES, Evaluation
 from headway.experiments.paper import ALONE_S, PUBLISHED, TOGETHER_S
 from headway.experiments.statistics import Estimate, Sample, mean
+from headway.figure_style import COLOURS, DASHES, INK
 from headway.network.contention import NetworkModel
-from headway.reports.style import COLOURS, DASHES, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

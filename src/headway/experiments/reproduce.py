@@ -15,10 +15,10 @@ from headway.experiments import batch, claims, contention, figures, paper, table
 from headway.experiments.claims import Finding, Verdict
 from headway.experiments.evaluation import Evaluation
 from headway.experiments.seeds import seeds_text
+from headway.figure_style import house_style
 from headway.files import check_output, make_folder, open_output
 from headway.network.contention import NETWORKS
 from headway.reports.page import Picture, Section, html_page
-from headway.reports.style import house_style
 from headway.reports.tables import Table
 from headway.results.store import code_version
 from headway.workload.generate import PRESETS

@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from headway.reports.style import write_figure
+from headway.figure_style import write_figure
 from headway.reports.tables import Table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from headway.experiments.sweep.specification import Coordinate, Jobs, Sweep
 from headway.network.contention import NetworkModel
 from headway.policies.presets import PolicyNames
 from headway.results.schema import Result, Summary
-from headway.results.store import code_version, job_columns
+from headway.results.store import code_version
 
 FIGURES = tuple(field.name for field in fields(Summary) if field.name != "wall_s")
 """What every run gives; the same bits wherever it runs."""
@@ -157,6 +157,5 @@ def _jobs(key: str, result: Result) -> bytes:
     import polars
 
     stream = BytesIO()
-    columns = {"run": [key] * len(result.workload), **job_columns(result)}
-    polars.DataFrame(columns).write_parquet(stream)
+    result.jobs.select(polars.lit(key).alias("run"), polars.all()).write_parquet(stream)
     return stream.getvalue()
