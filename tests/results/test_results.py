@@ -126,7 +126,7 @@ def test_a_result_can_be_read_back(
         b"{}",
         b'{"jobs": [7]}',
         b'{"jobs": []}',
-        b'{"jobs": [], "summary": 7, "settings": {}, "gpu_busy_ns": [], "estimated": [], "code": 7}',
+        b'{"jobs": [], "summary": 7, "gpu_busy_ns": [], "estimated": [], "code": 7}',
         b"PAR1",
         b"PAR1" + bytes(100),
     ],
