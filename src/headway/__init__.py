@@ -2,7 +2,7 @@
 
 import headway
 workload = headway.generate_workload("paper", seed=0)
-print(headway.simulate(workload, "16x4", placement="lwf:1", scheduler="ada-srsf").summary)
+print(headway.simulate(workload, "16x4", policy="lwf:1+ada-srsf").summary)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headway.engine.run import Progress, simulate
     from headway.experiments.compare import Comparison, compare
     from headway.network.contention import NetworkModel
+    from headway.policies.policy_set import PolicySet
     from headway.results.schema import Result, Summary
     from headway.results.store import StoredResult, read_result, write_json, write_parquet
     from headway.results.timeline.file import read_timeline, record_timeline
@@ -40,6 +41,7 @@ _HOMES = {
     "Job": "domain.job",
     "NetworkModel": "network.contention",
     "PolicyError": "domain.errors",
+    "PolicySet": "policies.policy_set",
     "Profile": "domain.profiles",
     "Progress": "engine.run",
     "Recipe": "workload.generate",
@@ -73,6 +75,7 @@ __all__ = [
     "Job",
     "NetworkModel",
     "PolicyError",
+    "PolicySet",
     "Profile",
     "Progress",
     "Recipe",

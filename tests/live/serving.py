@@ -101,7 +101,7 @@ class Served:
     def submit(self, command: list[str], **values: Any) -> str:
         """Submit a job and return its name."""
         spec = {"command": command, "folder": "/", **values}
-        return str(self.client.submit(spec)["job"])
+        return str(self.client.submit(spec)["job_id"])
 
     def reaches(self, job: str, *states: str) -> dict[str, Any]:
         """Wait until a job is in one of these states."""
@@ -119,8 +119,8 @@ class Served:
             self.start()
         for job in self.client.jobs():
             if job["state"] not in ("done", "failed", "cancelled"):
-                self.client.cancel(job["job"])
-                self.reaches(job["job"], "done", "failed", "cancelled")
+                self.client.cancel(job["job_id"])
+                self.reaches(job["job_id"], "done", "failed", "cancelled")
         self.end()
 
     def told(self) -> list[dict[str, Any]]:

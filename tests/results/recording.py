@@ -41,14 +41,7 @@ def record(
 
 def options_of(case: Case) -> dict[str, Any]:
     """Return the options that simulate a case."""
-    return {
-        "network": case.network,
-        "placement": case.placement,
-        "priority": case.priority,
-        "admission": case.admission,
-        "seed": case.seed,
-        "bucket_mb": None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
-    }
+    return {"network": case.network, "policy": case.policies, "seed": case.seed}
 
 
 def window_of(result: Result, cut: tuple[float, float]) -> Window:

@@ -21,7 +21,7 @@ from results.recording import CROWD, TWO_BY_TWO
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    options: dict[str, Any] = {"placement": "ls", "scheduler": "srsf:2"}
+    options: dict[str, Any] = {"policy": "ls+srsf:2"}
     return simulate(CROWD, TWO_BY_TWO, timeline=Timeline(), **options)
 
 

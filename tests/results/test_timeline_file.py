@@ -131,7 +131,7 @@ def test_servers_may_have_different_numbers_of_gpus(tmp_path: Path) -> None:
 
 
 def test_steps_are_the_counters_recounted_at_every_instant(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"placement": "ls", "scheduler": "srsf:2"}
+    options: dict[str, Any] = {"policy": "ls+srsf:2"}
     result = record(tmp_path / "t", CROWD, TWO_BY_TWO, **options)
     run = read_timeline(tmp_path / "t")
     messages = run.messages.rows(named=True)

@@ -33,9 +33,9 @@ POLICIES = [
 ]
 NETWORKS = [
     NetworkModel(),
-    NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, servers=3),
-    NetworkModel(contends=False),
-    NetworkModel(sharing="max-min", servers=2),
+    NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, ring_size=3),
+    NetworkModel(law="no-contention"),
+    NetworkModel(law="max-min", ring_size=2),
 ]
 ROUNDS = 6
 
@@ -106,7 +106,7 @@ class Run:
 
     def gpus(self, found: Progress) -> list[int]:
         """Return the numbers of a job's GPUs."""
-        return [self.driver.first_gpu[seat.node] + seat.slot for seat in found.seats]
+        return [self.driver.first_gpu[slot.node] + slot.index for slot in found.slots]
 
     def spans(self, chosen: Any) -> list[tuple[int, int]]:
         """Return when some of the engine's tasks started and ended."""

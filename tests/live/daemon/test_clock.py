@@ -95,7 +95,7 @@ def test_an_event_before_the_last_one_is_taken_as_now(tmp_path: Path) -> None:
     async def main() -> None:
         async with scheduling(tmp_path, Obedient()) as daemon:
             now_ns = daemon.core.now_ns
-            daemon.handle(JobExited(at_ns=0, job="9", attempt=1, code=0))
+            daemon.handle(JobExited(at_ns=0, job_id="9", attempt=1, code=0))
             assert daemon.core.now_ns == now_ns
 
     asyncio.run(main())

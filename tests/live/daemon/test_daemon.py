@@ -101,7 +101,7 @@ def test_the_event_log_has_every_decision(shared: Served) -> None:
     def logged() -> set[str]:
         lines = (shared.folder / "events.jsonl").read_text().splitlines()[1:]
         events = [json.loads(line) for line in lines if job in line]
-        return {event["event"]["type"] for event in events if event["event"].get("job") == job}
+        return {event["event"]["type"] for event in events if event["event"].get("job_id") == job}
 
     until(lambda: logged() == {"JobSubmitted", "JobStarted", "JobExited"})
 
@@ -171,7 +171,7 @@ def test_a_submission_that_was_answered_survives_and_others_are_there_once_or_no
         try:
             while True:
                 spec = {"command": python(SLEEPS), "folder": "/", "gpus": 2, "name": "n"}
-                answered.append(client.submit(spec)["job"])
+                answered.append(client.submit(spec)["job_id"])
         except InputError:
             return
 
@@ -184,7 +184,7 @@ def test_a_submission_that_was_answered_survives_and_others_are_there_once_or_no
         for thread in threads:
             thread.join()
         one.start()
-        there = [job["job"] for job in one.client.jobs()]
+        there = [job["job_id"] for job in one.client.jobs()]
         assert set(answered) <= set(there)
         assert len(there) == len(set(there)) <= len(answered) + len(threads)
         assert {job["state"] for job in one.client.jobs()} == {"queued"}

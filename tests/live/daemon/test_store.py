@@ -13,17 +13,18 @@ import msgspec
 import pytest
 
 from headway.domain.errors import InputError
-from headway.live.core.events import JobSpec, Seat
-from headway.live.daemon.job_records import QUEUED, RUNNING, JobRecord
+from headway.live.core.events import JobSpec, Slot
+from headway.live.core.job_state import JobState
+from headway.live.daemon.job_records import JobRecord
 from headway.live.daemon.store import StorageError, Store
 from live.serving import fill
 
 
 def make_record(job: str = "1", **values: Any) -> JobRecord:
     defaults: dict[str, Any] = {
-        "job": job,
+        "job_id": job,
         "spec": JobSpec(command=("python", "train.py"), environment={"A": "b"}),
-        "state": QUEUED,
+        "state": JobState.QUEUED,
         "submitted_ns": 5,
         "submitted_at": 1e9,
     }
@@ -32,9 +33,9 @@ def make_record(job: str = "1", **values: Any) -> JobRecord:
 
 RUNS = make_record(
     "2",
-    state=RUNNING,
+    state=JobState.RUNNING,
     attempts=2,
-    seats=(Seat("n1", 0), Seat("n2", 3)),
+    slots=(Slot("n1", 0), Slot("n2", 3)),
     iterations=7,
     reason="rank 1 was killed",
     cancelled=True,
@@ -148,7 +149,7 @@ def test_a_full_disk_refuses_new_jobs_and_is_used_again_when_there_is_room(small
 
     told = use(small / "s.db", work)
     assert (told[-1], len(told)) == ("", 2)
-    assert [one.job for one in reopened(small / "s.db").jobs] == ["1", "3"]
+    assert [one.job_id for one in reopened(small / "s.db").jobs] == ["1", "3"]
 
 
 def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
@@ -179,7 +180,8 @@ def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         Store(tmp_path / "s.db")
 
 
-def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
     path = tmp_path / "s.db"
 
     async def work(store: Store) -> None:
@@ -187,8 +189,13 @@ def test_a_database_of_the_version_before_is_brought_up_to_date(tmp_path: Path) 
 
     use(path, work)
     with sqlite3.connect(path) as database:
-        database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
-        database.execute("PRAGMA user_version = 1")
+        if version == 1:
+            database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
+        database.execute("ALTER TABLE jobs RENAME COLUMN job_id TO job")
+        database.execute("ALTER TABLE jobs RENAME COLUMN slots TO seats")
+        seats = [{"node": "n1", "slot": 0}, {"node": "n2", "slot": 3}]
+        database.execute("UPDATE jobs SET seats = ?", [msgspec.json.encode(seats).decode()])
+        database.execute(f"PRAGMA user_version = {version}")
     database.close()
     assert reopened(path).jobs == [RUNS]
 

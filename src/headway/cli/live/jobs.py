@@ -88,7 +88,7 @@ def submit_command(
         spec |= _profile(model)
     if memory_mb is not None:
         spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MOST_BYTES, "MB")
-    job = client.submit(spec)["job"]
+    job = client.submit(spec)["job_id"]
     typer.echo(job)
     if wait:
         raise typer.Exit(_waited(client, job))
@@ -123,7 +123,7 @@ def _profile(model: str) -> dict[str, Any]:
 
 
 def _waited(client: Client, job: str) -> int:
-    from headway.live.daemon.job_records import FINISHED
+    from headway.live.core.job_state import FINISHED
 
     while (found := client.job(job))["state"] not in FINISHED:
         time.sleep(_POLL_S)
@@ -176,7 +176,7 @@ def status_lines(about: dict[str, Any]) -> list[str]:
 
 def jobs_table(jobs: list[dict[str, Any]], most: int) -> Table:
     """Return a table of jobs."""
-    from headway.live.daemon.job_records import FINISHED
+    from headway.live.core.job_state import FINISHED
 
     table = figures_table("job", "state", "GPUs", "iterations", "submitted")
     table.add_column("what", no_wrap=True)
@@ -186,7 +186,7 @@ def jobs_table(jobs: list[dict[str, Any]], most: int) -> Table:
         what = one["why"] if one["state"] not in FINISHED else one["reason"]
         title = one["spec"]["name"] or Path(one["spec"]["command"][-1]).name
         table.add_row(
-            one["job"],
+            one["job_id"],
             one["state"],
             str(one["spec"]["gpus"]),
             done,
@@ -198,7 +198,7 @@ def jobs_table(jobs: list[dict[str, Any]], most: int) -> Table:
 
 def _show_job(job: dict[str, Any]) -> None:
     spec = job["spec"]
-    seats = " ".join(f"{seat['node']}:{seat['slot']}" for seat in job["seats"])
+    slots = " ".join(f"{slot['node']}:{slot['index']}" for slot in job["slots"])
     lines = {
         "state": f"{job['state']}{_because(job)}",
         "why": job["why"],
@@ -206,7 +206,7 @@ def _show_job(job: dict[str, Any]) -> None:
         "command": " ".join(map(repr, spec["command"])),
         "folder": spec["folder"],
         "GPUs": str(spec["gpus"]),
-        "seats": seats,
+        "slots": slots,
         "attempts": str(job["attempts"]),
         "iterations": f"{job['iterations']:,}",
         "submitted": _when(job["submitted_at"]),

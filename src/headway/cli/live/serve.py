@@ -61,11 +61,11 @@ def serve_command(
     try:
         from headway.live import operator_log
         from headway.live.assembly import serve
-        from headway.live.daemon.settings import Settings, settings_from
+        from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
         raise InputError(NEEDS_SERVE) from None
     operator_log.begin(log_level)
-    settings = Settings() if config is None else settings_from(str(config))
+    settings = ServeSettings() if config is None else settings_from(str(config))
     place = replace(settings.executor, **_given(kind=executor, slots=slots))
     where = None if folder is None else folder.absolute()
     chosen = _given(folder=where, policy=policy, network=network)

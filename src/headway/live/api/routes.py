@@ -89,7 +89,7 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
         records.sort(key=lambda one: one.finished)
         listed = []
         for place, record in enumerate(records[:limit]):
-            listed.append(_described(daemon, record.job))
+            listed.append(_described(daemon, record.job_id))
             if place % _TURN == _TURN - 1:
                 await asyncio.sleep(0)
         return Json({"jobs": listed, "left_out": max(0, len(records) - limit)})
@@ -105,7 +105,7 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
     async def _submit(request: Request) -> Response:
         """Submit a job; when this answers, the job is on the disk."""
         record = await daemon.submit(spec_from(await _body(request)))
-        return Json(_described(daemon, record.job), 201)
+        return Json(_described(daemon, record.job_id), 201)
 
     @app.post("/v1/jobs/{job}/cancel", responses=errors_of(409))
     async def _cancel(job: str) -> Response:
@@ -221,7 +221,7 @@ def _described(daemon: Daemon, job: str) -> dict[str, Any]:
     elif obstacle := daemon.attempts.obstacle(Attempt(job, record.attempts)):
         why = f"{obstacle}; it is tried again soon."
     view: dict[str, Any] = msgspec.to_builtins(record)
-    if not record.finished and (known := daemon.core.known.get(job)) is not None:
+    if not record.finished and (known := daemon.core.job(job)) is not None:
         view["iterations"] = known.iterations  # the record's are some seconds old
     return view | {"why": why}
 
@@ -231,7 +231,7 @@ def _nodes_of(daemon: Daemon) -> list[dict[str, Any]]:
     for view in daemon.core.nodes():
         node: dict[str, Any] = msgspec.to_builtins(view)
         for message in node["waiting"]:
-            message["why"] = daemon.core.why(message["job"])
+            message["why"] = daemon.core.why(message["job_id"])
         known = daemon.nodes.get(view.node)
         listed.append(node | {"address": known.address if known else ""})
     return listed

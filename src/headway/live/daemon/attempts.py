@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from headway.live import operator_log
-from headway.live.core.events import NEVER_STARTED, JobSpec, Seat
+from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
 from headway.live.daemon.store import Store
 from headway.live.executors import Attempt, Ended, Executor
 from headway.live.executors.shim import COULD_NOT_START, STOPPED
@@ -61,12 +61,12 @@ class Attempts:
         """Count an attempt that an earlier scheduler started."""
         self._live.add(attempt)
 
-    def launch(self, attempt: Attempt, spec: JobSpec, seats: Sequence[Seat]) -> None:
+    def launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         """Start an attempt when all that has been saved is on the disk."""
         if not self.closing:
             self._live.add(attempt)
             self._starting.add(attempt)
-            self._spawn(self._launch(attempt, spec, seats))
+            self._spawn(self._launch(attempt, spec, slots))
 
     def stop(self, attempt: Attempt) -> None:
         """End an attempt, after its start if that is under way."""
@@ -98,11 +98,11 @@ class Attempts:
         if not self.wanted(attempt) or attempt in self._resting:
             self._tell_ended(ended)
             return
-        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._in_vain[attempt.job], 16), LONGEST_PAUSE_S)
-        self._in_vain[attempt.job] += 1
+        pause_s = min(FIRST_PAUSE_S * 2 ** min(self._in_vain[attempt.job_id], 16), LONGEST_PAUSE_S)
+        self._in_vain[attempt.job_id] += 1
         operator_log.warning(
             "attempt could not start",
-            job=attempt.job,
+            job=attempt.job_id,
             attempt=attempt.number,
             reason=ended.reason,
             again_in_s=pause_s,
@@ -118,7 +118,7 @@ class Attempts:
         if resting := self._resting.pop(ended.attempt, None):
             resting[1].cancel()
         if ended.code != NEVER_STARTED or unwanted:
-            del self._in_vain[ended.attempt.job]
+            del self._in_vain[ended.attempt.job_id]
 
     async def settle(self) -> None:
         """Wait for what is under way; a launch that waits for the disk does not happen."""
@@ -130,7 +130,7 @@ class Attempts:
         for task in list(self._tasks):
             task.cancel()
 
-    async def _launch(self, attempt: Attempt, spec: JobSpec, seats: Sequence[Seat]) -> None:
+    async def _launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         await self._store.saved()
         if attempt in self._unwanted:
             self._tell_ended(Ended(attempt, STOPPED, "stopped before it started"))
@@ -138,13 +138,13 @@ class Attempts:
         if self.closing:
             self.ended(Ended(attempt, NEVER_STARTED))
             return
-        places = [f"{seat.node}:{seat.slot}" for seat in seats]
-        operator_log.info("attempt starts", job=attempt.job, attempt=attempt.number, seats=places)
+        names = [f"{slot.node}:{slot.index}" for slot in slots]
+        operator_log.info("attempt starts", job=attempt.job_id, attempt=attempt.number, slots=names)
         try:
-            await self._executor.launch(attempt, spec, seats, self._environment(attempt))
+            await self._executor.launch(attempt, spec, slots, self._environment(attempt))
         except Exception as error:
             operator_log.failure(
-                "an executor failed", error, job=attempt.job, attempt=attempt.number
+                "an executor failed", error, job=attempt.job_id, attempt=attempt.number
             )
             self._tell_ended(Ended(attempt, COULD_NOT_START, f"could not start: {error!r}"))
             with contextlib.suppress(Exception):  # Something of it may have been started.
@@ -160,7 +160,7 @@ class Attempts:
                 await self._executor.stop(attempt)
                 return
             except Exception as error:
-                values = {"job": attempt.job, "attempt": attempt.number, "again_in_s": pause_s}
+                values = {"job": attempt.job_id, "attempt": attempt.number, "again_in_s": pause_s}
                 operator_log.failure("attempt could not be stopped", error, **values)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

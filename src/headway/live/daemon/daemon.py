@@ -26,11 +26,12 @@ from headway.live.core.events import (
     PolicyChanged,
     WorkerLost,
 )
+from headway.live.core.job_state import ACTIVE
 from headway.live.core.rules import Rules
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.event_log import EventLog
 from headway.live.daemon.event_loop import Steps
-from headway.live.daemon.job_records import ACTIVE, JobRecord
+from headway.live.daemon.job_records import JobRecord
 from headway.live.daemon.store import Store
 from headway.live.executors import Attempt, Executor, Node
 
@@ -90,7 +91,7 @@ class Daemon(Steps):
         self.handle(
             MessageReady(
                 at_ns=self.clock.now_ns(),
-                job=job,
+                job_id=job,
                 attempt=attempt,
                 request=request,
                 message_bytes=message_bytes,
@@ -104,19 +105,21 @@ class Daemon(Steps):
         if requests := self._asked.get((job, attempt)):
             requests.pop(request, None)
         now_ns = self.clock.now_ns()
-        self.handle(MessageDone(at_ns=now_ns, job=job, attempt=attempt, request=request))
+        self.handle(MessageDone(at_ns=now_ns, job_id=job, attempt=attempt, request=request))
 
     def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
         """Decide when a rank may compute."""
         now_ns = self.clock.now_ns()
         self.handle(
-            ComputeReady(at_ns=now_ns, job=job, attempt=attempt, rank=rank, request=request)
+            ComputeReady(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
         )
 
     def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
         """Take note that a rank's computation has ended."""
         now_ns = self.clock.now_ns()
-        self.handle(ComputeDone(at_ns=now_ns, job=job, attempt=attempt, rank=rank, request=request))
+        self.handle(
+            ComputeDone(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
+        )
 
     def iteration_done(
         self,
@@ -131,7 +134,7 @@ class Daemon(Steps):
         self.handle(
             IterationDone(
                 at_ns=self.clock.now_ns(),
-                job=job,
+                job_id=job,
                 attempt=attempt,
                 iterations=iterations,
                 forward_ns=forward_ns or None,
@@ -144,7 +147,7 @@ class Daemon(Steps):
         """Free what a rank asked for or was granted."""
         if rank == 0:
             self._asked.pop((job, attempt), None)
-        self.handle(WorkerLost(at_ns=self.clock.now_ns(), job=job, attempt=attempt, rank=rank))
+        self.handle(WorkerLost(at_ns=self.clock.now_ns(), job_id=job, attempt=attempt, rank=rank))
 
     # What the executor says.
 
@@ -177,9 +180,9 @@ class Daemon(Steps):
         if self.attempts.closing:
             raise RefusedError(503, "the scheduler is ending.")
         record = await self.book.enter(spec)
-        operator_log.info("job submitted", job=record.job, gpus=spec.gpus, name=spec.name)
-        self.handle(JobSubmitted(at_ns=self.clock.now_ns(), job=record.job, spec=spec))
-        return self.book.records[record.job]
+        operator_log.info("job submitted", job=record.job_id, gpus=spec.gpus, name=spec.name)
+        self.handle(JobSubmitted(at_ns=self.clock.now_ns(), job_id=record.job_id, spec=spec))
+        return self.book.records[record.job_id]
 
     def cancel(self, job: str) -> JobRecord:
         """End a job, wherever it is."""
@@ -188,7 +191,7 @@ class Daemon(Steps):
             raise RefusedError(409, f"job {job} is {record.state} already.")
         operator_log.info("job cancelled", job=job)
         self.book.update(job, cancelled=True)
-        self.handle(JobCancelled(at_ns=self.clock.now_ns(), job=job))
+        self.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job))
         return self.book.records[job]
 
     def drain(self, node: str, draining: bool) -> None:
@@ -228,7 +231,7 @@ class Daemon(Steps):
 
     def save_progress(self) -> None:
         """Save how many iterations jobs have done, and the clock."""
-        for job in [one.job for one in self.book.records.values() if one.state in ACTIVE]:
+        for job in [one.job_id for one in self.book.records.values() if one.state in ACTIVE]:
             self._note_job(job)
         self.store.set(POLICY, self.policy)
 
@@ -237,7 +240,7 @@ class Daemon(Steps):
         self.attempts.closing = True
         for record in list(self.book.records.values()):
             if record.state in ACTIVE:
-                self.cancel(record.job)
+                self.cancel(record.job_id)
         deadline = time.monotonic() + STOP_PATIENCE_S
         while self.attempts and time.monotonic() < deadline:
             await asyncio.sleep(0.05)

@@ -25,9 +25,9 @@ from headway.live.core.events import (
     AnyEvent,
     AnyInstruction,
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     IterationDone,
     JobExited,
     JobStarted,
@@ -125,9 +125,9 @@ class Steps:
             self._policy_failed()
         others: list[AnyInstruction] = []
         for instruction in instructions:
-            if type(instruction) is Grant:
+            if type(instruction) is GrantMessage:
                 self._grant(instruction)
-            elif type(instruction) is ComputeGrant:
+            elif type(instruction) is GrantTurn:
                 self._let_compute(instruction)
             else:
                 others.append(instruction)
@@ -144,18 +144,21 @@ class Steps:
             operator_log.failure("an event could not be handled", error, of=type(event).__name__)
         if isinstance(event, MessageReady):
             # Training goes on, whatever is wrong with a policy.
-            return [Grant(job=event.job, attempt=event.attempt, request=event.request)]
+            return [GrantMessage(job_id=event.job_id, attempt=event.attempt, request=event.request)]
         if isinstance(event, ComputeReady):
             return [
-                ComputeGrant(
-                    job=event.job, attempt=event.attempt, rank=event.rank, request=event.request
+                GrantTurn(
+                    job_id=event.job_id,
+                    attempt=event.attempt,
+                    rank=event.rank,
+                    request=event.request,
                 )
             ]
         return []
 
-    def _let_compute(self, grant: ComputeGrant) -> None:
+    def _let_compute(self, grant: GrantTurn) -> None:
         if self.gate is not None:
-            self.gate.grant(grant.job, grant.attempt, grant.request, grant.rank)
+            self.gate.grant(grant.job_id, grant.attempt, grant.request, grant.rank)
 
     def _policy_failed(self) -> None:
         """Count what a policy could not decide, and tell of it, but not each time."""
@@ -173,46 +176,46 @@ class Steps:
                 failures=rules.failures,
             )
 
-    def _grant(self, grant: Grant) -> None:
+    def _grant(self, grant: GrantMessage) -> None:
         if self.gate is not None:
-            self.gate.grant(grant.job, grant.attempt, grant.request)
-        asked_ns = self._asked.get((grant.job, grant.attempt), {}).pop(grant.request, None)
+            self.gate.grant(grant.job_id, grant.attempt, grant.request)
+        asked_ns = self._asked.get((grant.job_id, grant.attempt), {}).pop(grant.request, None)
         if asked_ns is not None:
             seconds = (time.perf_counter_ns() - asked_ns) / 1e9
-            at_once = self._asking == (grant.job, grant.attempt, grant.request)
+            at_once = self._asking == (grant.job_id, grant.attempt, grant.request)
             (self.metrics.gate if at_once else self.metrics.wait).add(seconds)
 
     def _note(self, event: AnyEvent, instructions: list[AnyInstruction]) -> None:
         """Save the jobs that an event has changed."""
-        jobs = {getattr(event, "job", None)}
-        jobs |= {getattr(one, "job", None) for one in instructions}
+        jobs = {getattr(event, "job_id", None)}
+        jobs |= {getattr(one, "job_id", None) for one in instructions}
         if self.attempts.closing:
             # A launch that is not carried out leaves its job in the queue, for the next scheduler.
-            jobs -= {one.job for one in instructions if isinstance(one, Launch)}
+            jobs -= {one.job_id for one in instructions if isinstance(one, Launch)}
         for job in jobs:
             if job is not None and job in self.book.records:
                 self._note_job(job)
 
     def _note_job(self, job: str) -> None:
-        known = self.core.known.get(job)
+        known = self.core.job(job)
         if known is not None:
             self.book.update(
                 job,
                 state=known.state,
                 attempts=known.attempts,
                 unstarted=known.unstarted,
-                seats=known.seats,
+                slots=known.slots,
                 iterations=known.iterations,
                 reason=known.reason,
             )
 
     def _carry_out(self, instruction: AnyInstruction) -> None:
         if isinstance(instruction, Launch):
-            attempt = Attempt(instruction.job, instruction.attempt)
-            spec = self.book.records[instruction.job].spec
-            self.attempts.launch(attempt, spec, instruction.seats)
+            attempt = Attempt(instruction.job_id, instruction.attempt)
+            spec = self.book.records[instruction.job_id].spec
+            self.attempts.launch(attempt, spec, instruction.slots)
         elif isinstance(instruction, Stop):
-            attempt = Attempt(instruction.job, instruction.attempt)
+            attempt = Attempt(instruction.job_id, instruction.attempt)
             self.let_go(attempt, "this attempt is being stopped")
             self.attempts.stop(attempt)
         elif isinstance(instruction, WakeAt):
@@ -220,7 +223,7 @@ class Steps:
 
     def _started(self, attempt: Attempt) -> None:
         at_ns = self.clock.now_ns()
-        self.handle(JobStarted(at_ns=at_ns, job=attempt.job, attempt=attempt.number))
+        self.handle(JobStarted(at_ns=at_ns, job_id=attempt.job_id, attempt=attempt.number))
 
     def _wake_at(self, at_ns: int) -> None:
         """Send a Tick then, unless an earlier one is due: the core asks again after each."""
@@ -248,9 +251,9 @@ class Steps:
 
     def let_go(self, attempt: Attempt, why: str) -> None:
         """Answer all that a worker has asked at once: it goes on unasked, and waits for nobody."""
-        self._asked.pop((attempt.job, attempt.number), None)
+        self._asked.pop((attempt.job_id, attempt.number), None)
         if self.gate is not None:
-            self.gate.refuse(attempt.job, attempt.number, why)
+            self.gate.refuse(attempt.job_id, attempt.number, why)
 
     def attempt_ended(self, ended: Ended) -> None:
         """Take note that all processes of an attempt are gone, or that it never had any."""
@@ -271,7 +274,7 @@ class Steps:
         self.let_go(attempt, "this attempt is over")
         operator_log.info(
             "attempt ended",
-            job=attempt.job,
+            job=attempt.job_id,
             attempt=attempt.number,
             code=ended.code,
             reason=ended.reason,
@@ -279,7 +282,7 @@ class Steps:
         self.handle(
             JobExited(
                 at_ns=self.clock.now_ns(),
-                job=attempt.job,
+                job_id=attempt.job_id,
                 attempt=attempt.number,
                 code=ended.code,
                 reason=ended.reason,

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from headway.live.core.events import JobSpec
-from headway.live.core.jobs import STATES
+from headway.live.core.job_state import FINISHED, JobState
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.hub import Hub
-from headway.live.daemon.job_records import FINISHED, QUEUED, RUNNING, JobRecord
+from headway.live.daemon.job_records import JobRecord
 from headway.live.daemon.metrics import Metrics
 from headway.live.daemon.store import Store
 
@@ -25,7 +25,7 @@ class Book:
 
     def __init__(self, store: Store, clock: Clock, hub: Hub, metrics: Metrics) -> None:
         self._store, self._clock, self._hub, self._metrics = store, clock, hub, metrics
-        self.records = {record.job: record for record in store.jobs}
+        self.records = {record.job_id: record for record in store.jobs}
         self._counts = Counter(record.state for record in store.jobs)
         self._last = max((int(job) for job in self.records), default=0)
 
@@ -35,21 +35,21 @@ class Book:
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs are in each state."""
-        return {state: self._counts[state] for state in STATES}
+        return {state: self._counts[state] for state in JobState}
 
     async def enter(self, spec: JobSpec) -> JobRecord:
         """Give a new job a name and return it, once it is on the disk; else raise StorageError."""
         self._last += 1
         record = JobRecord(
-            job=str(self._last),
+            job_id=str(self._last),
             spec=spec,
-            state=QUEUED,
+            state=JobState.QUEUED,
             submitted_ns=self._clock.now_ns(),
             submitted_at=time.time(),
         )
         await self._store.offer(record)
-        self.records[record.job] = record
-        self._counts[QUEUED] += 1
+        self.records[record.job_id] = record
+        self._counts[JobState.QUEUED] += 1
         self._hub.tell("job", record)
         return record
 
@@ -63,7 +63,7 @@ class Book:
             new = self._stamped(old, new)
         self.records[job] = new
         self._store.save(new)
-        if new.state != old.state or new.seats != old.seats:
+        if new.state != old.state or new.slots != old.slots:
             self._hub.tell("job", new)
 
     def _stamped(self, old: JobRecord, new: JobRecord) -> JobRecord:
@@ -71,7 +71,7 @@ class Book:
         self._counts[old.state] -= 1
         self._counts[new.state] += 1
         now_ns, now = self._clock.now_ns(), time.time()
-        if new.state == RUNNING and new.started_ns is None:
+        if new.state == JobState.RUNNING and new.started_ns is None:
             return msgspec.structs.replace(new, started_ns=now_ns, started_at=now)
         if new.finished:
             self._metrics.jct.add(max(0, now_ns - new.submitted_ns) / 1e9)

@@ -19,7 +19,7 @@ from headway.live.core.events import AnyEvent, AnyInstruction
 from headway.network.contention import NetworkModel
 from headway.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 LONGEST_LINE = 2**24
 """Bytes; a line has some hundreds, but a job's environment may be long."""
 
@@ -75,7 +75,8 @@ class LogReader:
             raise InputError("is empty, not a log of `headway serve`.", source=source)
         if header.headway_log != FORMAT:
             raise InputError(
-                f"is a log of format {header.headway_log}; this version reads {FORMAT}.",
+                f"is a log of format {header.headway_log}, written by Headway {header.version}; "
+                f"this version reads format {FORMAT}.",
                 source=source,
                 line=1,
             )

@@ -6,8 +6,9 @@ import msgspec
 
 from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobCancelled, JobRestored, Tick
+from headway.live.core.job_state import ACTIVE, JobState
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.job_records import ACTIVE, FAILED, JobRecord
+from headway.live.daemon.job_records import JobRecord
 from headway.live.executors import Attempt, Ended
 
 LOST = 1
@@ -23,24 +24,24 @@ async def restore(daemon: Daemon) -> None:
     for node in await daemon.executor.start(daemon):
         daemon.node_came(node)
     unfinished = [one for one in daemon.book.records.values() if not one.finished]
-    active = {Attempt(one.job, one.attempts): one for one in unfinished if one.state in ACTIVE}
+    active = {Attempt(one.job_id, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
     # One that ran when it was found may have ended since.
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
     for attempt in active.keys() - running - ends.keys():
         ends[attempt] = Ended(attempt, LOST, "it was nowhere to be found after a restart")
-    never = {one.job for one, ended in ends.items() if ended.code == NEVER_STARTED}
+    never = {one.job_id for one, ended in ends.items() if ended.code == NEVER_STARTED}
     # First those that have slots, so that nobody else is taken to have them.
     for attempt, record in active.items():
-        if record.job not in never:
+        if record.job_id not in never:
             _restore(daemon, record, attempt)
     for record in unfinished:
-        if record.job in never:
+        if record.job_id in never:
             _restore(daemon, msgspec.structs.replace(record, unstarted=record.unstarted + 1))
         elif record.state not in ACTIVE:
             _restore(daemon, record)
     for attempt, ended in ends.items():
-        if attempt in active and attempt.job not in never:
+        if attempt in active and attempt.job_id not in never:
             daemon.conclude(ended)
     daemon.handle(Tick(at_ns=daemon.clock.now_ns()))
     if unfinished:
@@ -54,20 +55,20 @@ def _restore(daemon: Daemon, record: JobRecord, attempt: Attempt | None = None) 
     daemon.handle(
         JobRestored(
             at_ns=daemon.clock.now_ns(),
-            job=record.job,
+            job_id=record.job_id,
             spec=record.spec,
             submitted_ns=record.submitted_ns,
             attempts=record.attempts,
             iterations=record.iterations,
-            seats=() if attempt is None else record.seats,
+            slots=() if attempt is None else record.slots,
             unstarted=record.unstarted,
             hold=True,
         )
     )
-    if record.job not in daemon.core.known:
+    if daemon.core.job(record.job_id) is None:
         reason = "it could not be taken over after a restart; the scheduler's notices say why"
-        daemon.book.update(record.job, state=FAILED, reason=reason, seats=())
+        daemon.book.update(record.job_id, state=JobState.FAILED, reason=reason, slots=())
         if attempt is not None:
             daemon.attempts.stop(attempt)
     elif record.cancelled:
-        daemon.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job=record.job))
+        daemon.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job_id=record.job_id))
