@@ -47,7 +47,9 @@ def test_the_distribution_ends_with_all_jobs(result: Result) -> None:
     line = axes.get_lines()[0]
     assert np.asarray(line.get_xdata())[1:].tolist() == sorted(result.jct_s.tolist())
     assert np.asarray(line.get_ydata())[-1] == 100
-    assert any("average" in text.get_text() for text in axes.get_legend().get_texts())
+    legend = axes.get_legend()
+    assert legend is not None
+    assert any("average" in text.get_text() for text in legend.get_texts())
 
 
 def test_gpus_in_use_and_queue_are_those_of_the_jobs(result: Result) -> None:
