@@ -14,8 +14,8 @@ from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 from live.core.driver import Driver, Progress, TieError
 
 POLICIES = [
