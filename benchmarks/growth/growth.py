@@ -17,7 +17,7 @@ import argparse
 import csv
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +96,7 @@ def _run(setting: Setting, seed: int, policy: str) -> Run:
     started = time.perf_counter()
     summary = headway.simulate(workload, setting.cluster, policy=policy).summary
     return Run(
-        *astuple(setting),
+        **asdict(setting),
         seed=seed,
         policy=policy,
         average_jct_s=summary.average_jct_s,
@@ -238,8 +238,7 @@ def figure(found: Sequence[Outcome]) -> Figure:
 
 
 def _label(setting: Setting) -> str:
-    text = f"{setting.gpus:,} GPUs\n{setting.jobs:,} jobs"
-    return text if setting.span_s == 1200 else f"{text}\nin {setting.span_s:,} s"
+    return f"{setting.gpus:,} GPUs\n{setting.jobs:,} jobs\nin {setting.span_s:,} s"
 
 
 def main() -> None:

@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from headway.domain.errors import InputError, MachineError
-from headway.gate import tokens
-from headway.gate.protocol import VERSION, Done, Frames, Grant, Hello, Ping, Pong, Ready, encode
+from headway.gate import frames, tokens
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
+from headway.gate.protocol import VERSION, FrameReader, encode
 from headway.gate.tokens import job_token
 from headway.live.api.client import Client, find
-from headway.worker.address import Address
 from headway.worker.client import GateClient
 
 NODES_A_JOB = 2
@@ -64,13 +65,12 @@ class Served:
     secret: str
     jobs: list[str]
 
-    def address(self, number: int, kind: str) -> Address:
-        """Return a job's way to the gate."""
-        name = self.jobs[number]
-        token = job_token(self.secret, name, 1)
-        if kind == "unix":
-            return Address(name, 1, token, unix=self.path)
-        return Address(name, 1, token, host="127.0.0.1", port=self.port)
+    def environment(self, number: int, kind: str) -> WorkerEnvironment:
+        """Return the environment of a job's worker."""
+        job = self.jobs[number]
+        unix, tcp = GateAddress(path=self.path), GateAddress(host="127.0.0.1", port=self.port)
+        gate = unix if kind == "unix" else tcp
+        return WorkerEnvironment(gate, job, 1, job_token(self.secret, job, 1))
 
 
 @contextlib.contextmanager
@@ -118,52 +118,57 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def connect(where: Address) -> socket.socket:
+def connect(environment: WorkerEnvironment) -> socket.socket:
     """Return a connection that has been welcomed."""
-    if where.unix:
+    gate = environment.gate
+    if gate.path:
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(where.unix)
+        connection.connect(gate.path)
     else:
-        connection = socket.create_connection((where.host, where.port))
+        connection = socket.create_connection((gate.host, gate.port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(encode(Hello(VERSION, where.job, 1, 0, where.token)))
+    connection.sendall(encode(frames.Hello(VERSION, environment.job_id, 1, 0, environment.token)))
     connection.recv(5, socket.MSG_WAITALL)
     return connection
 
 
-def converse(places: list[Address], seconds: float, asks: bool, told: Connection) -> None:
+def converse(
+    workers: list[WorkerEnvironment], seconds: float, asks: bool, told: Connection
+) -> None:
     """Hold connections, answering pings; if it asks, ask on each as fast as grants come."""
     selector = selectors.DefaultSelector()
-    for place in places:
-        connection = connect(place)
+    for worker in workers:
+        connection = connect(worker)
         connection.setblocking(False)
-        selector.register(connection, selectors.EVENT_READ, Frames())
+        selector.register(connection, selectors.EVENT_READ, FrameReader())
     told.send("connected")
     told.recv()
     grants, request = 0, 1
     for key in selector.get_map().values() if asks else ():
         connection = key.fileobj  # type: ignore[assignment]
-        connection.send(encode(Ready(request, 1, 1)))
+        connection.send(encode(frames.Ready(request, 1, 1)))
     end = time.monotonic() + seconds
     while time.monotonic() < end and not (told.poll() and not asks):
         for key, _ in selector.select(0.1):
-            connection, frames = key.fileobj, key.data  # type: ignore[assignment]
-            frames.feed(connection.recv(4096))
-            while (message := frames.take()) is not None:
-                if isinstance(message, Grant):
+            connection, reader = key.fileobj, key.data  # type: ignore[assignment]
+            reader.feed(connection.recv(4096))
+            while (frame := reader.next()) is not None:
+                if isinstance(frame, frames.Grant):
                     grants += 1
-                    next_one = message.request + 1
-                    connection.send(encode(Done(message.request)) + encode(Ready(next_one, 1, 1)))
-                elif isinstance(message, Ping):
-                    connection.send(encode(Pong()))
+                    done = frames.Done(frame.request)
+                    connection.send(encode(done) + encode(frames.Ready(frame.request + 1, 1, 1)))
+                elif isinstance(frame, frames.Ping):
+                    connection.send(encode(frames.Pong()))
     told.send(grants)
 
 
 @contextlib.contextmanager
-def conversation(places: list[Address], seconds: float, asks: bool) -> Iterator[Connection]:
+def conversation(
+    workers: list[WorkerEnvironment], seconds: float, asks: bool
+) -> Iterator[Connection]:
     """Run `converse` in a process, connected."""
     here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=converse, args=(places, seconds, asks, there), daemon=True)
+    process = SPAWN.Process(target=converse, args=(workers, seconds, asks, there), daemon=True)
     process.start()
     assert here.recv() == "connected"
     yield here
@@ -172,18 +177,18 @@ def conversation(places: list[Address], seconds: float, asks: bool) -> Iterator[
 
 def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
     """Return what each request took, in microseconds."""
-    others = [served.address(job, kind) for job in range(1, len(served.jobs))]
+    others = [served.environment(job, kind) for job in range(1, len(served.jobs))]
     with conversation(others, 600, asks=False) as idle:
         idle.send("go")
-        client = GateClient(served.address(0, kind))
+        client = GateClient(served.environment(0, kind))
         client.wait_for_first_try(10)
         took = []
         for _ in range(requests):
             begin = time.perf_counter_ns()
-            request = client.ask(1, 1)
-            assert client.wait(request)
+            request = client.message_ready(1, 1)
+            assert client.wait_for_grant(request)
             took.append((time.perf_counter_ns() - begin) / 1e3)
-            client.done(request)
+            client.message_done(request)
             time.sleep(0.0005)
         client.close()
         idle.send("end")
@@ -194,8 +199,8 @@ def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
 def grants_per_s(served: Served, kind: str, processes: int, seconds: float) -> float:
     """Return how many requests are granted a second."""
     with contextlib.ExitStack() as stack:
-        places = [served.address(job, kind) for job in range(len(served.jobs))]
-        parts = [places[start::processes] for start in range(processes)]
+        workers = [served.environment(job, kind) for job in range(len(served.jobs))]
+        parts = [workers[start::processes] for start in range(processes)]
         talks = [stack.enter_context(conversation(part, seconds, asks=True)) for part in parts]
         for talk in talks:
             talk.send("go")

@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands import headway
 from headway.experiments.sweep.specification import read_sweep
-from headway.experiments.sweep.store import Store
+from headway.experiments.sweep.store import RunStore
 
 ROWS = "a,0,4,8,resnet50\nb,0.1,2,6,vgg16\nc,0.3,3,6,lstm-ptb\n"
 GOOD = """\
@@ -61,13 +61,13 @@ def test_what_is_there_can_be_shown_from_file_or_folder(capsys: pytest.CaptureFi
 
 def test_showing_needs_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml")
-    with Store(Path("good")):
+    with RunStore(Path("good")):
         assert headway(capsys, "sweep", "--show", "good.toml").status == 0
         outcome = headway(capsys, "sweep", "good.toml")
     assert outcome.status == 2
     assert outcome.err == (
-        f"headway: error: good: another sweep is writing there (process {os.getpid()}); wait for "
-        "it, or give another folder with --output.\n"
+        f"headway: error: good: is in use by process {os.getpid()}; wait for it, or give another "
+        "folder with --output.\n"
     )
 
 
@@ -269,7 +269,7 @@ def test_a_bad_file_is_refused_with_its_place(
         ("sweep good.toml -o -", "output: must name a folder, not '-'."),
         ("sweep good.toml -o a.csv", "a.csv: File exists."),
         ("sweep good.toml -j 0", "threads: must be at least 1, not 0."),
-        ("sweep good.toml --show", "good: no sweep has been run there yet."),
+        ("sweep good.toml --show", "good: has no finished runs; run the sweep first."),
         ("sweep . --show", ".: there is no runs.parquet; run a sweep first."),
         ("report .", ".: there is no runs.parquet; run a sweep first."),
         ("report . -o page.svg", "page.svg: the report of a sweep is a page; must end in .html."),

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.gates import SECRET, Raw, hello
-from headway.gate.listening import bound_tcp_socket
-from headway.gate.protocol import Grant, Ready, Welcome, encode
+from gate.threaded_gate import SECRET, RawConnection, hello
+from headway.gate.frames import Grant, Ready, Welcome
+from headway.gate.protocol import encode
+from headway.gate.sockets import bind_tcp
 from headway.live import operator_log
 from headway.live.assembly import _Scheduler
 from headway.live.daemon import daemon
@@ -31,12 +32,12 @@ def _unfrozen() -> Iterator[None]:
 
 def run(folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable[None]]) -> bool:
     """Run a scheduler whose jobs reach it over TCP while some work is done."""
-    with bound_tcp_socket("127.0.0.1", 0) as free:
+    with bind_tcp("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     settings = ServeSettings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:
-        with claimed(folder) as places, bound_tcp_socket("127.0.0.1", 0) as listening:
+        with claimed(folder) as places, bind_tcp("127.0.0.1", 0) as listening:
             store = Store(places.database)
             scheduler = _Scheduler(settings, places, SECRET, POLICY, store, executor)
             running = asyncio.create_task(scheduler.run(listening, None, False))
@@ -61,17 +62,17 @@ def test_jobs_that_start_at_once_know_the_gate_and_workers_that_come_early_wait(
 
     asyncio.run(submit())
     executor = Obedient(slots=2, running=[Attempt("1", 1)])
-    early: list[Raw] = []
+    early: list[RawConnection] = []
 
     def come_early() -> None:
-        early.append(Raw(folder / "gate.sock"))
-        early[0].say(hello("1", 1) + encode(Ready(1, 10, 10)))
+        early.append(RawConnection(folder / "gate.sock"))
+        early[0].send(hello("1", 1) + encode(Ready(1, 10, 10)))
 
     executor.at_recovery = come_early
 
     async def work(scheduler: _Scheduler) -> None:
         await until(lambda: executor.launched == [Attempt("2", 1)])
-        heard = [await asyncio.to_thread(early[0].hear) for _ in range(2)]
+        heard = [await asyncio.to_thread(early[0].receive) for _ in range(2)]
         assert heard == [Welcome(), Grant(1)]
         place, _, port = executor.environments[0]["HEADWAY_GATE"].rpartition(":")
         assert (place, int(port)) == ("tcp:127.0.0.1", scheduler._gate.port)

@@ -28,7 +28,7 @@ from headway.network.contention import NetworkModel
 from headway.workload.files import read_workload
 
 MB = 2**20
-NETWORK = NetworkModel(a_ns=1_000, eta_ns_per_byte=0.5, servers=4)
+NETWORK = NetworkModel(a_ns=1_000, eta_ns_per_byte=0.5, ring_size=4)
 POLICY = "spread+srsf+ada-dual"
 
 

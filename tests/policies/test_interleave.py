@@ -98,7 +98,7 @@ def test_without_room_for_the_slots_a_message_starts_as_soon_as_it_is_alone() ->
 
 
 def test_nothing_waits_on_a_network_without_contention() -> None:
-    quiet = NetworkModel(contends=False)
+    quiet = NetworkModel(law="no-contention")
     assert messages(job(), job(), network=quiet) == [[30 * MS], [30 * MS]]
 
 

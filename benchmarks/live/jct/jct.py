@@ -92,7 +92,7 @@ def _write_network(path: Path) -> None:
     model = network()
     path.write_text(
         f"[network]\na_ns = {model.a_ns}\nb_ns_per_byte = {model.b_ns_per_byte}\n"
-        f"eta_ns_per_byte = {model.eta_ns_per_byte}\nring_size = {model.servers}\n"
+        f"eta_ns_per_byte = {model.eta_ns_per_byte}\nring_size = {model.ring_size}\n"
     )
 
 
@@ -140,7 +140,7 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 def network() -> NetworkModel:
     """Return the network as calibrated, with the law of a ring for jobs on fewer hosts."""
-    return replace(fit(read_samples(SAMPLES)).network(), servers=HOSTS)
+    return replace(fit(read_samples(SAMPLES)).network(), ring_size=HOSTS)
 
 
 def profiles() -> list[Profile]:

@@ -70,7 +70,7 @@ def simulate_command(
     acceleration: Annotated[
         str,
         typer.Option(
-            help="What to leave out where nothing is decided: none, gangs, solo, full. The "
+            help="What to leave out where nothing is decided: none, fused, solo, full. The "
             "results are the same."
         ),
     ] = "full",

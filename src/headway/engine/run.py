@@ -66,7 +66,7 @@ def simulate(
             `ff+srsf:1@25`, as `PolicySet.parse` reads it.
         seed: For policies that draw random numbers (`rand`).
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
-            jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
+            jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
         timeline: Takes every task's start, end and place. With it every task is simulated.
         progress: Called now and then during a long run.
@@ -190,7 +190,7 @@ def _failure(status: int, state: State, policies: Choices) -> InputError | Polic
     if status == kernel.BAD_PLACEMENT:
         return PolicyError(
             f"placement policy '{policies.placement.name}' gave the job with index "
-            f"{tally.culprit} a GPU twice, or one that was not among the candidates."
+            f"{tally.misplaced} a GPU twice, or one that was not among the candidates."
         )
     if tally.waiting > 0:
         culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"

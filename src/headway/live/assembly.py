@@ -17,9 +17,10 @@ import uvicorn
 
 from headway.domain.errors import InputError
 from headway.gate import tokens
-from headway.gate.listening import bound_tcp_socket
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
 from headway.gate.server import Gate
-from headway.gate.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
+from headway.gate.sockets import bind_tcp
 from headway.live import operator_log
 from headway.live.api.routes import make_app
 from headway.live.api.server import ApiServer
@@ -54,7 +55,7 @@ def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
         # Compiles the policy, which takes long the first time: before anybody can wait for it.
         scheduler = _Scheduler(settings, places, token, policy, store, executor)
         _allow_many_files()
-        api = bound_tcp_socket(settings.api_host, settings.api_port)
+        api = bind_tcp(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
             return asyncio.run(scheduler.run(listening, certificate, stop_jobs))
 
@@ -101,8 +102,11 @@ class _Scheduler:
             parts.push_async_callback(self._daemon.close)
             # Jobs are told the gate's address when they start; workers that come before all jobs
             # are known wait.
-            address = self._settings.gate_address
-            await self._gate.bind(unix=self._places.gate, tcp=address, ssl=certificate)
+            addresses = [GateAddress(path=str(self._places.gate))]
+            if self._settings.gate_address is not None:
+                host, port = self._settings.gate_address
+                addresses.append(GateAddress(host=host, port=port))
+            await self._gate.bind(*addresses, ssl=certificate)
             parts.push_async_callback(self._gate.close)
             await restore(self._daemon)
             await self._gate.accept()
@@ -182,18 +186,14 @@ class _Scheduler:
 
     def _environment(self, attempt: Attempt) -> dict[str, str]:
         """Return what tells a job's processes how to reach the gate."""
-        gate = f"unix:{self._places.gate}"
-        certificate = None
+        gate, certificate = GateAddress(path=str(self._places.gate)), ""
         if self._settings.executor.kind == "ray" and self._settings.gate_address is not None:
-            gate = f"tcp:{self._settings.gate_address[0]}:{self._gate.port}"
-            certificate = self._settings.certificate
-        variables = {
-            GATE: gate,
-            JOB: attempt.job_id,
-            ATTEMPT: str(attempt.number),
-            JOB_TOKEN: tokens.job_token(self._token, attempt.job_id, attempt.number),
-        }
-        return variables | ({GATE_CERTIFICATE: str(certificate)} if certificate else {})
+            assert self._gate.port is not None
+            gate = GateAddress(host=self._settings.gate_address[0], port=self._gate.port)
+            certificate = str(self._settings.certificate or "")
+        token = tokens.job_token(self._token, attempt.job_id, attempt.number)
+        job_id, number = attempt.job_id, attempt.number
+        return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
 
     def _told(self, what: str) -> Callable[[str], None]:
         def told(problem: str) -> None:

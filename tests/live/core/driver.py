@@ -158,10 +158,10 @@ class Driver:
         for name, message in running:
             k = max(sum(node in other.nodes for _, other in running) for node in message.nodes)
             cost = self.network.byte_weight(len(message.nodes)) * self.network.cost_ns_per_byte(k)
-            if self.network.sharing == "max-min":
+            if self.network.law == "max-min":
                 # Too much to compute twice: the core's own figure must fit the engine's.
                 row = self.core.known[name].row
-                cost = float(self.core.view.columns["message_cost_ns_per_byte"][row])
+                cost = float(self.core.view.message_columns["cost_ns_per_byte"][row])
             if cost == message.cost:
                 continue
             if self.now_ns > message.since_ns:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headway.domain.errors import InputError
-from headway.gate.protocol import MOST_OPEN
+from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
@@ -458,7 +458,7 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
 def test_a_worker_that_floods_the_gate_with_questions_is_cut_off() -> None:
     cluster = Cluster(1, 1)
     cluster.submit("a", 2)
-    for request in range(MOST_OPEN):
+    for request in range(MAX_OPEN_REQUESTS):
         cluster.core.handle(
             MessageReady(
                 at_ns=0, job_id="a", attempt=1, request=request, message_bytes=1, unsent_bytes=1

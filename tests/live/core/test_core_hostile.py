@@ -45,8 +45,8 @@ POLICIES = [
 ]
 NETWORKS = [
     NetworkModel(),
-    NetworkModel(servers=3, sharing="max-min"),
-    NetworkModel(contends=False),
+    NetworkModel(ring_size=3, law="max-min"),
+    NetworkModel(law="no-contention"),
 ]
 NODES = ["n0", "n1", "n2"]
 JOBS = ["a", "b", "c", "d", "e"]

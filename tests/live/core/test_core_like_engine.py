@@ -33,9 +33,9 @@ POLICIES = [
 ]
 NETWORKS = [
     NetworkModel(),
-    NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, servers=3),
-    NetworkModel(contends=False),
-    NetworkModel(sharing="max-min", servers=2),
+    NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, ring_size=3),
+    NetworkModel(law="no-contention"),
+    NetworkModel(law="max-min", ring_size=2),
 ]
 ROUNDS = 6
 

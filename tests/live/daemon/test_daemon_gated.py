@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.gates import make_certificate
+from gate.threaded_gate import make_certificate
 from headway import testbed as testbeds
 from live.serving import Served, python, served, until
 
@@ -22,45 +22,45 @@ NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
 
 ASKS = """
 import os, sys, time
-from headway.worker.address import address_from
+from headway.gate.environment import WorkerEnvironment
 from headway.worker.client import GateClient
 if os.environ["RANK"] != "0":
     sys.exit()
 print(os.getpid(), flush=True)
-gate = GateClient(address_from(os.environ))
+gate = GateClient(WorkerEnvironment.from_variables(os.environ))
 gate.wait_for_first_try(30)
 messages, seconds = int(sys.argv[1]), float(sys.argv[2])
 while messages > 0 or not os.path.exists(sys.argv[3]):
     messages -= 1
-    request = gate.ask(25 * 2**20, 25 * 2**20)
-    granted = gate.wait(request)
+    request = gate.message_ready(25 * 2**20, 25 * 2**20)
+    granted = gate.wait_for_grant(request)
     began = time.monotonic_ns()
     time.sleep(seconds)
     print(int(granted), began, time.monotonic_ns(), flush=True)
-    gate.done(request)
+    gate.message_done(request)
 """
 
 
 COMPUTES = """
 import os, sys, time
-from dataclasses import replace
-from headway.worker.address import address_from
+from headway.gate.environment import WorkerEnvironment
 from headway.worker.client import GateClient
 rank = int(os.environ["RANK"])
-gate = GateClient(replace(address_from(os.environ), rank=rank))
+environment = WorkerEnvironment.from_variables(os.environ)
+gate = GateClient(environment, rank)
 gate.wait_for_first_try(30)
 for number in range(10):
-    request = gate.ask_to_compute()
-    granted = gate.wait(request)
+    request = gate.compute_ready()
+    granted = gate.wait_for_grant(request)
     began = time.monotonic_ns()
     time.sleep(0.01)
     ended = time.monotonic_ns()
-    gate.computed(request)
+    gate.compute_done(request)
     # In one piece: a warning of another thread may come between pieces.
     sys.stdout.write(f"{rank} {int(granted)} {began} {ended}\\n")
-stray = GateClient(replace(address_from(os.environ), rank=7))
+stray = GateClient(environment, 7)
 stray.wait_for_first_try(30)
-sys.stdout.write(f"{rank} {int(stray.wait(stray.ask_to_compute()))} 0 0\\n")
+sys.stdout.write(f"{rank} {int(stray.wait_for_grant(stray.compute_ready()))} 0 0\\n")
 """
 
 
@@ -147,7 +147,7 @@ def test_workers_reach_the_gate_over_tcp_with_tls(tmp_path: Path) -> None:
         assert one.reaches(job, "done", "failed")["state"] == "done"
         assert [line[0] for line in lines(one, job)[1:]] == [1] * 5
         assert one.client.status()["grants"] == 5
-        del place["HEADWAY_GATE_CERT"]  # Plain text is answered by nobody: it goes on unasked.
+        del place["HEADWAY_GATE_CERT"]  # Plain text is not answered: it continues ungated.
         job = asking(one, 1, 0, script=f"import os; os.environ.update({place})" + ASKS)
         assert one.reaches(job, "done", "failed")["state"] == "done"
         assert [line[0] for line in lines(one, job)[1:]] == [0]
@@ -172,7 +172,7 @@ def test_jobs_on_the_hosts_of_a_testbed_ask_before_each_message(tmp_path: Path) 
         testbeds.down(bed.name)
 
 
-def test_training_goes_on_unasked_without_a_scheduler_and_asks_the_next_one(
+def test_training_continues_ungated_without_a_scheduler_and_asks_the_next_one(
     scheduler: Served,
 ) -> None:
     last = scheduler.folder.with_name("last")
@@ -211,7 +211,7 @@ def test_ranks_that_ask_before_they_compute_do_so_one_at_a_time_on_a_shared_slot
         spans = sorted(line[2:] for line in printed if line[0] == rank and line[2] > 0)
         assert len(spans) == 30
         assert all(end <= later for (_, end), (later, _) in itertools.pairwise(spans))
-    # A rank without a slot is not taken, and goes on unasked.
+    # A rank without a slot is refused, and continues ungated.
     assert [granted for _, granted, begin, _ in printed if begin == 0] == [0] * 6
     assert all(granted for _, granted, begin, _ in printed if begin > 0)
     assert scheduler.client.status()["grants"] == 0

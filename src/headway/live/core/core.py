@@ -15,7 +15,6 @@ from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, MOST_BYTES, MOST_ITERATIONS, whole
 from headway.domain.records import NOBODY
 from headway.live.core import decisions, invariants, status
-from headway.live.core.arrays import NodeState
 from headway.live.core.events import (
     NEVER_STARTED,
     AnyEvent,
@@ -39,6 +38,7 @@ from headway.live.core.events import (
 )
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import MOST_ATTEMPTS, NEVER_NS, LiveJob, check_spec
+from headway.live.core.nodes import NodeState
 from headway.live.core.rules import Rules
 from headway.live.core.status import JobView, NodeView
 from headway.live.core.worker_events import Reports
@@ -98,7 +98,6 @@ class Core(Reports):
         # 3. Admission of waiting messages, and the costs of those that run.
         if self.waiting:
             decisions.admit(self, instructions)
-        self.touched.clear()
         if not self.rated:
             self.view.rate()
             self.rated = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headway.live.core.events import AnyInstruction, Launch, WakeAt
+from headway.live.core.events import AnyInstruction, Launch, Slot, WakeAt
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.state import Ledger
-from headway.policies.registry import ADMIT, WAIT
+from headway.policies.registry import admits
 
 
 def place(ledger: Ledger, instructions: list[AnyInstruction]) -> None:
@@ -33,18 +33,22 @@ def place(ledger: Ledger, instructions: list[AnyInstruction]) -> None:
             continue
         if not loads_known:
             view.add_up_loads()
-        taken = rules.place(view.cluster, job.row, candidates, job.spec.gpus)
-        loads_known = taken is None
-        if taken is not None:
-            _launch(ledger, job, taken.tolist(), instructions)
+            loads_known = True
+        if not rules.place(view.cluster, job.row, candidates):
+            continue
+        slots = view.assign(job, candidates)
+        if slots is None:
+            rules.invalid_candidates()
+            continue
+        _launch(ledger, job, slots, instructions)
+        view.add_load(job)
 
 
 def _launch(
-    ledger: Ledger, job: LiveJob, gpus: list[int], instructions: list[AnyInstruction]
+    ledger: Ledger, job: LiveJob, slots: tuple[Slot, ...], instructions: list[AnyInstruction]
 ) -> None:
-    """Make an attempt at a job on these GPUs."""
+    """Start an attempt at a job on these slots."""
     del ledger.queue[job.number]
-    slots = tuple(ledger.view.slots[gpu] for gpu in gpus)
     job.attempts += 1
     job.state = JobState.STARTING
     job.started_ns = ledger.now_ns
@@ -57,27 +61,26 @@ def _launch(
 def admit(ledger: Ledger, instructions: list[AnyInstruction]) -> None:
     """Ask about waiting messages once each, in order; each sees those admitted before it.
 
-    A steady policy is not asked again until a message has ended on one of the job's nodes, or the
-    time has come that it named.
+    A steady policy is not asked again until a message has ended on one of the job's nodes, or until
+    the time that it named.
     """
     now_ns, view, rules, waiting = ledger.now_ns, ledger.view, ledger.rules, ledger.waiting
     asked = waiting
     if rules.admission_steady:
         asked = ledger.asking
         if len(asked) < len(waiting):
-            for number, job in waiting.items():
-                if job.wake_ns <= now_ns or not ledger.touched.isdisjoint(job.ports):
-                    asked[number] = job
+            concerned = [job for job in waiting.values() if job.wake_ns <= now_ns]
+            asked.update({job.number: job for job in concerned + view.waiting_again()})
     in_order = list(asked.values())
     ledger.asking.clear()
     if len(in_order) > 1:
         in_order.sort(key=lambda job: job.order)
     for job in in_order:
         answer = rules.admit(view.cluster, job.row)
-        if answer == ADMIT or WAIT < answer <= now_ns:
+        if admits(answer, now_ns):
             del waiting[job.number]
             job.granted = next(iter(job.requests))
-            view.send(job, now_ns)
+            view.send(job)
             ledger.rated = False
             ledger.grant(job, job.granted, instructions)
         else:

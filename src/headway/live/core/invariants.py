@@ -76,7 +76,7 @@ def _check_slots(core: Core) -> None:
         assert set(listed) == held.get(gpu, set())
         free_bytes = int(cluster.gpus.free_bytes[gpu])
         assert free_bytes >= 0
-        assert free_bytes == int(view.memory_bytes[gpu]) - taken_bytes[gpu]
+        assert free_bytes == int(cluster.gpus.memory_bytes[gpu]) - taken_bytes[gpu]
 
 
 def _check_links(core: Core) -> None:
@@ -87,21 +87,21 @@ def _check_links(core: Core) -> None:
     for job in view.placed.values():
         if job.state == JobState.STOPPING:
             assert not job.ports
-            assert cluster.jobs.servers[job.row] == cluster.jobs.links[job.row] == 0
+            assert cluster.jobs.servers[job.row] == cluster.messages.links[job.row] == 0
             continue
         used = sorted({view.nodes[slot.node].server for slot in job.slots})
-        first = int(cluster.jobs.first_link[job.row])
-        assert cluster.jobs.servers[job.row] == cluster.jobs.links[job.row] == len(used)
+        first = int(cluster.messages.first_link[job.row])
+        assert cluster.jobs.servers[job.row] == cluster.messages.links[job.row] == len(used)
         assert cluster.links.port[first : first + len(used)].tolist() == used
         assert job.ports == frozenset(used if len(used) > 1 else ())
         if len(used) > 1:
             for link, port in enumerate(used, first):
-                assert cluster.links.job[link] == job.row
+                assert cluster.links.message[link] == job.row
                 held.setdefault(port, set()).add(link)
     for port in range(len(cluster.ports)):
         listed = _chain(int(cluster.ports.held[port]), cluster.links.beside)
         assert set(listed) == held.get(port, set())
-        assert int(cluster.ports.jobs[port]) == len(listed)
+        assert int(cluster.ports.links[port]) == len(listed)
 
 
 def _check_messages(core: Core) -> None:
@@ -109,7 +109,7 @@ def _check_messages(core: Core) -> None:
     view = core.view
     cluster = view.cluster
     granted = [job for job in view.placed.values() if job.granted is not None]
-    running = view.sending[: view.messages].tolist()
+    running = [job.row for job in view.sending]
     assert sorted(running) == sorted(job.row for job in granted)
     assert len(set(running)) == len(running)
     for job in core.known.values():
@@ -119,25 +119,25 @@ def _check_messages(core: Core) -> None:
         assert (job.number in core.waiting) == bool(
             job.ports and job.requests and job.granted is None and not job.still_computes
         )
-    if not view.network.contends:
+    if not view.network.messages_meet:
         assert not cluster.ports.messages.any()
         return
     for port in range(len(cluster.ports)):
         there = [job.row for job in granted if port in job.ports]
         listed = _chain(int(cluster.ports.first_message[port]), cluster.links.next)
         # The latest first.
-        assert [int(cluster.links.job[link]) for link in listed] == [
+        assert [int(cluster.links.message[link]) for link in listed] == [
             row for row in reversed(running) if row in there
         ]
         assert int(cluster.ports.messages[port]) == len(there)
     for job in granted:
-        record = cluster.jobs[job.row]
+        record = cluster.messages[job.row]
         most = max(int(cluster.ports.messages[port]) for port in job.ports)
-        assert int(record.message_k) >= 1
-        assert record.message_cost_ns_per_byte > 0
-        assert 0 <= core.view.bytes_left(job) <= int(record.message_bytes)
-        if view.network.sharing == "busiest":
-            assert int(record.message_k) == most
+        assert int(record.k) >= 1
+        assert record.cost_ns_per_byte > 0
+        assert 0 <= core.view.bytes_left(job) <= int(record.bytes)
+        if view.network.law == "busiest":
+            assert int(record.k) == most
 
 
 def _check_turns(core: Core) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headway.domain.limits import whole
+from headway.live.core.cluster_arrays import ClusterArrays
 from headway.live.core.events import AnyInstruction, GrantMessage, JobSpec, Stop
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.rules import Rules
 from headway.live.core.status import Counts
 from headway.live.core.turns import SlotTurns
-from headway.live.core.view import View
 from headway.network.contention import NetworkModel
 
 MOST_KEPT = 1_000
@@ -22,7 +22,7 @@ class Ledger:
     def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
         whole(seed, "seed", 0, 2**63 - 1)
         self.rules = Rules(policy)
-        self.view = View(network, seed)
+        self.view = ClusterArrays(network, seed)
         self.view.set_bucket(self.rules.bucket_bytes)
         self.seed = seed
         self.now_ns = 0
@@ -40,7 +40,6 @@ class Ledger:
         self.held = False  # whether nobody is placed until all jobs are known
         self.room = False  # whether jobs that were refused may fit now
         self.asking: dict[int, LiveJob] = {}  # waiting jobs that have not been asked about
-        self.touched: set[int] = set()  # ports where a message has ended
         self.rated = True  # whether all messages have their costs
 
     def new_job(self, job_id: str, spec: JobSpec, submitted_ns: int) -> LiveJob:
@@ -101,9 +100,9 @@ class Ledger:
         if job.granted is None:
             self.waiting.pop(job.number, None)
             self.asking.pop(job.number, None)
+            self.view.withdraw(job)
             return
         job.granted = None
-        self.touched |= job.ports
         self.rated = False
         self.view.finish(job)
 

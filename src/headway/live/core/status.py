@@ -125,7 +125,7 @@ def _message(core: Core, job: LiveJob) -> MessageView:
     return MessageView(
         job_id=job.job_id,
         message_bytes=next(iter(job.requests.values()))[0],
-        since_ns=int(core.view.columns["message_start_ns"][job.row]),
+        since_ns=int(core.view.message_columns["start_ns"][job.row]),
         left_bytes=round(core.view.bytes_left(job)),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headway.gate.protocol import MOST_OPEN
+from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core.events import AnyInstruction, GrantTurn, Slot
 from headway.live.core.jobs import LiveJob
 
@@ -30,7 +30,7 @@ class SlotTurns:
         if not 0 <= rank < len(job.slots):
             return False
         requests = job.computations.setdefault(rank, {})
-        if request in requests or len(requests) >= MOST_OPEN:
+        if request in requests or len(requests) >= MAX_OPEN_REQUESTS:
             return False
         requests[request] = False
         if len(requests) == 1:

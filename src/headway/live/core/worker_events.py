@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.domain.limits import MOST_BYTES, MOST_ITERATIONS
-from headway.gate.protocol import MOST_OPEN
+from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core.events import (
     AnyInstruction,
     ComputeDone,
@@ -38,7 +38,7 @@ class Reports(Ledger):
             job is None
             or job.state == JobState.STOPPING
             or event.request in job.requests
-            or len(job.requests) >= MOST_OPEN
+            or len(job.requests) >= MAX_OPEN_REQUESTS
             or not 0 <= event.message_bytes <= MOST_BYTES
         ):
             return False
