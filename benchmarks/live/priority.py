@@ -33,7 +33,7 @@ from headway.gate.sockets import prioritize
 from headway.gate.tokens import job_token
 from headway.interrupts import handle_signals
 from headway.testbed.shaping import DATA
-from headway.testbed.system import require, told
+from headway.testbed.system import check_prerequisites, query
 from headway.worker import handshake
 from headway.worker.client import GateClient
 
@@ -178,7 +178,7 @@ def said(process: subprocess.Popen[str]) -> str:
 def sent_bytes(testbed: testbeds.Testbed, host: int) -> int:
     """Return what a host has sent, but for control traffic."""
     words = ("-statistics", "class", "show", "dev", "eth0", "classid", DATA)
-    found = re.search(r"Sent (\d+) bytes", told("tc", *words, namespace=testbed.namespace(host)))
+    found = re.search(r"Sent (\d+) bytes", query("tc", *words, namespace=testbed.namespace(host)))
     assert found is not None
     return int(found[1])
 
@@ -246,7 +246,7 @@ def main() -> None:
         parser.error("--requests: at least 2")
     handle_signals()
     try:
-        require()
+        check_prerequisites()
         name = f"prio-{os.getpid()}"
         measure(testbeds.Testbed(name, hosts=2, rate_mbit=given.rate_mbit), given.requests)
     except HeadwayError as error:

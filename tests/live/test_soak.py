@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.looking import eventually
+from waiting import eventually
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "live" / "soak.py"
 PATIENCE_S = 300.0
@@ -63,7 +63,7 @@ def test_whatever_is_killed_every_job_ends_once_and_nothing_is_left(short: Path)
 
 def test_a_soak_that_is_interrupted_leaves_no_process_and_no_file(short: Path) -> None:
     with soaking(short, "--jobs", "25") as process:
-        assert eventually(lambda: any("job.py" in words for words in remains(short)))
+        eventually(lambda: any("job.py" in words for words in remains(short)))
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130
     assert (remains(short), list(short.iterdir())) == ([], [])

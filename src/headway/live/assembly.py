@@ -34,8 +34,10 @@ from headway.live.daemon.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSetti
 from headway.live.daemon.state_folder import Address, Places, claimed, published
 from headway.live.daemon.store import Store
 from headway.live.executors import Attempt, Executor
-from headway.live.executors.local import LocalExecutor, LocalNode, testbed_nodes, this_machine
-from headway.live.executors.ranks import last_job
+from headway.live.executors.attempt_folders import last_job
+from headway.live.executors.local.executor import LocalExecutor
+from headway.live.executors.local.nodes import testbed_nodes, this_machine
+from headway.live.executors.rank_plans import LaunchNode
 
 MOST_FILES = 65_536
 _EVERYWHERE = {"0.0.0.0": LOOPBACK, "::": "::1"}
@@ -222,14 +224,14 @@ def _certificate(settings: Settings) -> ssl.SSLContext | None:
 
 def _executor(settings: Settings, places: Places) -> Executor:
     if settings.executor.kind == "ray" and settings.gate_address is not None:
-        from headway.live.executors.ray import RayExecutor
+        from headway.live.executors.ray.executor import RayExecutor
 
         gate_host, _ = settings.gate_address
         return RayExecutor(settings.executor.address, places.attempts, gate_host=gate_host)
     return LocalExecutor(places.attempts, _nodes(settings.executor))
 
 
-def _nodes(settings: ExecutorSettings) -> list[LocalNode]:
+def _nodes(settings: ExecutorSettings) -> list[LaunchNode]:
     if settings.kind == "testbed":
         return testbed_nodes(settings.testbed, settings.slots, settings.memory_bytes)
     machine = this_machine(settings.slots, settings.memory_bytes)

@@ -17,7 +17,7 @@ from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.event_log import EventLog
 from headway.live.daemon.recovery import restore
 from headway.live.daemon.store import Store
-from headway.live.executors import Attempt, Ended, Node, Watcher
+from headway.live.executors import Attempt, AttemptEnd, ExecutorHandler, ExecutorNode
 
 POLICY = "ff+srsf:1"
 PATIENCE_S = 60.0
@@ -27,7 +27,7 @@ class Obedient:
     """An executor without processes: it notes what it is asked, and tells what the test says."""
 
     def __init__(self, slots: int = 1, running: Sequence[Attempt] = ()) -> None:
-        self.nodes = [Node("n1", "127.0.0.1", slots, 2**30)]
+        self.nodes = [ExecutorNode("n1", "127.0.0.1", slots, 2**30)]
         self.running = list(running)
         self.launched: list[Attempt] = []
         self.stopped: list[Attempt] = []
@@ -38,9 +38,9 @@ class Obedient:
 
     def ends(self, attempt: Attempt, code: int, reason: str = "") -> None:
         """Tell the end of an attempt."""
-        self.watcher.attempt_ended(Ended(attempt, code, reason))
+        self.watcher.attempt_ended(AttemptEnd(attempt, code, reason))
 
-    async def start(self, watcher: Watcher) -> Sequence[Node]:
+    async def start(self, watcher: ExecutorHandler) -> Sequence[ExecutorNode]:
         self.watcher = watcher
         return self.nodes
 

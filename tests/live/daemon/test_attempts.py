@@ -13,7 +13,7 @@ from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED
 from headway.live.daemon import attempts
 from headway.live.daemon.daemon import Daemon
-from headway.live.executors import Attempt, Node, shim
+from headway.live.executors import Attempt, ExecutorNode, shim
 from headway.live.replay import replay
 from live.daemon.inside import Obedient, make_spec, scheduling, until
 
@@ -42,7 +42,7 @@ def fails(*_: object) -> None:
 
 
 def test_the_shim_and_the_core_mean_the_same_by_never_started() -> None:
-    assert shim.NEVER_STARTED == NEVER_STARTED
+    assert shim.OUT_OF_RESOURCES == NEVER_STARTED
 
 
 def test_an_executor_that_cannot_launch_fails_the_job_with_its_error(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_restart_places_jobs_by_their_priority_and_not_by_their_number(tmp_pat
 
     use(tmp_path, Obedient(), submit)
     executor = Obedient()
-    executor.nodes = [Node("n2", "127.0.0.1", 1, 2**30)]
+    executor.nodes = [ExecutorNode("n2", "127.0.0.1", 1, 2**30)]
 
     async def restarted(daemon: Daemon) -> None:
         await until(lambda: executor.launched)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gate.threaded_gate import make_certificate
-from live.executors.driving import having
+from live.executors.helpers import processes_with
 from live.serving import PRINTS, Served, python, until
 
 HERE = Path(__file__).parent
@@ -96,12 +96,12 @@ def test_a_gated_job_outlives_a_killed_scheduler_and_ends_once(
     job = train(scheduler, go)
     until(lambda: ["pausing"] in said(scheduler, job))
     assert scheduler.client.status()["grants"] > 0
-    running = having(str(TRAINING))
+    running = processes_with(str(TRAINING))
     assert len(running) == 2
     scheduler.kill()
     scheduler.start()
     assert scheduler.client.job(job)["state"] == "running"
-    assert having(str(TRAINING)) == running
+    assert processes_with(str(TRAINING)) == running
     until(lambda: scheduler.client.status()["workers"] == 1)
     go.touch()
     found = scheduler.reaches(job, "done", "failed")
@@ -114,7 +114,7 @@ def test_a_job_whose_worker_is_killed_starts_again(scheduler: Served, tmp_path: 
     go = tmp_path / "plain"
     job = train(scheduler, go, retries=1)
     until(lambda: ["pausing"] in said(scheduler, job))
-    os.kill(having(str(TRAINING))[1], signal.SIGKILL)
+    os.kill(processes_with(str(TRAINING))[1], signal.SIGKILL)
     go.touch()
     until(lambda: scheduler.client.job(job)["attempts"] == 2)
     until(lambda: ["pausing"] in said(scheduler, job))

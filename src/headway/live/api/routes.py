@@ -19,7 +19,7 @@ from headway.live.api.submission import Submission, spec_from
 from headway.live.daemon.daemon import Daemon, RefusedError
 from headway.live.daemon.metrics import text_of
 from headway.live.executors import Attempt
-from headway.live.executors.ranks import KEPT
+from headway.live.executors.attempt_folders import KEPT_FOLDERS
 from headway.version import __version__
 
 MOST_BODY_BYTES = 2**20
@@ -130,8 +130,8 @@ def _add_jobs(app: FastAPI, daemon: Daemon) -> None:
             if not await asyncio.to_thread(folder.exists):
                 raise RefusedError(
                     404,
-                    f"the log of job {job} is not there any more: the latest {KEPT:,} attempts "
-                    "keep theirs.",
+                    f"the log of job {job} is not there any more: the latest {KEPT_FOLDERS:,} "
+                    "attempts keep theirs.",
                 )
         stream = log_of(daemon, job, rank, follow)
         return StreamingResponse(stream, media_type="application/octet-stream")

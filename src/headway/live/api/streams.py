@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.hub import Hub, Listener
 from headway.live.executors import Attempt
-from headway.live.executors.tail import Tail
+from headway.live.executors.log_tail import LogTail
 
 CHUNK_BYTES = 64 * 1024
 POLL_S = 0.2
@@ -23,7 +23,7 @@ SILENCE_S = 15.0
 async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
     """Return what a rank of a job's latest attempt printed; with `follow` until the job is over."""
     number = daemon.record(job).attempts
-    reader = Tail(daemon.executor.log(Attempt(job, number), rank))
+    reader = LogTail(daemon.executor.log(Attempt(job, number), rank))
     try:
         while True:
             record = daemon.record(job)  # before reading, so that all that was printed is read
@@ -32,7 +32,7 @@ async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIter
             elif record.attempts > number:
                 number += 1
                 reader.close()
-                reader = Tail(daemon.executor.log(Attempt(job, number), rank))
+                reader = LogTail(daemon.executor.log(Attempt(job, number), rank))
             elif not follow or record.finished:
                 return
             else:

@@ -11,7 +11,7 @@ from typing import Any
 from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
 from headway.live.daemon.store import Store
-from headway.live.executors import Attempt, Ended, Executor
+from headway.live.executors import Attempt, AttemptEnd, Executor
 from headway.live.executors.shim import COULD_NOT_START, STOPPED
 
 SETTLE_S = 5.0
@@ -29,7 +29,7 @@ class Attempts:
         store: Store,
         environment: Callable[[Attempt], Mapping[str, str]],
         started: Callable[[Attempt], None],
-        ended: Callable[[Ended], None],
+        ended: Callable[[AttemptEnd], None],
     ) -> None:
         self._executor, self._store, self._environment = executor, store, environment
         self._tell_started, self._tell_ended = started, ended
@@ -37,7 +37,7 @@ class Attempts:
         self._starting: set[Attempt] = set()  # of those: not known to have started
         self._unwanted: set[Attempt] = set()  # of those: to be stopped, now or when they have
         # Of those: what could not be started, until its end is told, and when that will be.
-        self._resting: dict[Attempt, tuple[Ended, asyncio.TimerHandle]] = {}
+        self._resting: dict[Attempt, tuple[AttemptEnd, asyncio.TimerHandle]] = {}
         self._in_vain: Counter[str] = Counter()  # starts in a row, by job
         self._tasks: set[asyncio.Task[None]] = set()
         self.closing = False
@@ -88,7 +88,7 @@ class Attempts:
             if attempt in self._unwanted:
                 self._spawn(self._stop(attempt))
 
-    def failed_to_start(self, ended: Ended) -> None:
+    def failed_to_start(self, ended: AttemptEnd) -> None:
         """Tell the end of an attempt that never started, after a pause.
 
         It keeps its slots meanwhile: what the machine lacks, another job would find lacking too.
@@ -110,7 +110,7 @@ class Attempts:
         loop = asyncio.get_running_loop()
         self._resting[attempt] = ended, loop.call_later(pause_s, self._tell_ended, ended)
 
-    def ended(self, ended: Ended) -> None:
+    def ended(self, ended: AttemptEnd) -> None:
         """Take note that nothing of an attempt is left."""
         unwanted = ended.attempt in self._unwanted
         for those in (self._live, self._starting, self._unwanted):
@@ -133,10 +133,10 @@ class Attempts:
     async def _launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         await self._store.saved()
         if attempt in self._unwanted:
-            self._tell_ended(Ended(attempt, STOPPED, "stopped before it started"))
+            self._tell_ended(AttemptEnd(attempt, STOPPED, "stopped before it started"))
             return
         if self.closing:
-            self.ended(Ended(attempt, NEVER_STARTED))
+            self.ended(AttemptEnd(attempt, NEVER_STARTED))
             return
         names = [f"{slot.node}:{slot.index}" for slot in slots]
         operator_log.info("attempt starts", job=attempt.job_id, attempt=attempt.number, slots=names)
@@ -146,7 +146,7 @@ class Attempts:
             operator_log.failure(
                 "an executor failed", error, job=attempt.job_id, attempt=attempt.number
             )
-            self._tell_ended(Ended(attempt, COULD_NOT_START, f"could not start: {error!r}"))
+            self._tell_ended(AttemptEnd(attempt, COULD_NOT_START, f"could not start: {error!r}"))
             with contextlib.suppress(Exception):  # Something of it may have been started.
                 await self._executor.stop(attempt)
         else:

@@ -33,7 +33,7 @@ from headway.live.daemon.event_log import EventLog
 from headway.live.daemon.event_loop import Steps
 from headway.live.daemon.job_records import JobRecord
 from headway.live.daemon.store import Store
-from headway.live.executors import Attempt, Executor, Node
+from headway.live.executors import Attempt, Executor, ExecutorNode
 
 BEAT_S = 10.0
 """How often iteration counts and the clock are saved."""
@@ -66,7 +66,7 @@ class Daemon(Steps):
     ) -> None:
         super().__init__(core, store, events, clock, executor, environment)
         self.policy = policy
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, ExecutorNode] = {}
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
 
     # What the gate says.
@@ -151,7 +151,7 @@ class Daemon(Steps):
 
     # What the executor says.
 
-    def node_came(self, node: Node) -> None:
+    def node_up(self, node: ExecutorNode) -> None:
         """Use a node, unless it is to be drained."""
         operator_log.info(
             "node came", node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes

@@ -47,7 +47,7 @@ from headway.live.daemon.hub import Hub
 from headway.live.daemon.job_registry import Book
 from headway.live.daemon.metrics import Metrics
 from headway.live.daemon.store import Store
-from headway.live.executors import Attempt, Ended, Executor
+from headway.live.executors import Attempt, AttemptEnd, Executor
 
 QUIET_S = 60.0
 """How long after a notice about a failing policy the next one may come."""
@@ -96,7 +96,7 @@ class Steps:
         self.hub, self.metrics = Hub(), Metrics()
         self.book = Book(store, clock, self.hub, self.metrics)
         self.gate: Grants | None = None
-        self._held: list[Ended] | None = None  # ends that wait until their jobs are restored
+        self._held: list[AttemptEnd] | None = None  # ends that wait until their jobs are restored
         # When each request came, by attempt and request.
         self._asked: dict[tuple[str, int], dict[int, int]] = {}
         self._asking: tuple[str, int, int] | None = None  # whose request is being handled
@@ -244,7 +244,7 @@ class Steps:
         """Keep what the executor says of ends, until their jobs are known."""
         self._held = []
 
-    def release_ends(self) -> list[Ended]:
+    def release_ends(self) -> list[AttemptEnd]:
         """Return the ends that were kept, and keep no more."""
         held, self._held = self._held or [], None
         return held
@@ -255,7 +255,7 @@ class Steps:
         if self.gate is not None:
             self.gate.refuse(attempt.job_id, attempt.number, why)
 
-    def attempt_ended(self, ended: Ended) -> None:
+    def attempt_ended(self, ended: AttemptEnd) -> None:
         """Take note that all processes of an attempt are gone, or that it never had any."""
         # What programs say of themselves need not be text that can be stored.
         reason = ended.reason.encode(errors="replace").decode()
@@ -267,7 +267,7 @@ class Steps:
         else:
             self.conclude(ended)
 
-    def conclude(self, ended: Ended) -> None:
+    def conclude(self, ended: AttemptEnd) -> None:
         """Let an attempt be over."""
         attempt = ended.attempt
         self.attempts.ended(ended)

@@ -9,7 +9,7 @@ from headway.live.core.events import NEVER_STARTED, JobCancelled, JobRestored, T
 from headway.live.core.job_state import ACTIVE, JobState
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.job_records import JobRecord
-from headway.live.executors import Attempt, Ended
+from headway.live.executors import Attempt, AttemptEnd
 
 LOST = 1
 
@@ -22,14 +22,14 @@ async def restore(daemon: Daemon) -> None:
     """
     daemon.hold_ends()
     for node in await daemon.executor.start(daemon):
-        daemon.node_came(node)
+        daemon.node_up(node)
     unfinished = [one for one in daemon.book.records.values() if not one.finished]
     active = {Attempt(one.job_id, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
     # One that ran when it was found may have ended since.
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
     for attempt in active.keys() - running - ends.keys():
-        ends[attempt] = Ended(attempt, LOST, "it was nowhere to be found after a restart")
+        ends[attempt] = AttemptEnd(attempt, LOST, "it was nowhere to be found after a restart")
     never = {one.job_id for one, ended in ends.items() if ended.code == NEVER_STARTED}
     # First those that have slots, so that nobody else is taken to have them.
     for attempt, record in active.items():

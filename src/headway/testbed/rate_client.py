@@ -1,4 +1,4 @@
-"""A worker's side of the keeper: tell it when a message is on the network."""
+"""A process's side of the rate controller: report messages in flight."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from headway.domain.errors import InputError, MachineError, shown
 _HOST, _SOCKET = "HEADWAY_TESTBED_HOST", "HEADWAY_TESTBED_SOCKET"
 
 
-class _Keeper:
-    """This process's connection to the keeper: opened at the first message, then kept."""
+class _RateClient:
+    """This process's connection to the rate controller, opened at the first message."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
 
-    def tell(self, path: str, word: bytes) -> None:
-        """Say that a message begins (+) or has ended (-), and wait until the rates are set."""
+    def report(self, path: str, step: bytes) -> None:
+        """Report that a message begins (+) or has ended (-), and wait until the rates are set."""
         try:
             with self._lock:
                 if self._connection is None:
                     self._connection = _connect(path)
-                self._connection.sendall(word)
+                self._connection.sendall(step)
                 answer = self._connection.recv(1)
         except OSError as error:
-            raise MachineError(f"the testbed's keeper at {path}: {error.strerror}.") from error
+            raise MachineError(
+                f"the testbed's rate controller at {path}: {error.strerror}."
+            ) from error
         if not answer:
-            raise MachineError(f"the testbed's keeper at {path} has ended.")
+            raise MachineError(f"the testbed's rate controller at {path} has ended.")
 
-    def forget(self) -> None:
-        """Close the copy that a fork made, so that the connection ends with its own process."""
+    def close_after_fork(self) -> None:
+        """Close the child's copy of the connection, so that it ends with the parent process."""
         if self._connection is not None:
             self._connection.close()
-        # Another thread may have held the lock at the fork: nobody would ever let go of it.
+        # A thread of the parent may have held the lock at the fork.
         self._lock, self._connection = threading.Lock(), None
 
 
@@ -55,19 +57,19 @@ def _connect(path: str) -> socket.socket:
     return connection
 
 
-_KEEPER = _Keeper()
-os.register_at_fork(after_in_child=_KEEPER.forget)
+_CLIENT = _RateClient()
+os.register_at_fork(after_in_child=_CLIENT.close_after_fork)
 
 
 @contextlib.contextmanager
 def message_on_network() -> Iterator[None]:
-    """Count as one message of this process's host, if that is in a testbed with a penalty."""
+    """Count as one message in flight on this process's host, in a testbed with a penalty."""
     path = os.environ.get(_SOCKET)
     if path is None:
         yield
         return
-    _KEEPER.tell(path, b"+")
+    _CLIENT.report(path, b"+")
     try:
         yield
     finally:
-        _KEEPER.tell(path, b"-")
+        _CLIENT.report(path, b"-")

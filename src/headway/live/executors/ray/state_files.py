@@ -1,4 +1,4 @@
-"""What a scheduler on Ray has on its own machine: its name there, its nodes' names, its address."""
+"""What the Ray executor keeps on its own machine: its identity, and the names of its nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE--
 
 
 def identity(path: Path) -> str:
-    """Return what tells this scheduler's actors from those of others on the same cluster."""
+    """Return the id that distinguishes this scheduler's actors from others' on the cluster."""
     if not path.exists():
         with open_output(path) as stream:
             stream.write(secrets.token_hex(8).encode())
@@ -28,14 +28,14 @@ def identity(path: Path) -> str:
 
 
 def certificates(path: str) -> str:
-    """Return the certificates in a file, and not the key that may be beside them."""
+    """Return the certificates in a file, without a private key that may be in it too."""
     return "\n".join([*_CERTIFICATE.findall(Path(path).read_text()), ""])
 
 
-class Names:
-    """The names of nodes by Ray's numbers, kept for the next scheduler.
+class NodeNames:
+    """The names of nodes by Ray's node ids, kept for the next scheduler.
 
-    That knows jobs' slots and drained nodes by them.
+    The scheduler's database refers to slots and drained nodes by these names.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,12 +45,12 @@ class Names:
     def read(self) -> dict[str, str]:
         """Return the names that an earlier scheduler gave."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            told = json.loads(self._path.read_bytes())
-            self._saved = {str(number): str(name) for number, name in told.items()}
+            saved = json.loads(self._path.read_bytes())
+            self._saved = {str(node_id): str(name) for node_id, name in saved.items()}
         return dict(self._saved)
 
     def save(self, names: Mapping[str, str]) -> None:
-        """Keep names that are new; without room for them, at the next call."""
+        """Save changed names; on a full disk, the next call tries again."""
         if self._saved != names:
             with contextlib.suppress(InputError):
                 with open_output(self._path) as stream:
@@ -58,10 +58,11 @@ class Names:
                 self._saved = dict(names)
 
 
-def reaches(address: str, host: str) -> bool:
-    """Tell whether a node at an address reaches this machine at a host: by loopback only if here.
+def can_reach(address: str, host: str) -> bool:
+    """Return whether a node at an address can reach this machine at a host name.
 
-    A name is judged by what it stands for on this machine, which is where the gate listens.
+    Only this machine's own nodes can reach a loopback host. The name is resolved here, where the
+    gate listens.
     """
     return not _is_loopback(host) or _is_loopback(address) or interface_of(address) is not None
 
