@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,18 +58,18 @@ class Settings:
         return values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """The outcome of a simulation: each job's times and GPUs in workload order, and a summary."""
 
-    workload: Workload = field(repr=False)
+    workload: Workload
     settings: Settings
     summary: Summary
-    start_ns: Integers = field(repr=False)
-    finish_ns: Integers = field(repr=False)
-    gpus: tuple[tuple[int, ...], ...] = field(repr=False)
-    gpu_busy_ns: Integers = field(repr=False)
-    timeline: Timeline | None = field(default=None, repr=False)
+    start_ns: Integers
+    finish_ns: Integers
+    gpus: tuple[tuple[int, ...], ...]
+    gpu_busy_ns: Integers
+    timeline: Timeline | None = None
     """Every task of the run, if it was recorded in memory."""
 
     @property
@@ -150,6 +150,13 @@ class Result:
         from headway.results.timeline.recorded import RecordedRun
 
         return contention_figure(RecordedRun.of(self))
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<Result: {len(self.workload):,} jobs, average JCT {summary.average_jct_s:,.2f} s, "
+            f"makespan {summary.makespan_s:,.2f} s>"
+        )
 
     def __str__(self) -> str:
         return result_text(self)
