@@ -240,7 +240,7 @@ class _Reader:
             )
         if isinstance(given, bool) or not isinstance(given, (int, str)):
             raise InputError(
-                f"must be how many (20), a range ('5:24') or a list ([3, 7]), not {shown(given)}.",
+                f"must be a count (20), a range ('5:24') or a list ([3, 7]), not {shown(given)}.",
                 field="seeds",
             )
         return parse_seeds(str(given), fewest=1)
