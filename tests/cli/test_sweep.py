@@ -130,7 +130,7 @@ BAD = {
     "an empty list": (TWO + "clusters = []\n", "s.toml, line 3, column 1 (clusters): must not be"),
     "a number for text": (
         TWO + "clusters = [16]\n",
-        "s.toml, line 3, column 13 (clusters): must be text, or a list of such, not 16.",
+        "s.toml, line 3, column 13 (clusters): must be a string, not 16.",
     ),
     "a bad shape": (
         TWO + 'clusters = [\n    "16x4",\n    "16-4",\n]\n',
@@ -148,7 +148,7 @@ BAD = {
     ),
     "a policy twice": (
         'workloads = "a.csv"\npolicies = ["paper", "paper"]\n',
-        "s.toml, line 2, column 23 (policies): 'paper' stands there twice.",
+        "s.toml, line 2, column 23 (policies): duplicate 'paper'.",
     ),
     "a misspelt placement": (
         TWO + 'placement = ["ff", "fff"]\n',
@@ -164,7 +164,7 @@ BAD = {
     ),
     "text for a number": (
         TWO + 'bucket_mb = "25"\n',
-        "s.toml, line 3, column 14 (bucket_mb): must be a number, or a list of such, not '25'.",
+        "s.toml, line 3, column 1 (bucket_mb): must be a number or a list of numbers, not '25'.",
     ),
     "no memory": (
         TWO + "gpu_memory_gb = 0\n",
@@ -177,8 +177,16 @@ BAD = {
     ),
     "seeds that are no numbers": (
         TWO + 'seeds = ["a"]\n',
+        "s.toml, line 3, column 11 (seeds): must be a whole number, not 'a'.",
+    ),
+    "seeds that are true": (
+        TWO + "seeds = true\n",
         "s.toml, line 3, column 1 (seeds): must be a count (20), a range ('5:24') or a list "
-        "([3, 7]), not ['a'].",
+        "([3, 7]), not True.",
+    ),
+    "a mix that is no table": (
+        'policies = "paper"\nworkloads = { recipe = "paper", mix = { x = 1 } }\n',
+        "s.toml, line 2, column 33 (mix): must be a table such as { 1 = 80, 8 = 30 }, not {'x'",
     ),
     "an unknown key of a workload": (
         'policies = "paper"\nworkloads = [\n  "a.csv",\n  { recipe = "paper", job = 4 },\n]\n',
@@ -187,7 +195,7 @@ BAD = {
     "a file with a recipe's key": (
         'policies = "paper"\n[[workloads]]\nrecipe = "paper"\n[[workloads]]\nfile = "a.csv"\n'
         "jobs = 4\n",
-        "s.toml, line 6, column 1 (jobs): unknown key. Known: file, name, seeds.",
+        "s.toml, line 6, column 1 (jobs): is for a recipe, not for a file.",
     ),
     "a recipe that is none": (
         'policies = "paper"\nworkloads = { recipe = "papers" }\n',
@@ -203,11 +211,11 @@ BAD = {
     ),
     "neither recipe nor file": (
         'policies = "paper"\nworkloads = { name = "x" }\n',
-        "s.toml, line 2, column 13 (workloads): needs a `recipe` or a `file`, one of them.",
+        "s.toml, line 2, column 13 (workloads): needs either a 'recipe' or a 'file'.",
     ),
     "two workloads of one name": (
         'policies = "paper"\nworkloads = ["a.csv", { file = "a.csv" }]\n',
-        "s.toml, line 2, column 23 (workloads): two are called 'a.csv'; give one a `name`.",
+        "s.toml, line 2, column 23 (workloads): two are called 'a.csv'; give one a 'name'.",
     ),
     "a missing file": (
         'policies = "paper"\nworkloads = ["b.csv"]\n',

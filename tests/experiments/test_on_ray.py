@@ -157,7 +157,7 @@ def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> Non
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "Finished runs are kept in many; the same command goes on." in err
+    assert "Finished runs are kept in many; repeat the command to continue." in err
     deadline = time.monotonic() + 10
     while left := processes_with(f"HEADWAY_TEST_MARK={mark}"):
         assert time.monotonic() < deadline, left

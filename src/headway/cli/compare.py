@@ -22,8 +22,8 @@ from headway.cli.options import (
 from headway.configuration import cluster_from, network_from, profiles_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
+from headway.figure_style import check_picture
 from headway.files import STANDARD, check_different, check_output, open_output
-from headway.reports.style import check_picture
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -112,7 +112,7 @@ def compare_command(
             stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
     if output is not None:
         from headway.experiments.compare import draw
-        from headway.reports.style import house_style, save_figure
+        from headway.figure_style import house_style, save_figure
 
         with house_style():
             save_figure(draw(found), output)

@@ -23,9 +23,9 @@ from headway.engine.run import simulate
 from headway.experiments import statistics
 from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
+from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
-from headway.reports.style import COLOURS, INK
 from headway.results.schema import Summary
 
 if TYPE_CHECKING:

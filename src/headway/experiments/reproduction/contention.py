@@ -13,9 +13,9 @@ from headway.domain.models import MODELS
 from headway.domain.records import MESSAGE
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.experiments.reproduction.paper import ALONE_S
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 
 MOST_CONCURRENT = 8
 MESSAGE_BYTES = 100 * 2**20

@@ -18,8 +18,8 @@ from headway.experiments.reproduction.contention import (
 from headway.experiments.reproduction.evaluation import CLASSES, Evaluation
 from headway.experiments.reproduction.paper import ALONE_S, PUBLISHED, TOGETHER_S, Case
 from headway.experiments.statistics import Estimate, Sample, mean
+from headway.figure_style import COLOURS, DASHES, INK
 from headway.network.contention import NetworkModel
-from headway.reports.style import COLOURS, DASHES, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,10 @@ from headway.experiments.reproduction import claims, contention, figures, paper,
 from headway.experiments.reproduction.claims import Finding, Verdict
 from headway.experiments.reproduction.evaluation import Evaluation
 from headway.experiments.seeds import seeds_text
+from headway.figure_style import house_style
 from headway.files import open_output
 from headway.network.contention import NETWORKS
 from headway.reports.page import Picture, Section, html_page
-from headway.reports.style import house_style
 from headway.reports.tables import Table
 from headway.results.store import code_version
 from headway.workload.generate import PRESETS

@@ -19,7 +19,7 @@ from headway.experiments.sweep.specification import Coordinate, Jobs, Sweep
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result, Summary
-from headway.results.store import code_version, job_columns
+from headway.results.store import code_version
 
 FIGURES = tuple(column.name for column in fields(Summary) if column.name != "wall_s")
 """The columns that every run yields, with the same bits wherever it runs."""
@@ -157,8 +157,7 @@ def _jobs(key: str, result: Result) -> bytes:
     import polars
 
     stream = BytesIO()
-    columns = {"run": [key] * len(result.workload), **job_columns(result)}
-    polars.DataFrame(columns).write_parquet(stream)
+    result.jobs.select(polars.lit(key).alias("run"), polars.all()).write_parquet(stream)
     return stream.getvalue()
 
 
