@@ -172,7 +172,7 @@ BAD = {
     ),
     "bad seeds": (
         TWO + 'seeds = "0-20"\n',
-        "s.toml, line 3, column 1 (seeds): must be how many (20), a range (5:24) or a list "
+        "s.toml, line 3, column 1 (seeds): must be a count (20), a range (5:24) or a list "
         "(3,7,11), not '0-20'.",
     ),
     "seeds that are no numbers": (
@@ -272,7 +272,10 @@ def test_a_bad_file_is_refused_with_its_place(
         ("sweep good.toml --show", "good: has no finished runs; run the sweep first."),
         ("sweep . --show", ".: there is no runs.parquet; run a sweep first."),
         ("report .", ".: there is no runs.parquet; run a sweep first."),
-        ("report . -o page.svg", "page.svg: the report of a sweep is a page; must end in .html."),
+        (
+            "report . -o page.svg",
+            "page.svg: the report of a sweep must end in .html.",
+        ),
         ("report . --from 3", "--from and --to choose a part of a timeline; a sweep has none."),
     ],
 )

@@ -123,7 +123,7 @@ def test_workers_with_other_code_are_refused(ray: Any, tmp_path: Path) -> None:
     sweep = sweep_of(small_sweep(tmp_path))
     inputs = replace(Inputs.of(sweep), code="of another day")
     todo = {key_of(sweep, point): point for point in points(sweep)}
-    with pytest.raises(InputError, match="has another Headway than this machine"):
+    with pytest.raises(InputError, match="has another version of Headway than this machine"):
         on_ray.send(ray, todo, inputs, 2, lambda _: None)
 
 
