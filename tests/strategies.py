@@ -18,11 +18,11 @@ from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.network.laws.registry import LAWS
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result
+from headway.results.timeline.sinks import Timeline
 
 PLACEMENTS = (
     "rand",

@@ -64,8 +64,11 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("paper a.csv --policies X", "give `paper` or files, not both (./paper is a file)."),
-        ("a.csv --seeds 3 --policies X", "--seeds goes with `paper`; files are what they are."),
+        (
+            "paper a.csv --policies X",
+            "give either `paper` or files (a file of that name is ./paper).",
+        ),
+        ("a.csv --seeds 3 --policies X", "--seeds only applies to `paper`."),
         ("a.csv a.csv --policies X", "the workloads and the outputs must be different files."),
         ("a.csv --json a.csv --policies X", "the workloads and the outputs must be different"),
         ("a.csv -o a.gif --policies X", "a.gif: must end in .svg, .pdf, .png."),

@@ -123,7 +123,7 @@ def test_workers_with_other_code_are_refused(ray: Any, tmp_path: Path) -> None:
     sweep = sweep_of(small_sweep(tmp_path))
     inputs = replace(Inputs.of(sweep), code="of another day")
     todo = {key_of(sweep, point): point for point in points(sweep)}
-    with pytest.raises(InputError, match="has another Headway than this machine"):
+    with pytest.raises(InputError, match="has another version of Headway than this machine"):
         on_ray.send(ray, todo, inputs, 2, lambda _: None)
 
 
@@ -157,7 +157,7 @@ def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> Non
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "Finished runs are kept in many; the same command goes on." in err
+    assert "Finished runs are kept in many; repeat the command to continue." in err
     deadline = time.monotonic() + 10
     while left := processes_with(f"HEADWAY_TEST_MARK={mark}"):
         assert time.monotonic() < deadline, left

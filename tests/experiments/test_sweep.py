@@ -235,7 +235,7 @@ def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     process = start(tmp_path, "-j", "2")
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert f"{len(log)} of 240 runs are there already, in many." in err
+    assert f"{len(log)} of 240 runs are already done, in many." in err
     again = finished(tmp_path / "many")
     assert again[: len(log)] == log
     assert len(again) == len(set(again)) == 240
@@ -250,7 +250,7 @@ def test_an_interrupt_keeps_what_is_finished_and_says_so(tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
-    assert "Finished runs are kept in many; the same command goes on." in err
+    assert "Finished runs are kept in many; repeat the command to continue." in err
     count = len(finished(tmp_path / "many"))
     assert polars.read_parquet(tmp_path / "many" / "runs.parquet").height == count
     assert len(list((tmp_path / "many" / "jobs").glob("*.parquet"))) == count

@@ -31,10 +31,10 @@ from headway.domain.errors import InputError
 from headway.domain.estimates import Estimate
 from headway.domain.models import MEBIBYTE
 from headway.experiments.statistics import mean, paired_ratio
+from headway.figure_style import COLOURS, INK, house_style, save_figure
 from headway.files import open_output
 from headway.interrupts import handle_signals
 from headway.network.contention import NetworkModel
-from headway.reports.style import COLOURS, INK, house_style, save_figure
 from headway.reports.tables import Table
 from headway.testbed import Testbed
 

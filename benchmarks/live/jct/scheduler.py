@@ -103,7 +103,7 @@ def went(folder: Path) -> tuple[list[Went], Replay]:
     """Read a run's log: how each job went, and the decisions, which must come out again."""
     path = folder / "events.jsonl"
     repeated = replay(path)
-    if repeated.difference is not None or repeated.cut_line is not None:
+    if repeated.difference is not None or repeated.truncated_line is not None:
         raise MachineError(f"{path} cannot be repeated.")
     submitted: list[str] = []
     began_ns: dict[str, int] = {}

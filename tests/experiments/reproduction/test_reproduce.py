@@ -325,7 +325,7 @@ def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
     keys = set(finished(runs))
     count = len(keys)
     assert 5 <= count < 54
-    assert f"Finished runs are kept in {runs}; the same command goes on." in err
+    assert f"Finished runs are kept in {runs}; repeat the command to continue." in err
     assert "Traceback" not in err
     for rows in ("jobs", "gpus"):
         names = {path.name for path in (runs / rows).iterdir()}
@@ -337,7 +337,7 @@ def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
 
     again = headway(capsys, "reproduce", "--seeds", "0:1", "-o", str(folder))
     assert again.status == 0
-    assert f"{count} of 54 runs are there already, in {runs}." in again.err
+    assert f"{count} of 54 runs are already done, in {runs}." in again.err
     assert written(folder) == written(quick)
 
 
@@ -375,17 +375,17 @@ def test_the_documentation_shows_the_tables_of_the_full_run(full: Reproduction) 
         (["--seeds", "5:5"], "seeds: must be at least 2 of them, not 1."),
         (["--seeds", "9:5"], "seeds: must be at least 2 of them, not -3."),
         (["--seeds", "0:99999999"], "seeds: must be at most 1,000 of them, not 100000000."),
-        (["--seeds", "1,1"], "seeds: must differ from each other, unlike in '1,1'."),
+        (["--seeds", "1,1"], "seeds: must not be repeated: '1,1'."),
         (["--seeds", "-1,1"], "seeds: must be at least 0, not -1."),
         (
             ["--seeds", "many"],
-            "seeds: must be how many (20), a range (5:24) or a list (3,7,11), not 'many'.",
+            "seeds: must be a count (20), a range (5:24) or a list (3,7,11), not 'many'.",
         ),
         (
             ["--seeds", "1:2:3"],
-            "seeds: must be how many (20), a range (5:24) or a list (3,7,11), not '1:2:3'.",
+            "seeds: must be a count (20), a range (5:24) or a list (3,7,11), not '1:2:3'.",
         ),
-        (["--quick", "--seeds", "5"], "--quick is three seeds; give it or --seeds, not both."),
+        (["--quick", "--seeds", "5"], "--quick and --seeds cannot be combined."),
         (["--threads", "0"], "threads: must be at least 1, not 0."),
         (["-o", "taken"], "taken: File exists."),
         (["-o", ""], "output: must name a folder, not ''."),
@@ -434,7 +434,7 @@ def test_a_folder_may_have_any_name(full: Reproduction, quick: Path) -> None:
 def test_seeds_may_be_a_list(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = headway(capsys, "reproduce", "--seeds", "11,3,7", "-o", str(quick))
     assert outcome.status == 0
-    assert "81 of 81 runs are there already" in outcome.err
+    assert "81 of 81 runs are already done" in outcome.err
     runs = polars.read_parquet(quick / "runs.parquet")
     assert sorted(set(runs["seed"])) == [3, 7, 11]
     assert "headway reproduce --seeds 11,3,7" in (quick / "report.html").read_text()

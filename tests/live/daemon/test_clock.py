@@ -80,7 +80,7 @@ def test_a_saved_clock_that_was_changed_disturbs_no_job(tmp_path: Path, step_s: 
         await until(lambda: daemon.record("1").state == "running")
         executor.ends(executor.launched[0], 0)
         assert daemon.record("1").state == "done"
-        assert daemon.core.now_ns >= int(clock_ns)
+        assert daemon.core.state.now_ns >= int(clock_ns)
         ((bucket, *_),) = [list(daemon.metrics.jct.lines("jct"))]
         assert bucket.endswith("1" if step_s < 0 else "0")
 
@@ -94,8 +94,8 @@ def test_a_saved_clock_that_was_changed_disturbs_no_job(tmp_path: Path, step_s: 
 def test_an_event_before_the_last_one_is_taken_as_now(tmp_path: Path) -> None:
     async def main() -> None:
         async with scheduling(tmp_path, Obedient()) as daemon:
-            now_ns = daemon.core.now_ns
+            now_ns = daemon.core.state.now_ns
             daemon.handle(JobExited(at_ns=0, job_id="9", attempt=1, code=0))
-            assert daemon.core.now_ns == now_ns
+            assert daemon.core.state.now_ns == now_ns
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A stretch of simulated time to look at."""
+"""A window of simulated time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headway.domain.limits import HORIZON_NS, scaled
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From one instant to a later one, in nanoseconds; all of time unless told otherwise."""
+    """A half-open interval of simulated time in nanoseconds; by default all of it."""
 
     from_ns: int = 0
     to_ns: int = HORIZON_NS
@@ -29,6 +29,19 @@ class Window:
             0 if from_s is None else scaled(from_s, 1e9, "from", 0, HORIZON_NS, "seconds"),
             HORIZON_NS if to_s is None else scaled(to_s, 1e9, "to", 0, HORIZON_NS, "seconds"),
         )
+
+    def clipped(self, last_ns: int) -> Window:
+        """Return the window without what lies after the end of a run.
+
+        Raises:
+            InputError: The run ends before the window begins.
+        """
+        if self.from_ns >= last_ns:
+            raise InputError(
+                f"the run ends at {last_ns / 1e9:g} s; the window begins at "
+                f"{self.from_ns / 1e9:g} s."
+            )
+        return Window(self.from_ns, min(self.to_ns, last_ns))
 
     def __str__(self) -> str:
         digits = min(9, max(0, 12 - len(str(self.to_ns - self.from_ns))))

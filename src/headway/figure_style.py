@@ -1,7 +1,7 @@
-"""How figures look: colours that everyone can tell apart, sizes for print, the same bits each time.
+"""The house style of figures: colours, sizes for print, and reproducible bytes.
 
-Colours are those of Okabe and Ito's palette, chosen to stay distinct for all common kinds of colour
-blindness; lines also differ in their dashes, so that a figure survives a black-and-white printer.
+The colours are Okabe and Ito's palette, distinct for all common kinds of colour blindness; lines
+also differ in their dashes, so that figures survive a black-and-white printer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw and save what is inside in the house style; needed around both."""
+    """Apply the house style; needed both to draw a figure and to save it."""
     import matplotlib
 
     with matplotlib.rc_context(_SETTINGS):
@@ -61,14 +61,14 @@ def house_style() -> Iterator[None]:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure; the ending (`.svg`, `.pdf`, `.png`) chooses the format."""
+    """Write a figure to a file; its suffix (`.svg`, `.pdf`, `.png`) chooses the format."""
     kind = os.path.splitext(path)[1].removeprefix(".").lower()
     with open_output(path) as stream:
         write_figure(figure, stream, kind)
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that a figure cannot be written to."""
+    """Raise InputError for a path that no figure can be written to."""
     if Path(path).suffix.lower() not in ENDINGS:
         raise InputError(f"must end in {', '.join(ENDINGS)}.", source=os.fspath(path))
     check_output(path)
@@ -77,8 +77,8 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 def write_figure(figure: Figure, stream: BinaryIO, kind: str) -> None:
     """Write a figure as svg, pdf or png.
 
-    Nothing of the day or the machine goes into the file, so that the same data gives the same bits.
+    The file contains no date and nothing of the machine, so the same data gives the same bytes.
     """
-    nothing = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with house_style():
-        figure.savefig(stream, format=kind, dpi=160, metadata=nothing)
+        figure.savefig(stream, format=kind, dpi=160, metadata=undated)

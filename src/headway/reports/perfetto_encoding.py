@@ -1,4 +1,9 @@
-"""Tasks and counters to packets."""
+"""The compiled encoder of Perfetto traces: tasks and counters to protobuf packets.
+
+A trace is a sequence of packets. Every number is a varint (seven bits a byte, lowest first), and
+every message or string is preceded by its length. The field numbers are those of Perfetto's
+`trace.proto`, `trace_packet.proto`, `track_event.proto` and `track_descriptor.proto`.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +18,18 @@ from headway.jit import part
 SEQUENCE = 1
 NEEDS_INTERNED = 2
 SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
-"""Perfetto's numbers: our one sequence of packets, its flag, and the types of a track event."""
+"""Perfetto's constants: the id of our packet sequence, its flag, the types of a track event."""
 
 PACKET = 0x0A
 TIMESTAMP, SEQUENCE_ID, TRACK_EVENT, SEQUENCE_FLAGS = 0x40, 0x50, 0x5A, 0x68
 TYPE, TRACK, CATEGORY = 0x48, 0x58, 0x18
 NAME, NAME_MORE = 0xBA, 0x01
 VALUE, VALUE_MORE = 0xF0, 0x01
-"""Tags (field number, wire type) of a trace, a packet and a track event; two take two bytes."""
+"""Tags (field number and wire type) of a trace, a packet and a track event; two have two bytes."""
 
 EVENT_BYTES = 48
 SLICE_BYTES = 160
-"""More than a counter's event takes, and more than a slice takes beside its job's id."""
+"""Upper bounds: the size of a counter event, and of a slice without its job's id."""
 
 DONE, BUFFER_FULL, LANES_FULL = range(3)
 """Why an encoder stopped."""
@@ -40,7 +45,7 @@ SENT = np.dtype(
     ],
     align=True,
 )
-"""A message, as the counters need it."""
+"""A message, for the counters."""
 
 TALLY = np.dtype(
     [
@@ -54,28 +59,26 @@ TALLY = np.dtype(
     ],
     align=True,
 )
-"""One record: what is fixed, and how far the encoder is."""
+"""The encoder's constants and its progress, in one record."""
 
 
 class Encoder(NamedTuple):
-    """What the encoder of tasks knows and remembers."""
+    """The state of the encoder of tasks."""
 
     tally: Records
     texts: Bytes
-    """Every job's `ID #` and then ` forward`, ` backward`, ` all-reduce`."""
+    """Each job's `ID #`, then ` forward`, ` backward`, ` all-reduce`."""
     first_text: NDArray[np.int64]
-    """Where each of those begins in `texts`; one more than there are."""
+    """Where each of these begins in `texts`, and where the last ends."""
     server_of_gpu: NDArray[np.int64]
     servers: NDArray[np.int64]
     first_server: NDArray[np.int64]
     server_count: NDArray[np.int64]
     """Job j's servers are servers[first_server[j] + i] for i < server_count[j]."""
-    ready_ns: NDArray[np.int64]
-    """When the job's last backward, or last message, ended."""
     lane_tracks: NDArray[np.int64]
     lane_ends_ns: NDArray[np.int64]
     lanes: NDArray[np.int64]
-    """A server's lanes: the track of each, the end of its last message, how many there are."""
+    """The lanes of each server: their tracks, the ends of their last messages, their number."""
     sent: Records
 
 
@@ -123,7 +126,7 @@ def _put_head(buffer: Bytes, at: int, time_ns: int, event_bytes: int, interned: 
 
 @part
 def _put_type(buffer: Bytes, at: int, kind: int, track: int) -> int:
-    """Write the two fields that every track event has."""
+    """Write the two fields common to all track events."""
     buffer[at] = TYPE
     buffer[at + 1] = kind
     buffer[at + 2] = TRACK
@@ -133,8 +136,8 @@ def _put_type(buffer: Bytes, at: int, kind: int, track: int) -> int:
 @part
 def _put_text(buffer: Bytes, at: int, texts: Bytes, first: int, last: int) -> int:
     """Copy a piece of text."""
-    for place in range(first, last):
-        buffer[at] = texts[place]
+    for index in range(first, last):
+        buffer[at] = texts[index]
         at += 1
     return at
 
@@ -166,8 +169,8 @@ def _put_slice(
     at = _put(buffer, at + 4, name_bytes)
     at = _put_text(buffer, at, texts, first_text[job], first_text[job + 1])
     rest = task.iteration
-    for place in range(at + digits - 1, at - 1, -1):
-        buffer[place] = 48 + rest % 10
+    for index in range(at + digits - 1, at - 1, -1):
+        buffer[index] = 48 + rest % 10
         rest //= 10
     at = _put_text(buffer, at + digits, texts, first_text[ending], first_text[ending + 1])
     at = _put_head(buffer, at, task.end_ns, 3 + _size(track), False)
@@ -175,21 +178,24 @@ def _put_slice(
 
 
 @part
-def _note_server(e: Encoder, job: int, server: int) -> None:
-    """Remember that a job runs on a server."""
+def _add_server(e: Encoder, job: int, server: int) -> None:
+    """Record that a job runs on a server."""
     first = e.first_server[job]
-    for place in range(first + e.server_count[job] - 1, first - 1, -1):
-        if e.servers[place] == server:
+    for index in range(first + e.server_count[job] - 1, first - 1, -1):
+        if e.servers[index] == server:
             return
+    # A damaged timeline may put a job on more servers than it has GPUs.
+    if first + e.server_count[job] == e.first_server[job + 1]:
+        return
     e.servers[first + e.server_count[job]] = server
     e.server_count[job] += 1
 
 
 @part
 def _lane(e: Encoder, server: int, start_ns: int, end_ns: int) -> int:
-    """Return the track for a message: of the lanes that are free, the one busy last, or a new one.
+    """Return the track for a message: the free lane that was busy last, or a new lane.
 
-    Messages come in the order of their ends, so this makes as few lanes as can be.
+    Messages come in the order of their ends, so this uses the fewest lanes possible.
     """
     best = NOBODY
     for lane in range(e.lanes[server]):
@@ -205,10 +211,11 @@ def _lane(e: Encoder, server: int, start_ns: int, end_ns: int) -> int:
     return int(e.lane_tracks[server, best])
 
 
-def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
+def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer: Bytes) -> int:
     """Write tasks from row `tally.row` on into the buffer; return why it stopped.
 
-    A GPU's track is its number plus `tally.first_gpu`. What lies outside the window is not written.
+    `ready_ns` says when each message became ready. The track of a GPU is its number plus
+    `tally.first_gpu`. Tasks outside the window are not written.
     """
     tally, sent = e.tally, e.sent
     from_ns, to_ns = tally[0].from_ns, tally[0].to_ns
@@ -220,7 +227,7 @@ def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
         if task.kind != MESSAGE:
             server = e.server_of_gpu[task.gpu]
             if task.kind == FORWARD and task.iteration == 0:
-                _note_server(e, job, server)
+                _add_server(e, job, server)
             copies = 1
         else:
             copies = e.server_count[job]
@@ -230,49 +237,47 @@ def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
         if task.kind == MESSAGE:
             first = e.first_server[job]
             crowded = False
-            for place in range(first, first + copies):
-                crowded = crowded or e.lanes[e.servers[place]] == e.lane_tracks.shape[1]
+            for index in range(first, first + copies):
+                crowded = crowded or e.lanes[e.servers[index]] == e.lane_tracks.shape[1]
             if crowded:
                 tally[0].row, tally[0].bytes = row, at
                 return LANES_FULL
-            if task.end_ns > from_ns and e.ready_ns[job] <= to_ns:
-                sent[tally[0].sent].ready_ns = e.ready_ns[job]
+            if task.end_ns > from_ns and ready_ns[row] <= to_ns:
+                sent[tally[0].sent].ready_ns = ready_ns[row]
                 sent[tally[0].sent].start_ns = task.start_ns
                 sent[tally[0].sent].end_ns = task.end_ns
                 sent[tally[0].sent].job = job
                 tally[0].sent += 1
             if inside:
-                for place in range(first, first + copies):
-                    track = _lane(e, e.servers[place], task.start_ns, task.end_ns)
+                for index in range(first, first + copies):
+                    track = _lane(e, e.servers[index], task.start_ns, task.end_ns)
                     at = _put_slice(buffer, at, e.texts, e.first_text, task, track)
         elif inside:
             at = _put_slice(buffer, at, e.texts, e.first_text, task, tally[0].first_gpu + task.gpu)
-        if task.kind != FORWARD:
-            e.ready_ns[job] = task.end_ns
         row += 1
     tally[0].row, tally[0].bytes = row, at
     return DONE if row == len(tasks) else BUFFER_FULL
 
 
-class Changes(NamedTuple):
-    """Changes of counters in the order of time, and the counters."""
+class CounterEncoder(NamedTuple):
+    """The state of the encoder of counters: their changes in the order of time, their values."""
 
     time_ns: NDArray[np.int64]
     counter: NDArray[np.int64]
     change: NDArray[np.int64]
     values: NDArray[np.int64]
     written: NDArray[np.int64]
-    """The value last written of each counter."""
+    """The last value written of each counter."""
     touched: NDArray[np.int64]
     listed: NDArray[np.int64]
-    """The counters that change at one instant, and whether each is among them."""
+    """The counters that change at the current instant, and for each counter 1 if it does."""
 
 
-def encode_counters(c: Changes, tally: Records, first_track: int, buffer: Bytes) -> int:
+def encode_counters(c: CounterEncoder, tally: Records, first_track: int, buffer: Bytes) -> int:
     """Write the changes from row `tally.row` on; return why it stopped.
 
-    A counter's track is its number plus `first_track`. One that is back at its old value within an
-    instant has not changed.
+    The track of a counter is its number plus `first_track`. A counter that returns to its value
+    within an instant is not written.
     """
     at, row = 0, tally[0].row
     count = len(c.time_ns)
@@ -287,8 +292,8 @@ def encode_counters(c: Changes, tally: Records, first_track: int, buffer: Bytes)
                 touched += 1
             c.values[counter] += c.change[row]
             row += 1
-        for place in range(touched):
-            counter = c.touched[place]
+        for index in range(touched):
+            counter = c.touched[index]
             c.listed[counter] = 0
             value = c.values[counter]
             if value != c.written[counter]:

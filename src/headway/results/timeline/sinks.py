@@ -1,4 +1,4 @@
-"""Timelines: every task's start, end and place, when asked for."""
+"""Sinks that receive the tasks of a run while it is simulated."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headway.domain.records import TASK, Records
 
 
 class TimelineSink(Protocol):
-    """Takes the tasks of a run as they end, a batch at a time."""
+    """Receives the tasks of a run in batches, in the order in which they end."""
 
     def append(self, tasks: Records) -> None:
-        """Take a batch; it is reused afterwards, so copy what must stay."""
+        """Process a batch; the caller reuses its memory, so copy what must be kept."""
 
 
 class Timeline:
-    """A sink that keeps everything in memory (about 40 bytes a task)."""
+    """A sink that keeps all tasks in memory, about 40 bytes each."""
 
     def __init__(self) -> None:
         self._batches: list[Records] = []
@@ -27,7 +27,7 @@ class Timeline:
         self._batches.append(tasks.copy())
 
     def tasks(self) -> Records:
-        """Return all tasks in the order of their ends; columns are attributes (`.start_ns`, …)."""
+        """Return all tasks, ordered by their ends; columns are attributes (`.start_ns`, …)."""
         if not self._batches:
             return np.zeros(0, TASK).view(np.recarray)
         return np.concatenate(self._batches).view(np.recarray)
