@@ -17,7 +17,7 @@ from jobs import MEMORY_BYTES, Drawn, Profile
 from headway.domain.errors import InputError, MachineError
 from headway.live.api.client import Client, find
 from headway.live.core.events import ComputeReady, JobExited, JobSubmitted, MessageDone
-from headway.live.daemon.log_format import open_log
+from headway.live.daemon.event_log.reader import open_event_log
 from headway.live.replay import Replay, replay
 
 TRAINING = Path(__file__).with_name("training.py")
@@ -108,7 +108,7 @@ def went(folder: Path) -> tuple[list[Went], Replay]:
     submitted: list[str] = []
     began_ns: dict[str, int] = {}
     trained_ns: dict[str, int] = {}
-    with open_log(path) as log:
+    with open_event_log(path) as log:
         for entry in log:
             event = entry.event
             if isinstance(event, JobSubmitted):

@@ -139,7 +139,7 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
     `offset_ns` is CLOCK_MONOTONIC less the scheduler's clock, where that is known.
     """
     from headway.live.core.events import Grant, JobExited, MessageDone, Stop, WorkerLost
-    from headway.live.daemon import log_format as logs
+    from headway.live.daemon.event_log.reader import open_event_log
     from headway.live.replay import replay
 
     problems = []
@@ -149,7 +149,7 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
     events = grants = late = 0
     held: dict[tuple[str, int], set[int]] = defaultdict(set)
     freed_ns: dict[tuple[str, int], int] = {}
-    with logs.open_log(log) as lines:
+    with open_event_log(log) as lines:
         for entry in lines:
             events += 1
             event = entry.event

@@ -12,7 +12,7 @@ from headway.domain.workload import Workload
 from headway.live.core.core import Core
 from headway.live.core.events import AnyEvent, AnyInstruction, JobExited
 from headway.live.core.jobs import Job
-from headway.live.daemon.log_format import open_log
+from headway.live.daemon.event_log.reader import open_event_log
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
         InputError: The file is not a log.
         PolicyError: A policy of the log does not compile.
     """
-    with open_log(path) as log:
+    with open_event_log(path) as log:
         header = log.header
         try:
             core = Core(header.policy, header.network, header.seed)
@@ -85,7 +85,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
             if answered != entry.instructions:
                 found.difference = Difference(log.line, entry.event, entry.instructions, answered)
                 break
-        found.cut_line = log.line if log.cut else None
+        found.cut_line = log.line if log.truncated else None
     for job in core.known.values():
         if not job.over:
             _note(core, job, job.iterations, found)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.domain.errors import InputError
-from headway.live.daemon.settings import ExecutorSettings, Settings, settings_from
+from headway.live.daemon.settings import ExecutorSettings, ServeSettings, settings_from
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_by_default_everything_is_on_loopback_and_in_the_home_folder() -> None:
-    settings = Settings()
+    settings = ServeSettings()
     assert settings.folder == Path.home() / ".local/state/headway"
     assert (settings.api_host, settings.api_port) == ("127.0.0.1", 7077)
     assert settings.gate_address is None
@@ -26,13 +26,13 @@ def test_by_default_everything_is_on_loopback_and_in_the_home_folder() -> None:
 
 def test_the_state_folder_follows_the_desktops_convention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
-    assert Settings().folder == Path("/var/state/headway")
+    assert ServeSettings().folder == Path("/var/state/headway")
 
 
 def test_jobs_on_ray_reach_the_gate_over_loopback_unless_an_address_is_written() -> None:
     ray = ExecutorSettings("ray")
-    assert Settings(executor=ray).gate_address == ("127.0.0.1", 7078)
-    assert Settings(executor=ray, gate_host="10.0.0.1").gate_address == ("10.0.0.1", 7078)
+    assert ServeSettings(executor=ray).gate_address == ("127.0.0.1", 7078)
+    assert ServeSettings(executor=ray, gate_host="10.0.0.1").gate_address == ("10.0.0.1", 7078)
 
 
 def test_a_file_says_everything_and_its_paths_are_meant_from_its_folder(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_file_says_everything_and_its_paths_are_meant_from_its_folder(tmp_path
         """
     )
     settings = settings_from("etc/serve.toml")
-    assert settings == Settings(
+    assert settings == ServeSettings(
         folder=folder / "state",
         policy="lwf:1+ada-srsf",
         network=str(folder / "net.toml"),

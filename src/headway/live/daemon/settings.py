@@ -82,7 +82,7 @@ class ExecutorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServeSettings:
     """Everything that a scheduler is told when it starts.
 
     Without `policy` the one that was last chosen counts, or at first `headway`. Without `gate_host`
@@ -143,7 +143,7 @@ class Settings:
         return network_from(self.network)
 
 
-def settings_from(path: str) -> Settings:
+def settings_from(path: str) -> ServeSettings:
     """Read serve.toml; paths in it are meant from the folder it lies in."""
     tables = Tables(path, ("serve", "executor"))
     here = Path(path).resolve().parent
@@ -153,13 +153,13 @@ def settings_from(path: str) -> Settings:
         with tables.at("executor"):
             executor = _executor(table)
     if "serve" not in tables.document:
-        return Settings(executor=executor)
+        return ServeSettings(executor=executor)
     table = tables.table("serve", _SERVE_KEYS)
     with tables.at("serve"):
         return _serve(table, here, executor)
 
 
-def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Settings:
+def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> ServeSettings:
     for name in ("folder", "certificate", "key"):
         if name in table:
             table[name] = here / Path(_text(table[name], name)).expanduser()
@@ -171,7 +171,7 @@ def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Set
         table["log_bytes"] = scaled(
             table.pop("log_mb"), MEBIBYTE, "log_mb", MEBIBYTE, MOST_BYTES, "MB"
         )
-    return Settings(**table, executor=executor)
+    return ServeSettings(**table, executor=executor)
 
 
 def _executor(table: dict[str, Any]) -> ExecutorSettings:
