@@ -3,25 +3,37 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+QUICK := not root and not ray and not torch and not slow
 # Tests and benchmarks keep compiled code here, apart from the user's own.
 export HEADWAY_CACHE_DIR ?= $(CURDIR)/.cache/headway
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers tools unit docs reference reproduction bench fuzz clean
+.PHONY: help demo check test lint types layers tools unit docs reference reproduction bench fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(CORE): pyproject.toml constraints.txt
+	@echo "Installing Headway into $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) -e .
 	@touch $@
 
-demo: $(READY) ## Reproduce the paper's evaluation on three seeds and write a report.
+$(READY): $(CORE)
+	@echo "Installing what tests and documentation need (PyTorch, Ray, …) …"
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+demo: $(CORE) ## Reproduce the paper's evaluation on three seeds and write a report.
 	$(BIN)/headway reproduce --quick --output reproduction
 
-test: lint types layers unit docs ## Lint, type-check, test, build the documentation.
+check: $(READY) lint types layers ## Lint, type-check and run the quick tests: for every edit.
+	$(BIN)/python -m pytest -n 2 -q -m "$(QUICK)"
+
+test: lint types layers unit docs ## Lint, type-check, run all tests, build the documentation.
 
 lint: $(READY) ## Check style and formatting.
 	$(BIN)/ruff check .
@@ -38,7 +50,7 @@ tools: ## Install what tests need of the system, unless it is there (as root, wi
 	    || { apt-get update -qq && apt-get install -y -qq iproute2 openssl; }
 
 unit: $(READY) tools ## Run the tests; as root, since they make network namespaces.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --durations=20
 
 docs: $(READY) ## Build the documentation strictly into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

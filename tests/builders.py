@@ -8,6 +8,7 @@ from typing import Any
 
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.policies.policy_set import PolicySet
 
 MB = 2**20
 DATA = Path(__file__).parent / "data"
@@ -31,3 +32,8 @@ def make_job(job_id: str = "job", **changes: Any) -> Job:
 def make_workload(*jobs: Job) -> Workload:
     """Return a workload of these jobs, with ids that differ."""
     return Workload([replace(job, job_id=str(index)) for index, job in enumerate(jobs)])
+
+
+def paper_with(**parts: Any) -> PolicySet:
+    """Return the paper's policies with some parts replaced, as `PolicySet.override` takes them."""
+    return PolicySet.parse("paper").override(**parts)

@@ -20,6 +20,7 @@ from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
 from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result
 
 PLACEMENTS = (
@@ -69,6 +70,10 @@ class Case:
     admission: str
     seed: int
     bucket_bytes: int | None
+
+    @property
+    def policies(self) -> PolicySet:
+        return PolicySet(self.placement, self.priority, self.admission, self.bucket_bytes)
 
 
 def durations() -> st.SearchStrategy[int]:
@@ -193,11 +198,8 @@ def run_engine(
         case.workload,
         case.cluster,
         network=case.network,
-        placement=case.placement,
-        priority=case.priority,
-        admission=case.admission,
+        policy=case.policies,
         seed=case.seed,
-        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
         acceleration=acceleration,
         timeline=timeline,
     )

@@ -171,7 +171,7 @@ def test_the_figures_of_the_first_tutorial_are_right() -> None:
     page = (DOCS / "tutorial" / "first-simulation.md").read_text()
     workload = headway.generate_workload("paper", seed=0)
     for scheduler in ("ada-srsf", "srsf:1"):
-        summary = headway.simulate(workload, scheduler=scheduler).summary
+        summary = headway.simulate(workload, policy=f"lwf:1+{scheduler}").summary
         assert f"average JCT                           {summary.average_jct_s:,.2f} s" in page
         assert f"makespan                             {summary.makespan_s:,.2f} s" in page
 

@@ -53,7 +53,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_three_lines_of_the_documentation_work() -> None:
     workload = headway.generate_workload("paper", seed=0)
-    result = headway.simulate(workload, "16x4", placement="lwf:1", scheduler="ada-srsf")
+    result = headway.simulate(workload, "16x4", policy="lwf:1+ada-srsf")
     assert round(result.summary.average_jct_s, 2) == 2693.86
 
 

@@ -48,8 +48,7 @@ def predicted_s(mix: Sequence[Timed], hosts: int, network: NetworkModel) -> list
         Workload(jobs),
         f"{hosts}x{len(mix)}",
         network=network,
-        placement=_PINNED,
-        scheduler=f"srsf:{len(mix)}",
+        policy=f"{_PINNED}+srsf:{len(mix)}",
     )
     return [float(jct) for jct in result.jct_s]
 

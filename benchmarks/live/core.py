@@ -31,7 +31,7 @@ def measure(policy: str, jobs: int, busy: bool) -> str:
         core.handle(NodeUp(at_ns=0, node=f"n{node}", gpus=1, memory_bytes=2**30))
     spec = JobSpec(command=("train",), gpus=2, iterations=10**6, forward_ns=10**7)
     for job in range(jobs):
-        core.handle(JobSubmitted(at_ns=0, job=str(job), spec=spec))
+        core.handle(JobSubmitted(at_ns=0, job_id=str(job), spec=spec))
     for job in range(1, jobs if busy else 0):
         ask(core, str(job), 0, 0)
     name, times_ns, iteration_ns = "0", [], []
@@ -39,10 +39,10 @@ def measure(policy: str, jobs: int, busy: bool) -> str:
         at_ns = 1_000_000 * request
         started = time.perf_counter_ns()
         ask(core, name, request, at_ns)
-        core.handle(MessageDone(at_ns=at_ns + 1, job=name, attempt=1, request=request))
+        core.handle(MessageDone(at_ns=at_ns + 1, job_id=name, attempt=1, request=request))
         times_ns.append(time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
-        core.handle(IterationDone(at_ns=at_ns + 2, job=name, attempt=1, iterations=request + 1))
+        core.handle(IterationDone(at_ns=at_ns + 2, job_id=name, attempt=1, iterations=request + 1))
         iteration_ns.append(time.perf_counter_ns() - started)
     figures = sorted(times_ns)
     return (
@@ -57,7 +57,7 @@ def ask(core: Core, job: str, request: int, at_ns: int) -> None:
     instructions = core.handle(
         MessageReady(
             at_ns=at_ns,
-            job=job,
+            job_id=job,
             attempt=1,
             request=request,
             message_bytes=2**20,

@@ -87,7 +87,7 @@ def scheduler(jobs: int, policy: str) -> Iterator[Served]:
         try:
             client = _until(lambda: _found(folder))
             spec = {"command": ["sleep", "3600"], "folder": "/", "gpus": NODES_A_JOB}
-            names = [str(client.submit(spec)["job"]) for _ in range(jobs)]
+            names = [str(client.submit(spec)["job_id"]) for _ in range(jobs)]
             _until(lambda: client.status()["jobs"].get("running") == jobs)
             yield Served(str(folder / "gate.sock"), port, tokens.read(folder / "token"), names)
         finally:

@@ -2,7 +2,7 @@
 
 import headway
 workload = headway.generate_workload("paper", seed=0)
-print(headway.simulate(workload, "16x4", placement="lwf:1", scheduler="ada-srsf").summary)
+print(headway.simulate(workload, "16x4", policy="lwf:1+ada-srsf").summary)
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headway.engine.timeline import Timeline
     from headway.experiments.compare import Comparison, compare
     from headway.network.contention import NetworkModel
+    from headway.policies.policy_set import PolicySet
     from headway.results.schema import Result, Summary
     from headway.results.store import write_json, write_parquet
     from headway.workload.files import read_workload, write_workload
@@ -37,6 +38,7 @@ _HOMES = {
     "Job": "domain.job",
     "NetworkModel": "network.contention",
     "PolicyError": "domain.errors",
+    "PolicySet": "policies.policy_set",
     "Profile": "domain.profiles",
     "Progress": "engine.run",
     "Recipe": "workload.generate",
@@ -64,6 +66,7 @@ __all__ = [
     "Job",
     "NetworkModel",
     "PolicyError",
+    "PolicySet",
     "Profile",
     "Progress",
     "Recipe",

@@ -19,7 +19,6 @@ from headway.engine.run import _kernel
 from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
-from headway.policies.presets import choose_policies
 from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters, varied
 
 STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
@@ -92,13 +91,12 @@ def run(case: Case, acceleration: str) -> tuple[object, ...]:
 
 def run_state(case: Case, acceleration: str) -> State:
     """Run a case and return the engine's own bookkeeping."""
-    policies = choose_policies(case.placement, "ada-srsf", case.priority, case.admission)
     times_ns = compute_times_ns(case.workload, case.cluster)
     state = prepare(
         case.workload,
         case.cluster,
         case.network,
-        policies,
+        case.policies.choices,
         times_ns,
         case.seed,
         case.bucket_bytes,
@@ -106,8 +104,8 @@ def run_state(case: Case, acceleration: str) -> State:
         0,
     )
     advance = _kernel(state)
-    chosen = (policies.placement, policies.priority, policies.admission)
-    while advance(state, *(choice.compiled() for choice in chosen), 1000) != kernel.FINISHED:
+    rules = [choice.compiled() for choice in case.policies.choices]
+    while advance(state, *rules, 1000) != kernel.FINISHED:
         pass
     return state
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from builders import DATA, make_job, make_workload
+from builders import DATA, make_job, make_workload, paper_with
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.engine.run import simulate
@@ -33,9 +33,7 @@ def job(size: int, **changes: Any) -> Any:
 def finish_ns(network: NetworkModel, *jobs: Any, servers: str, placement: str) -> list[int]:
     count, gpus = map(int, servers.split("x"))
     cluster = Cluster(count, gpus, gpu_memory_bytes=1)
-    result = simulate(
-        make_workload(*jobs), cluster, network=network, placement=placement, scheduler="srsf:3"
-    )
+    result = simulate(make_workload(*jobs), cluster, network=network, policy=f"{placement}+srsf:3")
     return [int(end) for end in result.finish_ns]
 
 
@@ -87,7 +85,7 @@ def test_a_job_on_more_servers_has_the_latency_and_the_bytes_of_a_longer_ring(
 def test_buckets_each_pay_the_latency_of_the_ring() -> None:
     network = replace(PAPERS, a_ns=10, servers=2)
     workload = make_workload(job(100, gpus=4, iterations=3))
-    result = simulate(workload, "4x1", network=network, bucket_mb=40 / 2**20)
+    result = simulate(workload, "4x1", network=network, policy=paper_with(bucket_mb=40 / 2**20))
     assert result.finish_ns.tolist() == [3 * (20 + 3 * 30 + 60 + 60 + 30)]
 
 
@@ -101,7 +99,7 @@ def test_the_remaining_service_of_a_placed_job_counts_its_servers() -> None:
     cluster = Cluster(4, 1, gpu_memory_bytes=2)
     for servers, end_ns in ((2, 600), (None, 620)):
         network = replace(PAPERS, a_ns=10, servers=servers)
-        result = simulate(make_workload(*jobs), cluster, network=network, placement="ff")
+        result = simulate(make_workload(*jobs), cluster, network=network, policy="ff+ada-srsf")
         assert result.gpus == ((0, 1, 2, 3), (0,))
         assert result.finish_ns[1] == end_ns
 

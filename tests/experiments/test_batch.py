@@ -35,8 +35,7 @@ def test_what_is_collected_is_what_simulate_returns(kept: Path) -> None:
             headway.generate_workload("paper", seed=run.seed),
             cluster_from("16x4", float(run.case.gpu_memory_gb)),
             network=run.case.network,
-            placement=run.case.placement,
-            scheduler=run.case.scheduler,
+            policy=f"{run.case.placement}+{run.case.scheduler}",
             seed=run.seed,
         )
         jobs = raw.jobs[160 * place : 160 * (place + 1)]

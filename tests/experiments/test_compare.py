@@ -34,20 +34,20 @@ def found() -> Comparison:
 
 
 def test_every_figure_is_what_simulate_returns(found: Comparison) -> None:
-    options = [
-        {"placement": "lwf:1", "scheduler": "ada-srsf"},
-        {"placement": "rand", "scheduler": "srsf:1"},
-        {"placement": "ff", "priority": "fifo", "admission": "srsf:2"},
-        {"placement": "lwf:1", "scheduler": "srsf:1", "bucket_mb": 1.5},
+    sets = [
+        headway.PolicySet("lwf:1", "srsf", "ada-dual"),
+        headway.PolicySet("rand", "srsf", "srsf:1"),
+        headway.PolicySet("ff", "fifo", "srsf:2"),
+        headway.PolicySet("lwf:1", "srsf", "srsf:1", 3 * 2**19),
     ]
-    for policy, chosen in zip(POLICIES, options, strict=True):
+    for policy, policies in zip(POLICIES, sets, strict=True):
         for seed, workload in enumerate(workloads(3)):
             summary = headway.simulate(
                 workload,
                 "3x2",
                 network=headway.NetworkModel(a_ns=5),
+                policy=policies,
                 seed=seed,
-                **chosen,  # type: ignore[arg-type]
             ).summary
             for metric in METRICS[:-1]:
                 assert found.sample(policy, metric)[seed] == getattr(summary, metric)

@@ -136,10 +136,7 @@ def test_overrides_change_parts_of_every_policy(home: Path, tmp_path: Path) -> N
     result = headway.simulate(
         headway.generate_workload(sweep_of(sweep).workloads[1].value.source, 0),  # type: ignore[arg-type]
         headway.Cluster.parse("3x2", 32),
-        placement="ls",
-        priority="fifo",
-        admission="srsf:1",
-        bucket_mb=62.5,
+        policy="ls+fifo+srsf:1@62.5",
     )
     assert row["average_jct_s"] == result.summary.average_jct_s
     assert (row["placement"], row["scheduler"], row["gpu"]) == ("ls", None, "a100")

@@ -94,7 +94,7 @@ class SchedulerProcess:
     def submit(self, command: list[str], **values: Any) -> str:
         """Submit a job and return its id."""
         spec = {"command": command, "folder": "/", **values}
-        return str(self.client.submit(spec)["job"])
+        return str(self.client.submit(spec)["job_id"])
 
     def wait_for(self, job: str, *states: str) -> dict[str, Any]:
         """Wait until a job is in one of these states."""
@@ -113,8 +113,8 @@ class SchedulerProcess:
             self.start()
         for job in self.client.jobs():
             if job["state"] not in FINISHED:
-                self.client.cancel(job["job"])
-                self.wait_for(job["job"], *FINISHED)
+                self.client.cancel(job["job_id"])
+                self.wait_for(job["job_id"], *FINISHED)
         self.stop()
 
     def log_entries(self) -> list[dict[str, Any]]:

@@ -37,17 +37,19 @@ def events() -> list[AnyEvent]:
     """Return a short run: two jobs, of which one says nothing of itself, and one that never ran."""
     told: dict[str, Any] = {"forward_ns": 1_000_000, "backward_ns": 2_000_000}
     spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=5, gradient_bytes=8, **told)
-    one: dict[str, Any] = {"job": "one", "attempt": 1}
+    one: dict[str, Any] = {"job_id": "one", "attempt": 1}
     measured = {"forward_ns": 10_000_000, "gradient_bytes": 3 * MB}
     return [
         NodeUp(at_ns=0, node="a", gpus=2, memory_bytes=8 * MB),
         NodeUp(at_ns=0, node="b", gpus=1, memory_bytes=9 * MB),
-        JobSubmitted(at_ns=10, job="one", spec=spec),
-        JobSubmitted(at_ns=2_000_000_000, job="two, silent", spec=JobSpec(command=("y",))),
-        JobSubmitted(at_ns=2_000_000_001, job="three", spec=JobSpec(command=("y",), gpus=3)),
+        JobSubmitted(at_ns=10, job_id="one", spec=spec),
+        JobSubmitted(at_ns=2_000_000_000, job_id="two, silent", spec=JobSpec(command=("y",))),
+        JobSubmitted(at_ns=2_000_000_001, job_id="three", spec=JobSpec(command=("y",), gpus=3)),
         MessageReady(at_ns=2_000_000_002, **one, request=1, message_bytes=8, unsent_bytes=8),
         MessageDone(at_ns=2_000_000_003, **one, request=1),
-        IterationDone(at_ns=2_000_000_004, job="two, silent", attempt=1, iterations=7, **measured),
+        IterationDone(
+            at_ns=2_000_000_004, job_id="two, silent", attempt=1, iterations=7, **measured
+        ),
         JobExited(at_ns=2_000_000_005, **one, code=0),
     ]
 
@@ -84,14 +86,14 @@ def test_a_log_that_was_changed_is_told_apart_at_its_first_difference(
 ) -> None:
     lines = log.read_text().splitlines()
     entry = json.loads(lines[3])
-    entry["instructions"][0]["seats"][0]["slot"] = 1
+    entry["instructions"][0]["slots"][0]["index"] = 1
     lines[3] = json.dumps(entry)
     log.write_text("\n".join(lines) + "\n")
     outcome = headway(capsys, "replay", str(log), "--workload", str(log.with_name("w.csv")))
     assert outcome.status == 1
     assert "3 events" in outcome.out
     assert "not the same decisions" in outcome.out
-    assert "\nline 4: JobSubmitted(at_ns=10, job='one'" in outcome.out
+    assert "\nline 4: JobSubmitted(at_ns=10, job_id='one'" in outcome.out
     assert not log.with_name("w.csv").exists()
 
 
@@ -115,14 +117,18 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_told(
         (0, "", "line 1: not a line of a log"),
         (0, "{}", "line 1: not a line of a log"),
         (0, "job_id,arrival_s,gpus", "line 1, column 1: not a line of a log"),
-        (0, '{"headway_log":2,"version":"","policy":"paper","network":{},"seed":0}', "format 2"),
-        (0, '{"headway_log":1,"version":"","policy":"x","network":{},"seed":0}', "unknown policy"),
         (
             0,
-            '{"headway_log":1,"version":"","policy":"paper","network":{"a_ns":-1},"seed":0}',
+            '{"headway_log":1,"version":"0.1.0","policy":"paper","network":{},"seed":0}',
+            "is a log of format 1, written by Headway 0.1.0; this version reads format 2.",
+        ),
+        (0, '{"headway_log":2,"version":"","policy":"x","network":{},"seed":0}', "unknown policy"),
+        (
+            0,
+            '{"headway_log":2,"version":"","policy":"paper","network":{"a_ns":-1},"seed":0}',
             "a_ns",
         ),
-        (0, '{"headway_log":1,"version":"","policy":"paper","network":{},"seed":-1}', "seed"),
+        (0, '{"headway_log":2,"version":"","policy":"paper","network":{},"seed":-1}', "seed"),
         (2, '{"event":{"type":"Surprise"},"instructions":[]}', "line 3: not a line of a log"),
         (2, '{"event":{"type":"Tick","at_ns":"x"},"instructions":[]}', "line 3: not a line"),
         (2, '{"event":{"type":"Tick","at_ns":99999999999999999999},"instructions":[]}', "line 3"),
@@ -191,10 +197,10 @@ def write(path: Path, told: list[AnyEvent]) -> Path:
 
 def test_a_job_that_lost_all_its_slots_is_part_of_the_workload_too(tmp_path: Path) -> None:
     start = events()[:1]
-    start.append(JobSubmitted(at_ns=1, job="x", spec=JobSpec(command=("x",))))
-    start.append(IterationDone(at_ns=2, job="x", attempt=1, iterations=4))
+    start.append(JobSubmitted(at_ns=1, job_id="x", spec=JobSpec(command=("x",))))
+    start.append(IterationDone(at_ns=2, job_id="x", attempt=1, iterations=4))
     start.append(NodeLost(at_ns=3, node="a"))
-    for told in (start, [*start, JobExited(at_ns=4, job="x", attempt=1, code=1)]):
+    for told in (start, [*start, JobExited(at_ns=4, job_id="x", attempt=1, code=1)]):
         (job,) = replay(write(tmp_path / "log", told)).workload()
         assert job.iterations == 4
 
@@ -204,8 +210,8 @@ def test_a_run_that_cannot_be_simulated_can_still_be_repeated(
 ) -> None:
     slow = {"forward_ns": 2**61, "backward_ns": 2**61}
     told = events()[:1]
-    told.append(JobSubmitted(at_ns=1, job="x", spec=JobSpec(command=("x",))))
-    told.append(IterationDone(at_ns=2, job="x", attempt=1, iterations=10**12, **slow))
+    told.append(JobSubmitted(at_ns=1, job_id="x", spec=JobSpec(command=("x",))))
+    told.append(IterationDone(at_ns=2, job_id="x", attempt=1, iterations=10**12, **slow))
     log = write(tmp_path / "log", told)
     assert headway(capsys, "replay", str(log)).status == 0
     target = tmp_path / "w.csv"

@@ -342,8 +342,7 @@ def test_in_the_engine_a_third_message_joins_two_and_all_end_sooner_on_average()
             make_workload(*jobs),
             Cluster(servers=2, gpus_per_server=3, gpu_memory_bytes=1000),
             network=NETWORK,
-            placement=f"{DATA}/spread.py:spread",
-            admission=name,
+            policy=f"{DATA}/spread.py:spread+srsf+{name}",
         ).finish_ns.tolist()
         for name in ("k-way", "ada-dual", "srsf:1")
     }
@@ -374,8 +373,7 @@ def test_the_engine_agrees_with_the_oracle_where_many_messages_share() -> None:
             make_workload(*(make_job(**asdict(spec)) for spec in specs)),
             Cluster(servers=servers, gpus_per_server=9, gpu_memory_bytes=9),
             network=network,
-            placement="spread",
-            admission="k-way",
+            policy="spread+srsf+k-way",
         )
         expected = oracle.run(
             specs,

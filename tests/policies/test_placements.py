@@ -20,9 +20,7 @@ WHOLE = 16 * 1024 * MB
 
 def place(placement: str, cluster: str, *jobs: Job) -> Result:
     """Run jobs that all arrive at once; the order among them is that of the list."""
-    return simulate(
-        make_workload(*jobs), cluster, placement=placement, scheduler="srsf:1", priority="fifo"
-    )
+    return simulate(make_workload(*jobs), cluster, policy=f"{placement}+fifo+srsf:1")
 
 
 def alone(gpus: int, **changes: Any) -> Job:
@@ -120,10 +118,10 @@ def test_these_placements_keep_their_promise_to_be_steady(placement: str) -> Non
     cluster = Cluster(4, 2, gpu_memory_bytes=8 * 1024 * MB)
     policy = choose("placement", placement).policy
     assert policy.steady
-    usual = simulate(workload, cluster, placement=placement)
+    usual = simulate(workload, cluster, policy=f"{placement}+ada-srsf")
     object.__setattr__(policy, "steady", False)
     try:
-        restless = simulate(workload, cluster, placement=placement)
+        restless = simulate(workload, cluster, policy=f"{placement}+ada-srsf")
     finally:
         object.__setattr__(policy, "steady", True)
     assert restless.gpus == usual.gpus

@@ -33,11 +33,8 @@ from strategies import Case, cases
 def options_of(case: Case) -> dict[str, Any]:
     return {
         "network": case.network,
-        "placement": case.placement,
-        "priority": case.priority,
-        "admission": case.admission,
+        "policy": case.policies,
         "seed": case.seed,
-        "bucket_mb": None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
     }
 
 
@@ -132,13 +129,11 @@ def test_any_jobs_parts_are_exact(tmp_path: Path, case: Case) -> None:
         check(explain(trace, case.workload[job].job_id), result, tasks, job)
 
 
-@pytest.mark.parametrize("bucket_mb", [None, 4.0])
+@pytest.mark.parametrize("bucket_mb", [0, 4])
 @pytest.mark.parametrize("scheduler", ["srsf:1", "srsf:3"])
-def test_a_crowd_waits_in_every_way(
-    tmp_path: Path, scheduler: str, bucket_mb: float | None
-) -> None:
-    options: dict[str, Any] = {"placement": "ls", "scheduler": scheduler, "bucket_mb": bucket_mb}
-    result, tasks = run_twice(tmp_path / "t", CROWD, TWO_BY_TWO, **options)
+def test_a_crowd_waits_in_every_way(tmp_path: Path, scheduler: str, bucket_mb: int) -> None:
+    policy = f"ls+{scheduler}@{bucket_mb}"
+    result, tasks = run_twice(tmp_path / "t", CROWD, TWO_BY_TWO, policy=policy)
     trace = read_trace(tmp_path / "t")
     totals: Counter[str] = Counter()
     for job in range(len(CROWD)):

@@ -26,7 +26,7 @@ from reports.test_perfetto import CROWD, TWO_BY_TWO, record
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Return a small trace with contention, sharing and a queue."""
     path = tmp_path_factory.mktemp("crowd") / "crowd.pftrace"
-    record(path, CROWD, TWO_BY_TWO, placement="ls", scheduler="srsf:2")
+    record(path, CROWD, TWO_BY_TWO, policy="ls+srsf:2")
     return read_trace(path)
 
 
@@ -66,7 +66,7 @@ def test_by_default_it_shows_two_seconds_from_the_highest_contention(tmp_path: P
     busy_ns = 2_000_000_000
     slow: dict[str, Any] = {"gpus": 2, "gradient_bytes": 4 * 10**8}
     jobs = [make_job(iterations=12, **slow), *[make_job(arrival_ns=busy_ns, **slow)] * 3]
-    record(tmp_path / "t", make_workload(*jobs), Cluster(2, 1), scheduler="srsf:9")
+    record(tmp_path / "t", make_workload(*jobs), Cluster(2, 1), policy="lwf:1+srsf:9")
     trace = read_trace(tmp_path / "t")
     most = trace.steps.most
     peak_ns = int(trace.steps.time_ns[np.argmax(most)])
@@ -107,7 +107,7 @@ def test_a_window_with_more_than_can_be_seen_is_refused_or_made_shorter(
 
 def test_of_many_servers_it_shows_those_with_the_most_traffic(tmp_path: Path) -> None:
     jobs = [make_job(gpus=400, gradient_bytes=1), make_job(gpus=8, iterations=9)]
-    record(tmp_path / "t", make_workload(*jobs), Cluster(50, 8), placement="ff")
+    record(tmp_path / "t", make_workload(*jobs), Cluster(50, 8), policy="ff+ada-srsf")
     write_report(read_trace(tmp_path / "t"), tmp_path / "r.svg")
     found = texts(tmp_path / "r.svg")
     assert any("the 17 of 50 servers with the most traffic" in text for text in found)

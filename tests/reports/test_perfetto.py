@@ -72,7 +72,7 @@ def check(path: Path, result: Result, window: Window | None = None, **options: A
 def test_a_timeline_holds_exactly_the_tasks_and_counters(
     tmp_path: Path, placement: str, scheduler: str, network: str
 ) -> None:
-    options: dict[str, Any] = {"placement": placement, "scheduler": scheduler, "network": network}
+    options: dict[str, Any] = {"policy": f"{placement}+{scheduler}", "network": network}
     result = record(tmp_path / "t", CROWD, TWO_BY_TWO, **options)
     check(tmp_path / "t", result, **options)
 
@@ -84,9 +84,7 @@ def test_any_run_and_any_window_of_it_is_written_exactly(
 ) -> None:
     options: dict[str, Any] = {
         "network": case.network,
-        "placement": case.placement,
-        "priority": case.priority,
-        "admission": case.admission,
+        "policy": case.policies.override(bucket_mb=0),
         "seed": case.seed,
     }
     result = record(tmp_path / "t", case.workload, case.cluster, **options)
@@ -109,7 +107,7 @@ def test_a_window_keeps_whole_tasks(tmp_path: Path, window: Window) -> None:
 
 
 def test_a_window_may_begin_and_end_at_the_instants_of_the_run(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"placement": "ls", "scheduler": "srsf:1"}
+    options: dict[str, Any] = {"policy": "ls+srsf:1"}
     timeline = Timeline()
     simulate(CROWD, TWO_BY_TWO, timeline=timeline, **options)
     instants = np.unique(timeline.tasks().start_ns)[::6].tolist()
@@ -121,14 +119,14 @@ def test_a_window_may_begin_and_end_at_the_instants_of_the_run(tmp_path: Path) -
 
 def test_messages_that_follow_each_other_share_a_lane(tmp_path: Path) -> None:
     jobs = [make_job(gpus=2, iterations=4, gradient_bytes=10**8)] * 5
-    record(tmp_path / "t", make_workload(*jobs), Cluster(2, 1), scheduler="srsf:1")
+    record(tmp_path / "t", make_workload(*jobs), Cluster(2, 1), policy="lwf:1+srsf:1")
     parsed = parse(tmp_path / "t")
     assert sum(d.name == "network" for d in parsed.descriptors.values()) == 2
 
 
 def test_overlapping_messages_share_as_few_lanes_as_they_can(tmp_path: Path) -> None:
     jobs = [make_job(gpus=2, iterations=4, gradient_bytes=10**6 * (1 + 3 * i)) for i in range(12)]
-    options: dict[str, Any] = {"placement": "ff", "admission": "srsf:12"}
+    options: dict[str, Any] = {"policy": "ff+srsf+srsf:12"}
     cluster = Cluster(2, 1)
     record(tmp_path / "t", make_workload(*jobs), cluster, **options)
     parsed = parse(tmp_path / "t")
@@ -252,7 +250,7 @@ def test_the_header_is_what_the_reader_looks_for(tmp_path: Path) -> None:
 
 
 def test_our_reader_agrees_with_perfettos(tmp_path: Path) -> None:
-    record(tmp_path / "t", CROWD, TWO_BY_TWO, placement="ls", scheduler="srsf:3")
+    record(tmp_path / "t", CROWD, TWO_BY_TWO, policy="ls+srsf:3")
     trace, parsed = read_trace(tmp_path / "t"), parse(tmp_path / "t")
     assert (trace.servers, trace.gpus) == (2, 4)
     ours = sorted(
@@ -276,7 +274,7 @@ def test_our_reader_agrees_with_perfettos(tmp_path: Path) -> None:
 
 
 def test_the_steps_are_the_counters_side_by_side(tmp_path: Path) -> None:
-    record(tmp_path / "t", CROWD, TWO_BY_TWO, placement="ls", scheduler="srsf:3")
+    record(tmp_path / "t", CROWD, TWO_BY_TWO, policy="ls+srsf:3")
     steps, parsed = read_trace(tmp_path / "t").steps, parse(tmp_path / "t")
 
     def at(name: str, now: int) -> int:

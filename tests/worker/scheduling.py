@@ -10,9 +10,9 @@ from headway.gate.server import Gate
 from headway.live.core.core import Core
 from headway.live.core.events import (
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     JobSpec,
     JobSubmitted,
     MessageDone,
@@ -38,15 +38,15 @@ class Scheduler(Recorder):
             self.tell(NodeUp, node=f"n{node}", gpus=1, memory_bytes=100)
         for job in jobs:
             spec = JobSpec(command=("train",), gpus=nodes, memory_bytes=10)
-            self.tell(JobSubmitted, job=job, spec=spec)
+            self.tell(JobSubmitted, job_id=job, spec=spec)
 
     def tell(self, kind: Any, **fields: Any) -> None:
         assert self.gate is not None
         for told in self.core.handle(kind(at_ns=time.monotonic_ns(), **fields)):
-            if isinstance(told, Grant):
-                self.gate.grant(told.job, told.attempt, told.request)
-            elif isinstance(told, ComputeGrant):
-                self.gate.grant(told.job, told.attempt, told.request, told.rank)
+            if isinstance(told, GrantMessage):
+                self.gate.grant(told.job_id, told.attempt, told.request)
+            elif isinstance(told, GrantTurn):
+                self.gate.grant(told.job_id, told.attempt, told.request, told.rank)
         try:
             self.core.validate()
         except AssertionError as problem:
@@ -57,20 +57,20 @@ class Scheduler(Recorder):
     ) -> None:
         self.heard.append(("ready", job, attempt, request, message_bytes, unsent_bytes))
         sizes = {"message_bytes": message_bytes, "unsent_bytes": unsent_bytes}
-        self.tell(MessageReady, job=job, attempt=attempt, request=request, **sizes)
+        self.tell(MessageReady, job_id=job, attempt=attempt, request=request, **sizes)
 
     def message_done(self, job: str, attempt: int, request: int) -> None:
         super().message_done(job, attempt, request)
-        self.tell(MessageDone, job=job, attempt=attempt, request=request)
+        self.tell(MessageDone, job_id=job, attempt=attempt, request=request)
 
     def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
         self.heard.append(("compute", job, attempt, rank, request))
-        self.tell(ComputeReady, job=job, attempt=attempt, rank=rank, request=request)
+        self.tell(ComputeReady, job_id=job, attempt=attempt, rank=rank, request=request)
 
     def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
         super().compute_done(job, attempt, rank, request)
-        self.tell(ComputeDone, job=job, attempt=attempt, rank=rank, request=request)
+        self.tell(ComputeDone, job_id=job, attempt=attempt, rank=rank, request=request)
 
     def worker_lost(self, job: str, attempt: int, rank: int) -> None:
         super().worker_lost(job, attempt, rank)
-        self.tell(WorkerLost, job=job, attempt=attempt, rank=rank)
+        self.tell(WorkerLost, job_id=job, attempt=attempt, rank=rank)

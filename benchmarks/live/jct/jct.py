@@ -92,7 +92,7 @@ def _write_network(path: Path) -> None:
     model = network()
     path.write_text(
         f"[network]\na_ns = {model.a_ns}\nb_ns_per_byte = {model.b_ns_per_byte}\n"
-        f"eta_ns_per_byte = {model.eta_ns_per_byte}\nservers = {model.servers}\n"
+        f"eta_ns_per_byte = {model.eta_ns_per_byte}\nring_size = {model.servers}\n"
     )
 
 

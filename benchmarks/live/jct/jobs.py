@@ -11,7 +11,6 @@ from headway.domain.models import MEBIBYTE
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
-from headway.policies.presets import policy_of
 
 HOSTS = 4
 JOBS = 10
@@ -93,15 +92,5 @@ def simulated_jct_s(
             for number, (job, profile) in enumerate(zip(jobs, profiles, strict=True))
         ]
     )
-    names = policy_of(policy)
-    result = simulate(
-        workload,
-        f"{HOSTS}x1",
-        network=network,
-        placement=names.placement,
-        scheduler=names.scheduler,
-        priority=names.priority,
-        admission=names.admission,
-        bucket_mb=names.bucket_mb,
-    )
+    result = simulate(workload, f"{HOSTS}x1", network=network, policy=policy)
     return [float(jct) for jct in result.jct_s]

@@ -89,7 +89,7 @@ def run(
     names = []
     for job, profile in zip(jobs, profiles, strict=True):
         submitted = client.submit(_specification(job, profile, folder))
-        names.append(str(submitted["job"]))
+        names.append(str(submitted["job_id"]))
         if submitted["state"] == "queued":
             raise MachineError(f"job {names[-1]} waits for a place: {submitted.get('why')}")
         # One after the other: many processes that start at once keep each other from it.
@@ -112,13 +112,13 @@ def went(folder: Path) -> tuple[list[Went], Replay]:
         for entry in log:
             event = entry.event
             if isinstance(event, JobSubmitted):
-                submitted.append(event.job)
+                submitted.append(event.job_id)
             elif isinstance(event, ComputeReady):
-                began_ns.setdefault(event.job, event.at_ns)
+                began_ns.setdefault(event.job_id, event.at_ns)
             elif isinstance(event, MessageDone):
-                trained_ns[event.job] = event.at_ns
+                trained_ns[event.job_id] = event.at_ns
             elif isinstance(event, JobExited) and event.code != 0:
-                raise MachineError(f"job {event.job} failed: {event.reason or event.code}")
+                raise MachineError(f"job {event.job_id} failed: {event.reason or event.code}")
     first_ns = min(began_ns.values())
     return [
         Went((began_ns[job] - first_ns) / 1e9, (trained_ns[job] - first_ns) / 1e9)
@@ -140,7 +140,7 @@ def _specification(job: Drawn, profile: Profile | None, folder: Path) -> dict[st
 
 
 def _all_done(client: Client, names: Sequence[str]) -> bool:
-    found = {one["job"]: one for one in client.jobs()}
+    found = {one["job_id"]: one for one in client.jobs()}
     for name in names:
         if found[name]["state"] in ("failed", "cancelled"):
             raise MachineError(f"job {name} {found[name]['state']}: {found[name].get('reason')}")

@@ -138,7 +138,7 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
 
     `offset_ns` is CLOCK_MONOTONIC less the scheduler's clock, where that is known.
     """
-    from headway.live.core.events import Grant, JobExited, MessageDone, Stop, WorkerLost
+    from headway.live.core.events import GrantMessage, JobExited, MessageDone, Stop, WorkerLost
     from headway.live.daemon.event_log.reader import open_event_log
     from headway.live.replay import replay
 
@@ -153,7 +153,7 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
         for entry in lines:
             events += 1
             event = entry.event
-            who = (str(getattr(event, "job", "")), int(getattr(event, "attempt", 0)))
+            who = (str(getattr(event, "job_id", "")), int(getattr(event, "attempt", 0)))
             if who[0] and who[0] not in jobs:
                 problems.append(f"{log.name}: knows of a job {who[0]}, which nobody submitted")
             if isinstance(event, MessageDone):
@@ -163,9 +163,9 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
                 freed_ns[who] = event.at_ns + offset_ns - killed[who]
                 late += isinstance(event, JobExited)
             for one in entry.instructions:
-                if isinstance(one, Grant):
+                if isinstance(one, GrantMessage):
                     grants += 1
-                    held[one.job, one.attempt].add(one.request)
+                    held[one.job_id, one.attempt].add(one.request)
                 elif isinstance(one, Stop):
-                    held.pop((one.job, one.attempt), None)
+                    held.pop((one.job_id, one.attempt), None)
     return Life(events, grants, sum(map(len, held.values())), freed_ns, late, problems)

@@ -85,7 +85,7 @@ class Soak:
         self._again_s = None
         if self._doubtful is not None:
             listed = self.daemon.client.jobs(limit=4 * MOST_UNFINISHED)
-            there = [one["job"] for one in listed if one["spec"]["name"] == self._doubtful.name]
+            there = [one["job_id"] for one in listed if one["spec"]["name"] == self._doubtful.name]
             if there:
                 self._submitted(self._doubtful, there[0])
             else:
@@ -125,7 +125,7 @@ class Soak:
             self._begin_life()
         while self._plans and len(self._unfinished) < MOST_UNFINISHED:
             self._doubtful = self._plans.pop(0)
-            job = self.daemon.client.submit(self._spec(self._doubtful))["job"]
+            job = self.daemon.client.submit(self._spec(self._doubtful))["job_id"]
             self._submitted(self._doubtful, job)
             self._doubtful = None
 
@@ -166,7 +166,7 @@ class Soak:
             return
         client, self._looked_s = self.daemon.client, time.monotonic()
         listed = client.jobs(limit=4 * MOST_UNFINISHED)
-        going = {one["job"] for one in listed if one["state"] not in FINISHED}
+        going = {one["job_id"] for one in listed if one["state"] not in FINISHED}
         for job in [one for one in self._unfinished if one not in going]:
             found, fate = client.job(job), self._unfinished[job]
             if found["state"] in FINISHED:
@@ -195,4 +195,4 @@ class Soak:
 
     def _stuck(self) -> str:
         views = [self.daemon.client.job(job) for job in self._unfinished]
-        return "; ".join(f"job {one['job']} is {one['state']}: {one['why']}" for one in views)
+        return "; ".join(f"job {one['job_id']} is {one['state']}: {one['why']}" for one in views)

@@ -11,11 +11,18 @@ from rich.markup import escape
 
 from headway.cli.console import ProgressBar, estimates_line, figures_table, messages, results
 from headway.cli.options import (
+    AdmissionOption,
+    BucketOption,
     ClusterOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
+    PlacementOption,
+    PolicyOption,
+    PriorityOption,
     ProfilesOption,
+    SchedulerOption,
+    policy_set,
 )
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
@@ -27,8 +34,6 @@ if TYPE_CHECKING:
 
     from headway.engine.setup import Acceleration
     from headway.results.schema import Result
-
-_POLICY = "or FILE.py:FUNCTION for your own"
 
 
 def simulate_command(
@@ -53,36 +58,15 @@ def simulate_command(
     eta_ns_per_byte: Annotated[
         float | None, typer.Option(help="Contention penalty eta, instead of the network's.")
     ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="Everything below at once: paper (lwf:1 with ada-srsf), headway, or such as "
-            "ff+srsf:1@25 (@: buckets in MB). What else is given overrides its parts."
-        ),
-    ] = "paper",
-    placement: Annotated[
-        str | None,
-        typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, spread, {_POLICY}."),
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …"),
-    ] = None,
-    priority: Annotated[
-        str | None,
-        typer.Option(help=f"Who comes first: srsf, srtf, fifo, smallest, {_POLICY}."),
-    ] = None,
-    admission: Annotated[
-        str | None,
-        typer.Option(help=f"Whose all-reduce may start: ada-dual, srsf:N, {_POLICY}."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="For policies that draw lots (rand).")] = 0,
-    bucket_mb: Annotated[
-        float | None,
-        typer.Option(
-            help="Send all-reduces in messages of at most so many MB (2**20 B); 0: whole."
-        ),
-    ] = None,
+    policy: PolicyOption = "paper",
+    placement: PlacementOption = None,
+    scheduler: SchedulerOption = None,
+    priority: PriorityOption = None,
+    admission: AdmissionOption = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of policies that draw random numbers (rand).")
+    ] = 0,
+    bucket_mb: BucketOption = None,
     acceleration: Annotated[
         str,
         typer.Option(
@@ -130,6 +114,7 @@ def simulate_command(
     for output in outputs:
         check_output(output)
     check_different([workload], outputs, "the workload and the outputs")
+    policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
     jobs = read_workload(workload, profiles or ())
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
@@ -148,13 +133,8 @@ def simulate_command(
             jobs,
             chosen_cluster,
             network=chosen_network,
-            policy=policy,
-            placement=placement,
-            scheduler=scheduler,
-            priority=priority,
-            admission=admission,
+            policy=policies,
             seed=seed,
-            bucket_mb=bucket_mb,
             acceleration=cast("Acceleration", acceleration),
             timeline=sink,
             progress=bar,

@@ -48,7 +48,9 @@ class InputError(HeadwayError):
             place.append(self.field)
         return f"{', '.join(place)}: {self.problem}" if place else self.problem
 
-    def at(self, source: str, line: int | None = None, column: int | None = None) -> InputError:
+    def at(
+        self, source: str | None, line: int | None = None, column: int | None = None
+    ) -> InputError:
         """Return the same error with its place."""
         return InputError(self.problem, field=self.field, source=source, line=line, column=column)
 

@@ -15,7 +15,7 @@ from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, PolicyError, shown
-from headway.domain.limits import HORIZON_NS, MOST_BYTES, scaled
+from headway.domain.limits import HORIZON_NS
 from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
@@ -24,7 +24,7 @@ from headway.engine.state import State
 from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import SIGNATURES
-from headway.policies.presets import ChosenPolicies, choose_policies, policy_of
+from headway.policies.policy_set import Choices, PolicySet
 from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
@@ -50,13 +50,8 @@ def simulate(
     cluster: Cluster | str = "16x4",
     *,
     network: NetworkModel | str = "10gbe",
-    policy: str = "paper",
-    placement: str | None = None,
-    scheduler: str | None = None,
-    priority: str | None = None,
-    admission: str | None = None,
+    policy: PolicySet | str = "paper",
     seed: int = 0,
-    bucket_mb: float | None = None,
     acceleration: Acceleration = "full",
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -67,15 +62,9 @@ def simulate(
         workload: The jobs.
         cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
         network: The network between servers, its name, or the path of a TOML file.
-        policy: Everything at once: `paper` (`lwf:1` with `ada-srsf`), `headway`, or such as
-            `ff+srsf:1`. What follows overrides its parts.
-        placement: The name of a placement policy, such as `lwf:1`, or `file.py:function`.
-        scheduler: A priority and an admission under one name, such as `ada-srsf` or `srsf:1`.
-        priority: A priority policy instead of the scheduler's.
-        admission: An admission policy instead of the scheduler's.
-        seed: For policies that draw lots (`rand`).
-        bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
-            chain of messages, each admitted on its own. With 0 an all-reduce is one message.
+        policy: A set of policies, or its text: `paper` (`lwf:1+ada-srsf`), `headway`, or such as
+            `ff+srsf:1@25`, as `PolicySet.parse` reads it.
+        seed: For policies that draw random numbers (`rand`).
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
             jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
@@ -90,14 +79,10 @@ def simulate(
         cluster = cluster_from(cluster)
     if isinstance(network, str):
         network = network_from(network)
-    named = policy_of(policy)
-    if scheduler is None:
-        scheduler = named.scheduler
-        priority, admission = priority or named.priority, admission or named.admission
-    policies = choose_policies(placement or named.placement, scheduler, priority, admission)
-    bucket_mb = named.bucket_mb if bucket_mb is None else bucket_mb
+    if isinstance(policy, str):
+        policy = PolicySet.parse(policy)
+    policies, bucket_bytes = policy.choices, policy.bucket_bytes
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
-    bucket_bytes = scaled(bucket_mb or 0.0, 2**20, "bucket_mb", 0, MOST_BYTES, "MB") or None
     if acceleration not in ACCELERATIONS:
         raise InputError(
             f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
@@ -145,14 +130,13 @@ def _kernel(state: State) -> Callable[..., int]:
 
 def _run(
     state: State,
-    policies: ChosenPolicies,
+    policies: Choices,
     timeline: TimelineSink | None,
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = _kernel(state)
-    chosen = (policies.placement, policies.priority, policies.admission)
-    rules = [choice.compiled() for choice in chosen]
+    rules = [choice.compiled() for choice in policies]
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
@@ -166,7 +150,7 @@ def _run(
                 status = advance(state, *rules, budget)
         except Exception as error:
             raise PolicyError(
-                f"{_culprit(error, chosen)} raised {type(error).__name__}: {error}"
+                f"{_culprit(error, policies)} raised {type(error).__name__}: {error}"
             ) from error
         slice_s = time.perf_counter() - started
         wall_s += slice_s
@@ -196,7 +180,7 @@ def _culprit(error: Exception, chosen: tuple[Choice, ...]) -> str:
     return f"one of the policies {', '.join(choice.name for choice in chosen)}"
 
 
-def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError | PolicyError:
+def _failure(status: int, state: State, policies: Choices) -> InputError | PolicyError:
     """Return what to tell the user about a run that cannot go on."""
     tally = state.tally[0]
     if status == kernel.OUT_OF_TIME:

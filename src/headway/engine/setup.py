@@ -15,7 +15,7 @@ from headway.domain.records import GPU, JOB, PORT, SERVER, SYSTEM, zeros
 from headway.domain.workload import Workload
 from headway.engine.state import PACE, RULES, Integers, State, make_state
 from headway.network.contention import NetworkModel
-from headway.policies.presets import ChosenPolicies
+from headway.policies.policy_set import Choices
 
 _INT64_MAX = 2**63 - 1
 
@@ -34,7 +34,7 @@ def prepare(
     workload: Workload,
     cluster: Cluster,
     network: NetworkModel,
-    policies: ChosenPolicies,
+    policies: Choices,
     times_ns: Integers,
     seed: int,
     bucket_bytes: int | None,

@@ -80,8 +80,7 @@ def execute(runs: Sequence[Run], folder: Path, threads: int, done: Callable[[Run
             generate_workload("paper", run.seed),
             cluster_from(SHAPE, float(run.case.gpu_memory_gb)),
             network=run.case.network,
-            placement=run.case.placement,
-            scheduler=run.case.scheduler,
+            policy=f"{run.case.placement}+{run.case.scheduler}",
             seed=run.seed,
             progress=look,
         )

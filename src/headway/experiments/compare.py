@@ -24,7 +24,7 @@ from headway.experiments import statistics
 from headway.experiments.parallel import Look, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
 from headway.network.contention import NetworkModel
-from headway.policies.presets import PolicyNames, policy_of
+from headway.policies.policy_set import PolicySet
 from headway.results.schema import Summary
 
 METRICS = (
@@ -110,7 +110,7 @@ class Comparison:
 
 def compare(
     workloads: Sequence[Workload],
-    policies: Sequence[str],
+    policies: Sequence[PolicySet | str],
     cluster: Cluster | str = "16x4",
     *,
     network: NetworkModel | str = "10gbe",
@@ -135,7 +135,7 @@ def compare(
         InputError: An argument is not what it must be, or a job can never run.
         PolicyError: A policy does not compile, or leaves jobs waiting for ever.
     """
-    chosen = [policy_of(text) for text in policies]
+    chosen = [PolicySet.parse(policy) if isinstance(policy, str) else policy for policy in policies]
     if len(chosen) < 2:
         raise InputError("a comparison needs at least two policies.", field="policies")
     if len({policy.name for policy in chosen}) < len(chosen):
@@ -150,18 +150,14 @@ def compare(
     workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
-    def work(task: tuple[PolicyNames, int], look: Look) -> tuple[str, int, Summary]:
+    def work(task: tuple[PolicySet, int], look: Look) -> tuple[str, int, Summary]:
         policy, place = task
         result = simulate(
             workloads[place],
             where,
             network=link,
-            placement=policy.placement,
-            scheduler=policy.scheduler,
-            priority=policy.priority,
-            admission=policy.admission,
+            policy=policy,
             seed=draws[place],
-            bucket_mb=policy.bucket_mb,
             progress=look,
         )
         return policy.name, place, result.summary

@@ -42,8 +42,7 @@ def concurrent_all_reduce_s(message_bytes: int, k: int, network: NetworkModel) -
         Workload(jobs),
         f"2x{k}",
         network=network,
-        placement="spread",
-        scheduler=f"srsf:{k}",
+        policy=f"spread+srsf:{k}",
         timeline=timeline,
     )
     tasks = timeline.tasks()
@@ -81,7 +80,7 @@ def introduction_example(model: str, network: NetworkModel) -> Example:
                 for i in range(jobs)
             ]
         )
-        result = simulate(workload, "4x4", network=network, placement="spread", scheduler=scheduler)
+        result = simulate(workload, "4x4", network=network, policy=f"spread+{scheduler}")
         return float(result.jct_s.mean())
 
     return Example(

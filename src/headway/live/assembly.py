@@ -201,9 +201,9 @@ class Scheduler:
             certificate = self._settings.certificate
         variables = {
             GATE: gate,
-            JOB: attempt.job,
+            JOB: attempt.job_id,
             ATTEMPT: str(attempt.number),
-            JOB_TOKEN: tokens.job_token(self._token, attempt.job, attempt.number),
+            JOB_TOKEN: tokens.job_token(self._token, attempt.job_id, attempt.number),
         }
         return variables | ({GATE_CERTIFICATE: str(certificate)} if certificate else {})
 

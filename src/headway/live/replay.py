@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway.domain.errors import InputError
-from headway.domain.job import Job as SimulatedJob
+from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.live.core.core import Core
 from headway.live.core.events import AnyEvent, AnyInstruction, JobExited
-from headway.live.core.jobs import Job
+from headway.live.core.jobs import LiveJob
 from headway.live.daemon.event_log.reader import open_event_log
 
 
@@ -51,7 +51,7 @@ class Replay:
         jobs = []
         for number in sorted(self.did):
             try:
-                jobs.append(SimulatedJob(**self.did[number]))
+                jobs.append(Job(**self.did[number]))
             except InputError as error:
                 problem = f"job {self.did[number]['job_id']!r}: {error.problem}"
                 raise InputError(problem, field=error.field, source=self.source) from None
@@ -96,14 +96,14 @@ def replay(path: str | os.PathLike[str]) -> Replay:
 def _note_exit(core: Core, event: AnyEvent, found: Replay) -> None:
     """Remember what a job has done before its attempt is over and its slots are free."""
     if isinstance(event, JobExited):
-        job = core.attempt(event.job, event.attempt)
+        job = core.attempt(event.job_id, event.attempt)
         if job is not None:
             # A job that counts no iterations and succeeds has done those that it was to do.
             asked_for = job.spec.iterations or 0
             _note(core, job, job.iterations or (asked_for if event.code == 0 else 0), found)
 
 
-def _note(core: Core, job: Job, iterations: int, found: Replay) -> None:
+def _note(core: Core, job: LiveJob, iterations: int, found: Replay) -> None:
     if iterations == 0:
         return
     memory_bytes = job.spec.memory_bytes
@@ -111,7 +111,7 @@ def _note(core: Core, job: Job, iterations: int, found: Replay) -> None:
         nodes = [core.view.nodes[name] for name in job.node_names] or core.view.nodes.values()
         memory_bytes = min((node.memory_bytes for node in nodes), default=0)
     found.did[job.number] = {
-        "job_id": job.name,
+        "job_id": job.job_id,
         "arrival_ns": job.submitted_ns,
         "gpus": job.spec.gpus,
         "iterations": iterations,

@@ -167,10 +167,10 @@ def test_jobs_are_listed_unfinished_first_and_by_state(shared: SchedulerProcess)
     waits = shared.submit(python(PRINTS), gpus=1000)
     later = shared.submit(python(PRINTS))
     shared.wait_for(later, "done")
-    names = [job["job"] for job in shared.client.jobs()]
+    names = [job["job_id"] for job in shared.client.jobs()]
     assert names.index(waits) < names.index(later) < names.index(done)
     status, found = send(shared, "GET", "/v1/jobs?state=done&limit=1")
-    assert (status, [job["job"] for job in found["jobs"]]) == (200, [later])
+    assert (status, [job["job_id"] for job in found["jobs"]]) == (200, [later])
     assert found["left_out"] >= 1
     shared.client.cancel(waits)
 

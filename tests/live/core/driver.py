@@ -17,9 +17,9 @@ from headway.live.core.events import (
     AnyEvent,
     AnyInstruction,
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     IterationDone,
     JobExited,
     JobSpec,
@@ -29,7 +29,7 @@ from headway.live.core.events import (
     MessageDone,
     MessageReady,
     NodeUp,
-    Seat,
+    Slot,
     Tick,
     WakeAt,
 )
@@ -61,7 +61,7 @@ class Progress:
     """What the driver knows of a job."""
 
     job: Job
-    seats: tuple[Seat, ...] = ()
+    slots: tuple[Slot, ...] = ()
     start_ns: int = -1
     finish_ns: int = -1
     iterations: int = 0
@@ -93,7 +93,7 @@ class Driver:
         turns: bool = False,
     ) -> None:
         self.turns = turns
-        self.given: dict[Seat, tuple[int, str]] = {}  # when a turn was last given, and to whom
+        self.given: dict[Slot, tuple[int, str]] = {}  # when a turn was last given, and to whom
         self.core = Core(policy, network, seed)
         self.network = network
         self.bucket_bytes = bucket_bytes
@@ -121,9 +121,9 @@ class Driver:
         self.core.validate()
         self.log.append(encode_entry(event, instructions))
         for instruction in instructions:
-            if isinstance(instruction, ComputeGrant):
-                seat = self.progress[instruction.job].seats[instruction.rank]
-                self.given[seat] = (self.now_ns, instruction.job)
+            if isinstance(instruction, GrantTurn):
+                slot = self.progress[instruction.job_id].slots[instruction.rank]
+                self.given[slot] = (self.now_ns, instruction.job_id)
         for instruction in instructions:
             self.obey(instruction)
         self.rate()
@@ -131,17 +131,17 @@ class Driver:
     def obey(self, instruction: AnyInstruction) -> None:
         now_ns = self.now_ns
         if isinstance(instruction, Launch):
-            found = self.progress[instruction.job]
-            found.seats, found.start_ns = instruction.seats, now_ns
-            self.tell(JobStarted(at_ns=now_ns, job=instruction.job, attempt=1))
+            found = self.progress[instruction.job_id]
+            found.slots, found.start_ns = instruction.slots, now_ns
+            self.tell(JobStarted(at_ns=now_ns, job_id=instruction.job_id, attempt=1))
             self.begin_iteration(found)
-        elif isinstance(instruction, ComputeGrant):
+        elif isinstance(instruction, GrantTurn):
             self.begin_task(instruction)
-        elif isinstance(instruction, Grant):
-            found = self.progress[instruction.job]
+        elif isinstance(instruction, GrantMessage):
+            found = self.progress[instruction.job_id]
             assert found.message is None
             assert instruction.request == min(found.buckets)
-            nodes = frozenset(seat.node for seat in found.seats)
+            nodes = frozenset(slot.node for slot in found.slots)
             found.message = Message(
                 instruction.request,
                 nodes,
@@ -194,7 +194,7 @@ class Driver:
 
     def advance(self, found: Progress, kind: int) -> None:
         now_ns, job = self.now_ns, found.job
-        identity: dict[str, Any] = {"at_ns": now_ns, "job": job.job_id, "attempt": 1}
+        identity: dict[str, Any] = {"at_ns": now_ns, "job_id": job.job_id, "attempt": 1}
         if kind == ARRIVES:
             spec = JobSpec(
                 command=("train",),
@@ -205,12 +205,12 @@ class Driver:
                 backward_ns=job.backward_ns,
                 gradient_bytes=job.gradient_bytes,
             )
-            self.tell(JobSubmitted(at_ns=now_ns, job=job.job_id, spec=spec))
+            self.tell(JobSubmitted(at_ns=now_ns, job_id=job.job_id, spec=spec))
         elif kind == TASK_ENDS:
             self.end_tasks(found)
         elif kind == FORWARD_ENDS:
             self.plan(now_ns + job.backward_ns, BACKWARD_ENDS, job.job_id)
-        elif kind == BACKWARD_ENDS and len({seat.node for seat in found.seats}) > 1:
+        elif kind == BACKWARD_ENDS and len({slot.node for slot in found.slots}) > 1:
             self.ask_for_messages(found)
         else:
             if kind == MESSAGE_ENDS:
@@ -234,7 +234,7 @@ class Driver:
 
     def ask_for_messages(self, found: Progress) -> None:
         job = found.job
-        identity: dict[str, Any] = {"at_ns": self.now_ns, "job": job.job_id, "attempt": 1}
+        identity: dict[str, Any] = {"at_ns": self.now_ns, "job_id": job.job_id, "attempt": 1}
         left = job.gradient_bytes
         while left > 0 or not found.buckets:
             size = min(left, self.bucket_bytes or left)
@@ -257,23 +257,25 @@ class Driver:
     def ask_to_compute(self, found: Progress, rank: int) -> None:
         """Let a rank ask for its next pass."""
         name = found.job.job_id
-        when_ns, other = self.given.get(found.seats[rank], (-1, ""))
+        when_ns, other = self.given.get(found.slots[rank], (-1, ""))
         known = self.core.known
         if when_ns == self.now_ns and other != name and known[name].order < known[other].order:
             # A job ended, and one that takes its place is first in order: the model places it
             # before it dispatches, a live core cannot know that it will ask.
             raise TieError
         request = found.asked[rank] = found.asked.get(rank, 0) + 1
-        self.tell(ComputeReady(at_ns=self.now_ns, job=name, attempt=1, rank=rank, request=request))
+        self.tell(
+            ComputeReady(at_ns=self.now_ns, job_id=name, attempt=1, rank=rank, request=request)
+        )
 
-    def begin_task(self, grant: ComputeGrant) -> None:
-        found = self.progress[grant.job]
+    def begin_task(self, grant: GrantTurn) -> None:
+        found = self.progress[grant.job_id]
         assert grant.request == found.asked[grant.rank]
         forward = grant.request % 2 == 1
         end_ns = self.now_ns + (found.job.forward_ns if forward else found.job.backward_ns)
         found.tasks.setdefault(grant.rank, []).append((self.now_ns, end_ns))
         found.ends_ns[grant.rank] = end_ns
-        self.plan(end_ns, TASK_ENDS, grant.job)
+        self.plan(end_ns, TASK_ENDS, grant.job_id)
 
     def end_tasks(self, found: Progress) -> None:
         """Let all passes of a job that end now end, in the order of the model's instant.
@@ -297,7 +299,7 @@ class Driver:
             self.tell(
                 ComputeDone(
                     at_ns=self.now_ns,
-                    job=found.job.job_id,
+                    job_id=found.job.job_id,
                     attempt=1,
                     rank=rank,
                     request=requests[rank],

@@ -13,9 +13,9 @@ from headway.live.core.events import (
     AnyEvent,
     AnyInstruction,
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     IterationDone,
     JobCancelled,
     JobExited,
@@ -30,7 +30,7 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
-    Seat,
+    Slot,
     Stop,
     Tick,
     WorkerLost,
@@ -60,24 +60,24 @@ class Cluster:
 
     def submit(self, job: str, gpus: int = 1, **fields: Any) -> list[AnyInstruction]:
         spec = JobSpec(command=("train",), gpus=gpus, **fields)
-        return self.tell(JobSubmitted, job=job, spec=spec)
+        return self.tell(JobSubmitted, job_id=job, spec=spec)
 
     def ready(
         self, job: str, request: int = 1, mb: int = 10, **fields: Any
     ) -> list[AnyInstruction]:
         sizes = {"message_bytes": mb * MB, "unsent_bytes": mb * MB}
         return self.tell(
-            MessageReady, **({"job": job, "attempt": 1, "request": request} | sizes | fields)
+            MessageReady, **({"job_id": job, "attempt": 1, "request": request} | sizes | fields)
         )
 
     def done(self, job: str, request: int = 1) -> list[AnyInstruction]:
-        return self.tell(MessageDone, job=job, attempt=1, request=request)
+        return self.tell(MessageDone, job_id=job, attempt=1, request=request)
 
     def compute(self, job: str, request: int = 1, rank: int = 0) -> list[AnyInstruction]:
-        return self.tell(ComputeReady, job=job, attempt=1, rank=rank, request=request)
+        return self.tell(ComputeReady, job_id=job, attempt=1, rank=rank, request=request)
 
     def computed(self, job: str, request: int = 1, rank: int = 0) -> list[AnyInstruction]:
-        return self.tell(ComputeDone, job=job, attempt=1, rank=rank, request=request)
+        return self.tell(ComputeDone, job_id=job, attempt=1, rank=rank, request=request)
 
     def computing(self) -> list[str | None]:
         return [slot.computing for node in self.core.nodes() for slot in node.slots]
@@ -85,10 +85,10 @@ class Cluster:
     def exit(
         self, job: str, code: int = 0, attempt: int = 1, **fields: Any
     ) -> list[AnyInstruction]:
-        return self.tell(JobExited, job=job, attempt=attempt, code=code, **fields)
+        return self.tell(JobExited, job_id=job, attempt=attempt, code=code, **fields)
 
     def view(self, job: str) -> JobView:
-        (found,) = [view for view in self.core.jobs() if view.job == job]
+        (found,) = [view for view in self.core.jobs() if view.job_id == job]
         return found
 
     def ignores(self, kind: Any, **fields: Any) -> bool:
@@ -96,21 +96,21 @@ class Cluster:
         return self.tell(kind, **fields) == [] and self.core.counts.ignored == before + 1
 
 
-def seats(*names: str) -> tuple[Seat, ...]:
-    """Return seats such as n0.1."""
-    return tuple(Seat(name[:-2], int(name[-1])) for name in names)
+def slots(*names: str) -> tuple[Slot, ...]:
+    """Return slots such as n0.1."""
+    return tuple(Slot(name[:-2], int(name[-1])) for name in names)
 
 
 def launch(job: str, *names: str, attempt: int = 1) -> Launch:
-    return Launch(job=job, attempt=attempt, seats=seats(*names))
+    return Launch(job_id=job, attempt=attempt, slots=slots(*names))
 
 
-def grant(job: str, request: int = 1, attempt: int = 1) -> Grant:
-    return Grant(job=job, attempt=attempt, request=request)
+def grant(job: str, request: int = 1, attempt: int = 1) -> GrantMessage:
+    return GrantMessage(job_id=job, attempt=attempt, request=request)
 
 
-def turn(job: str, request: int = 1, rank: int = 0) -> ComputeGrant:
-    return ComputeGrant(job=job, attempt=1, rank=rank, request=request)
+def turn(job: str, request: int = 1, rank: int = 0) -> GrantTurn:
+    return GrantTurn(job_id=job, attempt=1, rank=rank, request=request)
 
 
 def test_a_job_is_placed_when_there_is_room_and_says_what_it_lacks_when_not() -> None:
@@ -120,7 +120,7 @@ def test_a_job_is_placed_when_there_is_room_and_says_what_it_lacks_when_not() ->
     assert cluster.core.why("b") == "needs 2 slots to itself; 1 is free."
     assert cluster.submit("c", 1) == [launch("c", "n1.0")]
     assert cluster.view("a").state == "starting"
-    cluster.tell(JobStarted, job="a", attempt=1)
+    cluster.tell(JobStarted, job_id="a", attempt=1)
     assert cluster.view("a").state == "running"
     assert cluster.exit("a") == [launch("b", "n0.0", "n0.1")]
     assert cluster.view("a").state == "done"
@@ -187,8 +187,8 @@ def test_one_message_at_a_time_is_granted_where_nodes_are_shared() -> None:
         "(job a, about 10 MB left); srsf:1 has not admitted it."
     )
     node = cluster.core.nodes()[0]
-    assert [message.job for message in node.messages] == ["a"]
-    assert [message.job for message in node.waiting] == ["b"]
+    assert [message.job_id for message in node.messages] == ["a"]
+    assert [message.job_id for message in node.waiting] == ["b"]
     assert [slot.jobs for slot in node.slots] == [("a",), ("b",)]
     assert cluster.done("a") == [grant("b")]
     assert cluster.done("b") == []
@@ -256,13 +256,13 @@ def test_what_a_job_was_granted_is_free_at_once_when_it_is_gone(kind: Any) -> No
     cluster.submit("a2", 3)  # on n0 and n1
     cluster.exit("c")
     fields: dict[Any, dict[str, Any]] = {
-        WorkerLost: {"job": "a2", "attempt": 1},
-        JobExited: {"job": "a2", "attempt": 1, "code": 1},
-        JobCancelled: {"job": "a2"},
+        WorkerLost: {"job_id": "a2", "attempt": 1},
+        JobExited: {"job_id": "a2", "attempt": 1, "code": 1},
+        JobCancelled: {"job_id": "a2"},
         NodeLost: {"node": "n1"},
     }
     cluster.tell(NodeUp, node="n4", gpus=1, memory_bytes=MB)
-    assert {seat.node for seat in cluster.view("a2").seats} == {"n0", "n1"}
+    assert {slot.node for slot in cluster.view("a2").slots} == {"n0", "n1"}
     cluster.ready("a2", 1)
     cluster.ready("a2", 2)
     cluster.tell(kind, **fields[kind])
@@ -275,7 +275,7 @@ def test_a_waiting_job_goes_on_when_the_worker_before_it_is_lost() -> None:
     cluster.submit("b", 2)
     cluster.ready("a")
     cluster.ready("b")
-    assert cluster.tell(WorkerLost, job="a", attempt=1) == [grant("b")]
+    assert cluster.tell(WorkerLost, job_id="a", attempt=1) == [grant("b")]
     assert cluster.view("a").state == "starting"
     # It attaches again and asks anew.
     assert cluster.ready("a") == []
@@ -287,14 +287,16 @@ def test_a_cancelled_job_leaves_the_queue_or_is_stopped() -> None:
     cluster.submit("a", retries=3)
     cluster.submit("b")
     cluster.submit("c")
-    assert cluster.tell(JobCancelled, job="b") == []
+    assert cluster.tell(JobCancelled, job_id="b") == []
     assert cluster.view("b").state == "cancelled"
-    assert cluster.tell(JobCancelled, job="a") == [Stop(job="a", attempt=1, reason="cancelled")]
+    assert cluster.tell(JobCancelled, job_id="a") == [
+        Stop(job_id="a", attempt=1, reason="cancelled")
+    ]
     assert cluster.view("a").state == "stopping"
-    assert cluster.ignores(JobCancelled, job="a")
+    assert cluster.ignores(JobCancelled, job_id="a")
     assert cluster.exit("a", -15) == [launch("c", "n0.0")]
     assert cluster.view("a").state == "cancelled"
-    assert cluster.ignores(JobCancelled, job="a")
+    assert cluster.ignores(JobCancelled, job_id="a")
 
 
 def test_a_lost_nodes_jobs_are_stopped_and_keep_their_other_slots_until_they_exit() -> None:
@@ -302,10 +304,10 @@ def test_a_lost_nodes_jobs_are_stopped_and_keep_their_other_slots_until_they_exi
     cluster.submit("a", 2, retries=1)
     cluster.submit("b", 2)
     assert cluster.tell(NodeLost, node="n0") == [
-        Stop(job="a", attempt=1, reason="node n0 was lost")
+        Stop(job_id="a", attempt=1, reason="node n0 was lost")
     ]
     assert cluster.core.why("a") == "being stopped: node n0 was lost."
-    assert cluster.view("a").seats == seats("n1.0")
+    assert cluster.view("a").slots == slots("n1.0")
     assert cluster.tell(NodeUp, node="n0", gpus=1, memory_bytes=MB) == [launch("b", "n2.0", "n0.0")]
     assert cluster.exit("a", 1) == []
     assert "failed before (node n0 was lost)" in cluster.core.why("a")
@@ -317,9 +319,9 @@ def test_a_node_that_comes_back_with_other_slots_has_lost_its_jobs() -> None:
     cluster.submit("a", 2)
     assert cluster.ignores(NodeUp, node="n0", gpus=2, memory_bytes=1000 * MB)
     assert cluster.tell(NodeUp, node="n0", gpus=1, memory_bytes=1000 * MB) == [
-        Stop(job="a", attempt=1, reason="node n0 was lost")
+        Stop(job_id="a", attempt=1, reason="node n0 was lost")
     ]
-    assert cluster.view("a").seats == ()
+    assert cluster.view("a").slots == ()
     cluster.exit("a", 1)
     assert cluster.view("a").state == "failed"
 
@@ -341,12 +343,12 @@ def test_restored_jobs_run_where_they_were_or_wait_as_before() -> None:
     spec = JobSpec(command=("train",), gpus=2, retries=5, iterations=10)
     restored = {"spec": spec, "submitted_ns": 5, "attempts": 3}
     assert not cluster.tell(
-        JobRestored, job="a", iterations=4, seats=seats("n1.0", "n0.0"), **restored
+        JobRestored, job_id="a", iterations=4, slots=slots("n1.0", "n0.0"), **restored
     )
     assert cluster.view("a").state == "running"
     assert cluster.view("a").iterations == 4
-    assert cluster.tell(JobRestored, job="b", **restored) == []
-    assert cluster.ignores(JobRestored, job="b", **restored)
+    assert cluster.tell(JobRestored, job_id="b", **restored) == []
+    assert cluster.ignores(JobRestored, job_id="b", **restored)
     assert cluster.exit("a", attempt=3) == [launch("b", "n0.0", "n1.0", attempt=4)]
 
 
@@ -356,10 +358,10 @@ def test_a_restored_job_whose_slots_are_gone_is_stopped(names: tuple[str, ...]) 
     spec = JobSpec(command=("train",), gpus=2, retries=1)
     fields: dict[str, Any] = {"spec": spec, "submitted_ns": 0, "attempts": 1}
     reason = "its slots are not there any more"
-    assert cluster.tell(JobRestored, job="a", seats=seats(*names), **fields) == [
-        Stop(job="a", attempt=1, reason=reason)
+    assert cluster.tell(JobRestored, job_id="a", slots=slots(*names), **fields) == [
+        Stop(job_id="a", attempt=1, reason=reason)
     ]
-    assert cluster.view("a").seats == seats("n0.0")
+    assert cluster.view("a").slots == slots("n0.0")
     assert cluster.exit("a", 1) == [launch("a", "n0.0", "n1.0", attempt=2)]
 
 
@@ -369,8 +371,8 @@ def test_what_a_job_did_not_say_is_measured_and_smoothed() -> None:
     view = cluster.view("a")
     assert (view.forward_ns, view.backward_ns, view.gradient_bytes) == (25_000_000, 7, 100 * MB)
     measured = {"forward_ns": 800, "backward_ns": 900, "gradient_bytes": 80}
-    cluster.tell(IterationDone, job="a", attempt=1, iterations=1, **measured)
-    cluster.tell(IterationDone, job="a", attempt=1, iterations=3, forward_ns=1_600)
+    cluster.tell(IterationDone, job_id="a", attempt=1, iterations=1, **measured)
+    cluster.tell(IterationDone, job_id="a", attempt=1, iterations=3, forward_ns=1_600)
     view = cluster.view("a")
     assert (view.forward_ns, view.backward_ns, view.gradient_bytes) == (900, 7, 80)
     assert view.measured == ("forward_ns", "gradient_bytes")
@@ -383,7 +385,7 @@ def test_a_job_without_a_number_of_iterations_is_taken_to_be_half_way() -> None:
     row = cluster.core.known["a"].row
     jobs = cluster.core.view.cluster.jobs
     assert jobs.iterations_left[row] == 1
-    cluster.tell(IterationDone, job="a", attempt=1, iterations=8)
+    cluster.tell(IterationDone, job_id="a", attempt=1, iterations=8)
     assert jobs.iterations_left[row] == 8
     assert jobs.iterations[row] == 16
     assert jobs.remaining_service_ns[row] == 240
@@ -392,7 +394,7 @@ def test_a_job_without_a_number_of_iterations_is_taken_to_be_half_way() -> None:
 def test_a_job_that_goes_beyond_its_iterations_has_one_left_until_it_exits() -> None:
     cluster = Cluster(1)
     cluster.submit("a", iterations=2, forward_ns=10, backward_ns=20)
-    cluster.tell(IterationDone, job="a", attempt=1, iterations=5)
+    cluster.tell(IterationDone, job_id="a", attempt=1, iterations=5)
     row = cluster.core.known["a"].row
     assert cluster.core.view.cluster.jobs.remaining_service_ns[row] == 30
 
@@ -420,11 +422,11 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
     cluster = Cluster(1, 1)
     cluster.submit("a", 2)
     cluster.submit("queued")
-    job = {"job": "a", "attempt": 1}
+    job = {"job_id": "a", "attempt": 1}
     for other in (
-        {"job": "a", "attempt": 2},
-        {"job": "z", "attempt": 1},
-        {"job": "queued", "attempt": 0},
+        {"job_id": "a", "attempt": 2},
+        {"job_id": "z", "attempt": 1},
+        {"job_id": "queued", "attempt": 0},
     ):
         sizes = {"message_bytes": 1, "unsent_bytes": 1}
         assert cluster.ignores(MessageReady, **other, request=1, **sizes)
@@ -450,7 +452,7 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
     cluster.tell(JobStarted, **job)
     assert cluster.ignores(JobStarted, **job)
     assert cluster.ignores(NodeLost, node="n9")
-    assert cluster.ignores(JobCancelled, job="z")
+    assert cluster.ignores(JobCancelled, job_id="z")
 
 
 def test_a_worker_that_floods_the_gate_with_questions_is_cut_off() -> None:
@@ -459,14 +461,14 @@ def test_a_worker_that_floods_the_gate_with_questions_is_cut_off() -> None:
     for request in range(MOST_OPEN):
         cluster.core.handle(
             MessageReady(
-                at_ns=0, job="a", attempt=1, request=request, message_bytes=1, unsent_bytes=1
+                at_ns=0, job_id="a", attempt=1, request=request, message_bytes=1, unsent_bytes=1
             )
         )
-        cluster.core.handle(ComputeReady(at_ns=0, job="a", attempt=1, rank=0, request=request))
+        cluster.core.handle(ComputeReady(at_ns=0, job_id="a", attempt=1, rank=0, request=request))
     assert cluster.ignores(
-        MessageReady, job="a", attempt=1, request=-5, message_bytes=1, unsent_bytes=1
+        MessageReady, job_id="a", attempt=1, request=-5, message_bytes=1, unsent_bytes=1
     )
-    assert cluster.ignores(ComputeReady, job="a", attempt=1, rank=0, request=-5)
+    assert cluster.ignores(ComputeReady, job_id="a", attempt=1, rank=0, request=-5)
 
 
 @pytest.mark.parametrize(
@@ -488,7 +490,7 @@ def test_an_impossible_job_is_refused_before_anything_changes(
 ) -> None:
     cluster = Cluster(1)
     with pytest.raises(InputError) as caught:
-        cluster.tell(JobSubmitted, job="a", spec=JobSpec(**({"command": ("x",)} | fields)))
+        cluster.tell(JobSubmitted, job_id="a", spec=JobSpec(**({"command": ("x",)} | fields)))
     assert caught.value.field == where
     assert cluster.core.jobs() == []
     cluster.core.validate()
@@ -499,7 +501,7 @@ def test_reports_of_absurd_size_do_not_upset_the_sums() -> None:
     cluster.submit("a", 2, iterations=10**12)
     cluster.submit("b", 2, iterations=10**12, forward_ns=2**61, gradient_bytes=2**53)
     huge = {"forward_ns": 2**61, "backward_ns": 2**61, "gradient_bytes": 2**53}
-    cluster.tell(IterationDone, job="a", attempt=1, iterations=10**11, **huge)
+    cluster.tell(IterationDone, job_id="a", attempt=1, iterations=10**11, **huge)
     assert (cluster.core.view.cluster.jobs.remaining_service_ns >= 0).all()
     assert (cluster.core.view.cluster.servers.load_ns >= 0).all()
 
@@ -542,13 +544,13 @@ def test_many_jobs_and_nodes_make_the_arrays_grow_and_are_forgotten_again() -> N
         core.handle(
             JobSubmitted(
                 at_ns=number,
-                job=str(number),
+                job_id=str(number),
                 spec=JobSpec(command=("x",), gpus=1 + number % 6, memory_bytes=60),
             )
         )
         live.append(str(number))
         if len(live) > 100:
-            core.handle(JobExited(at_ns=number, job=live.pop(number % 20), attempt=1, code=0))
+            core.handle(JobExited(at_ns=number, job_id=live.pop(number % 20), attempt=1, code=0))
         if number % 100 == 0:
             core.validate()
     core.validate()
@@ -556,9 +558,9 @@ def test_many_jobs_and_nodes_make_the_arrays_grow_and_are_forgotten_again() -> N
     assert len(core.over) <= MOST_KEPT
     for job in live:
         if core.known[job].state == "queued":
-            core.handle(JobCancelled(at_ns=2_000, job=job))
+            core.handle(JobCancelled(at_ns=2_000, job_id=job))
         else:
-            core.handle(JobExited(at_ns=2_000, job=job, attempt=1, code=0))
+            core.handle(JobExited(at_ns=2_000, job_id=job, attempt=1, code=0))
     core.validate()
 
 
@@ -596,7 +598,7 @@ def test_on_a_shared_slot_one_job_computes_at_a_time_and_the_first_in_order_goes
     assert cluster.compute("b") == cluster.compute("a") == cluster.compute("urgent") == []
     assert cluster.computing() == ["c"]
     assert cluster.core.why("a") == "being started on n0."
-    cluster.tell(JobStarted, job="a", attempt=1)
+    cluster.tell(JobStarted, job_id="a", attempt=1)
     assert cluster.core.why("a") == "running on n0; rank 0 waits for job c on n0:0."
     assert cluster.computed("c") == [turn("urgent")]
     assert cluster.computed("urgent") == [turn("a")]
@@ -613,7 +615,7 @@ def test_each_rank_has_turns_of_its_own_on_its_own_slot() -> None:
     assert cluster.computing() == ["a", "b"]
     assert cluster.compute("b", rank=0) == cluster.compute("a", rank=1) == []
     assert cluster.computed("b", rank=1) == [turn("a", rank=1)]
-    assert cluster.tell(WorkerLost, job="a", attempt=1, rank=0) == [turn("b", rank=0)]
+    assert cluster.tell(WorkerLost, job_id="a", attempt=1, rank=0) == [turn("b", rank=0)]
     assert cluster.computing() == ["b", "a"]
 
 
@@ -649,12 +651,12 @@ def test_a_turn_is_free_at_once_when_its_job_is_gone(kind: Any) -> None:
         cluster.compute("a", rank=rank)
         cluster.compute("b", rank=rank)
     fields: dict[Any, dict[str, Any]] = {
-        WorkerLost: {"job": "a", "attempt": 1},
-        JobExited: {"job": "a", "attempt": 1, "code": 1},
-        JobCancelled: {"job": "a"},
+        WorkerLost: {"job_id": "a", "attempt": 1},
+        JobExited: {"job_id": "a", "attempt": 1, "code": 1},
+        JobCancelled: {"job_id": "a"},
     }
     instructions = cluster.tell(kind, **fields[kind])
-    assert [one for one in instructions if isinstance(one, ComputeGrant)] == [
+    assert [one for one in instructions if isinstance(one, GrantTurn)] == [
         turn("b", rank=rank) for rank in range(1 if kind is WorkerLost else 2)
     ]
     assert cluster.computing() == (["b", "a"] if kind is WorkerLost else ["b", "b"])
@@ -664,15 +666,15 @@ def test_a_lost_connection_of_another_rank_leaves_messages_as_they_are() -> None
     cluster = Cluster(1, 1)
     cluster.submit("a", 2)
     cluster.ready("a")
-    cluster.tell(WorkerLost, job="a", attempt=1, rank=1)
-    assert [message.job for message in cluster.core.nodes()[0].messages] == ["a"]
+    cluster.tell(WorkerLost, job_id="a", attempt=1, rank=1)
+    assert [message.job_id for message in cluster.core.nodes()[0].messages] == ["a"]
 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_the_last_message_of_an_iteration_waits_until_no_rank_computes(lost: bool) -> None:
     cluster = Cluster(1, 1)
     cluster.submit("a", gpus=2, memory_bytes=MB)
-    cluster.tell(JobStarted, job="a", attempt=1)
+    cluster.tell(JobStarted, job_id="a", attempt=1)
     for rank in (0, 1):
         cluster.compute("a", rank=rank)
     # A bucket with others to come goes at once.
@@ -682,7 +684,7 @@ def test_the_last_message_of_an_iteration_waits_until_no_rank_computes(lost: boo
     assert "when all ranks have computed" in cluster.core.why("a")
     assert cluster.computed("a", rank=0) == []
     if lost:
-        assert cluster.tell(WorkerLost, job="a", attempt=1, rank=1) == [grant("a", 2)]
+        assert cluster.tell(WorkerLost, job_id="a", attempt=1, rank=1) == [grant("a", 2)]
     else:
         assert cluster.computed("a", rank=1) == [grant("a", 2)]
     # What the ranks compute next holds up nothing that has been granted.
@@ -707,4 +709,4 @@ def test_turns_on_a_lost_node_are_forgotten() -> None:
     cluster.compute("a")
     cluster.compute("b")
     assert [type(one) for one in cluster.tell(NodeLost, node="n0")] == [Stop, Stop]
-    assert cluster.ignores(ComputeReady, job="b", attempt=1, rank=0, request=2)
+    assert cluster.ignores(ComputeReady, job_id="b", attempt=1, rank=0, request=2)

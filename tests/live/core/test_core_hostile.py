@@ -12,9 +12,9 @@ from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     IterationDone,
     JobCancelled,
     JobExited,
@@ -29,7 +29,7 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
-    Seat,
+    Slot,
     Tick,
     WorkerLost,
 )
@@ -71,42 +71,42 @@ specs = st.builds(
     gradient_bytes=st.sampled_from([None, 0, 10**6, 2**53]),
 )
 nodes, jobs = st.sampled_from(NODES), st.sampled_from(JOBS)
-seats = st.lists(st.builds(Seat, nodes, some), max_size=4).map(tuple)
+slots = st.lists(st.builds(Slot, nodes, some), max_size=4).map(tuple)
 MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     NodeUp: {"node": nodes, "gpus": st.integers(1, 3), "memory_bytes": st.sampled_from([0, 8, 10])},
     NodeLost: {"node": nodes},
     NodeDrained: {"node": nodes, "draining": st.booleans()},
-    JobSubmitted: {"job": jobs, "spec": specs},
+    JobSubmitted: {"job_id": jobs, "spec": specs},
     JobRestored: {
-        "job": jobs,
+        "job_id": jobs,
         "spec": specs,
         "submitted_ns": some,
         "attempts": st.integers(1, 3),
         "iterations": some,
-        "seats": seats,
+        "slots": slots,
     },
-    JobCancelled: {"job": jobs},
-    JobStarted: {"job": jobs, "attempt": attempts},
-    JobExited: {"job": jobs, "attempt": attempts, "code": st.integers(0, 1)},
+    JobCancelled: {"job_id": jobs},
+    JobStarted: {"job_id": jobs, "attempt": attempts},
+    JobExited: {"job_id": jobs, "attempt": attempts, "code": st.integers(0, 1)},
     MessageReady: {
-        "job": jobs,
+        "job_id": jobs,
         "attempt": attempts,
         "request": some,
         "message_bytes": large,
         "unsent_bytes": large,
     },
-    MessageDone: {"job": jobs, "attempt": attempts, "request": some},
+    MessageDone: {"job_id": jobs, "attempt": attempts, "request": some},
     IterationDone: {
-        "job": jobs,
+        "job_id": jobs,
         "attempt": attempts,
         "iterations": st.one_of(st.integers(0, 20), large),
         "forward_ns": maybe,
         "backward_ns": maybe,
         "gradient_bytes": maybe,
     },
-    ComputeReady: {"job": jobs, "attempt": attempts, "rank": ranks, "request": some},
-    ComputeDone: {"job": jobs, "attempt": attempts, "rank": ranks, "request": some},
-    WorkerLost: {"job": jobs, "attempt": attempts, "rank": ranks},
+    ComputeReady: {"job_id": jobs, "attempt": attempts, "rank": ranks, "request": some},
+    ComputeDone: {"job_id": jobs, "attempt": attempts, "rank": ranks, "request": some},
+    WorkerLost: {"job_id": jobs, "attempt": attempts, "rank": ranks},
     PolicyChanged: {"policy": st.sampled_from(POLICIES)},
     Tick: {},
 }
@@ -145,36 +145,36 @@ class Account:
 
     def note(self, event: AnyEvent) -> None:
         if isinstance(event, ComputeReady):
-            attempt = event.job, event.attempt, event.rank
+            attempt = event.job_id, event.attempt, event.rank
             self.computing.setdefault(attempt, {}).setdefault(event.request, False)
         elif isinstance(event, ComputeDone):
-            attempt = event.job, event.attempt, event.rank
+            attempt = event.job_id, event.attempt, event.rank
             self.computing.get(attempt, {}).pop(event.request, None)
         elif isinstance(event, WorkerLost):
-            self.computing.pop((event.job, event.attempt, event.rank), None)
+            self.computing.pop((event.job_id, event.attempt, event.rank), None)
         if isinstance(event, MessageReady):
-            self.open.setdefault((event.job, event.attempt), set()).add(event.request)
+            self.open.setdefault((event.job_id, event.attempt), set()).add(event.request)
         elif isinstance(event, MessageDone):
             for known in (self.open, self.granted):
-                known.get((event.job, event.attempt), set()).discard(event.request)
+                known.get((event.job_id, event.attempt), set()).discard(event.request)
         elif isinstance(event, WorkerLost) and event.rank == 0:
-            self.open.pop((event.job, event.attempt), None)
-            self.granted.pop((event.job, event.attempt), None)
+            self.open.pop((event.job_id, event.attempt), None)
+            self.granted.pop((event.job_id, event.attempt), None)
 
     def check(self, instruction: object) -> None:
-        if isinstance(instruction, Grant):
-            attempt = instruction.job, instruction.attempt
+        if isinstance(instruction, GrantMessage):
+            attempt = instruction.job_id, instruction.attempt
             assert instruction.request in self.open[attempt]
             granted = self.granted.setdefault(attempt, set())
             assert instruction.request not in granted
             granted.add(instruction.request)
-        elif isinstance(instruction, ComputeGrant):
-            rank = self.computing[instruction.job, instruction.attempt, instruction.rank]
+        elif isinstance(instruction, GrantTurn):
+            rank = self.computing[instruction.job_id, instruction.attempt, instruction.rank]
             assert not rank[instruction.request]
             rank[instruction.request] = True
         elif isinstance(instruction, Launch):
-            assert instruction.attempt > self.launched.get(instruction.job, 0)
-            self.launched[instruction.job] = instruction.attempt
+            assert instruction.attempt > self.launched.get(instruction.job_id, 0)
+            self.launched[instruction.job_id] = instruction.attempt
 
 
 @settings(max_examples=100)
@@ -189,7 +189,7 @@ def test_the_core_stays_consistent_and_its_log_repeats(
     for kind, fields in drawn:
         now_ns += dice.choice([0, 1, 1_000, 10_000_000, -5])
         if fields.get("attempt", 0) is None:
-            known = core.known.get(fields["job"])
+            known = core.known.get(fields["job_id"])
             fields["attempt"] = known.attempts if known else 1
         event = kind(at_ns=now_ns, **fields)
         account.note(event)

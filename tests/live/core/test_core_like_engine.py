@@ -106,7 +106,7 @@ class Run:
 
     def gpus(self, found: Progress) -> list[int]:
         """Return the numbers of a job's GPUs."""
-        return [self.driver.first_gpu[seat.node] + seat.slot for seat in found.seats]
+        return [self.driver.first_gpu[slot.node] + slot.index for slot in found.slots]
 
     def spans(self, chosen: Any) -> list[tuple[int, int]]:
         """Return when some of the engine's tasks started and ended."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from headway.configuration.network import network_from
 from headway.live.core.core import Core
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.event_log.format import encode_header
@@ -52,7 +52,7 @@ class FakeExecutor:
         self,
         attempt: Attempt,
         spec: JobSpec,
-        seats: Sequence[Seat],
+        slots: Sequence[Slot],
         environment: Mapping[str, str],
     ) -> None:
         self.launched.append(attempt)
@@ -64,7 +64,7 @@ class FakeExecutor:
         self.on_stop(attempt)
 
     def log(self, attempt: Attempt, rank: int) -> Path:
-        return Path(f"/nowhere/{attempt.job}/{rank}")
+        return Path(f"/nowhere/{attempt.job_id}/{rank}")
 
     async def close(self) -> None:
         pass

@@ -98,7 +98,7 @@ def test_an_event_with_an_earlier_time_counts_as_now(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_daemon(tmp_path, FakeExecutor()) as daemon:
             now_ns = daemon.core.now_ns
-            daemon.pipeline.handle(JobExited(at_ns=0, job="9", attempt=1, code=0))
+            daemon.pipeline.handle(JobExited(at_ns=0, job_id="9", attempt=1, code=0))
             assert daemon.core.now_ns == now_ns
 
     asyncio.run(main())

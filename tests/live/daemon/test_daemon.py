@@ -111,7 +111,7 @@ def test_the_event_log_has_every_event_of_a_job(shared: SchedulerProcess) -> Non
     def logged() -> set[str]:
         lines = (shared.folder / "events.jsonl").read_text().splitlines()[1:]
         events = [json.loads(line) for line in lines if job in line]
-        return {event["event"]["type"] for event in events if event["event"].get("job") == job}
+        return {event["event"]["type"] for event in events if event["event"].get("job_id") == job}
 
     eventually(lambda: logged() == {"JobSubmitted", "JobStarted", "JobExited"})
 
@@ -182,7 +182,7 @@ def test_an_acknowledged_submission_survives_a_kill_and_others_exist_once_or_not
         try:
             while True:
                 spec = {"command": python(SLEEPS), "folder": "/", "gpus": 2, "name": "n"}
-                acknowledged.append(client.submit(spec)["job"])
+                acknowledged.append(client.submit(spec)["job_id"])
         except InputError:
             return
 
@@ -195,7 +195,7 @@ def test_an_acknowledged_submission_survives_a_kill_and_others_exist_once_or_not
         for thread in threads:
             thread.join()
         one.start()
-        there = [job["job"] for job in one.client.jobs()]
+        there = [job["job_id"] for job in one.client.jobs()]
         assert set(acknowledged) <= set(there)
         assert len(there) == len(set(there)) <= len(acknowledged) + len(threads)
         assert {job["state"] for job in one.client.jobs()} == {"queued"}

@@ -119,7 +119,7 @@ def test_a_worker_killed_during_a_message_frees_its_grant(
     eventually(lambda: scheduler.client.nodes()[0]["messages"])
     waits = asking(scheduler, 1, 0)
     waiting = eventually(lambda: scheduler.client.nodes()[0]["waiting"])
-    assert waiting[0]["job"] == waits
+    assert waiting[0]["job_id"] == waits
     assert waiting[0]["why"].startswith("its all-reduce of 25 MB waits: 1 message on node1 (job ")
     os.kill(lines(scheduler, holds)[0][0], signal.SIGKILL)
     assert scheduler.wait_for(waits, "done", "failed")["state"] == "done"

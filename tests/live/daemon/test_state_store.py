@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 from headway.domain.errors import InputError
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
+from headway.live.core.job_state import JobState
 from headway.live.daemon.errors import StorageError
-from headway.live.daemon.job_record import QUEUED, RUNNING, JobRecord
+from headway.live.daemon.job_record import JobRecord
 from headway.live.daemon.state_store import StateStore
 from live.scheduler_process import fill
 from waiting import eventually_async
@@ -23,9 +24,9 @@ from waiting import eventually_async
 
 def make_record(job: str = "1", **values: Any) -> JobRecord:
     defaults: dict[str, Any] = {
-        "job": job,
+        "job_id": job,
         "spec": JobSpec(command=("python", "train.py"), environment={"A": "b"}),
-        "state": QUEUED,
+        "state": JobState.QUEUED,
         "submitted_ns": 5,
         "submitted_at": 1e9,
     }
@@ -34,9 +35,9 @@ def make_record(job: str = "1", **values: Any) -> JobRecord:
 
 RUNS = make_record(
     "2",
-    state=RUNNING,
+    state=JobState.RUNNING,
     attempts=2,
-    seats=(Seat("n1", 0), Seat("n2", 3)),
+    slots=(Slot("n1", 0), Slot("n2", 3)),
     iterations=7,
     reason="rank 1 was killed",
     cancelled=True,
@@ -150,7 +151,7 @@ def test_a_full_disk_refuses_new_jobs_until_there_is_room(small: Path) -> None:
 
     problems = use(small / "s.db", work)
     assert (problems[-1], len(problems)) == ("", 2)
-    assert [one.job for one in reopened(small / "s.db").jobs] == ["1", "3"]
+    assert [one.job_id for one in reopened(small / "s.db").jobs] == ["1", "3"]
 
 
 def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
@@ -181,7 +182,8 @@ def test_an_invalid_record_is_refused(tmp_path: Path) -> None:
         StateStore(tmp_path / "s.db")
 
 
-def test_a_database_of_the_previous_version_is_migrated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int) -> None:
     path = tmp_path / "s.db"
 
     async def work(store: StateStore) -> None:
@@ -189,8 +191,13 @@ def test_a_database_of_the_previous_version_is_migrated(tmp_path: Path) -> None:
 
     use(path, work)
     with sqlite3.connect(path) as database:
-        database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
-        database.execute("PRAGMA user_version = 1")
+        if version == 1:
+            database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
+        database.execute("ALTER TABLE jobs RENAME COLUMN job_id TO job")
+        database.execute("ALTER TABLE jobs RENAME COLUMN slots TO seats")
+        seats = [{"node": "n1", "slot": 0}, {"node": "n2", "slot": 3}]
+        database.execute("UPDATE jobs SET seats = ?", [msgspec.json.encode(seats).decode()])
+        database.execute(f"PRAGMA user_version = {version}")
     database.close()
     assert reopened(path).jobs == [RUNS]
 

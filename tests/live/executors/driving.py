@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import Attempt, Ended, Executor, Node
 from headway.live.executors.local import LocalExecutor, LocalNode
 
@@ -75,9 +75,9 @@ def job(code: str, *words: str, **others: Any) -> JobSpec:
     return JobSpec(command=(*QUICK, code, *words), **others)
 
 
-def seats(*places: str) -> list[Seat]:
-    """Return seats from words like `n1:0`."""
-    return [Seat(node, int(slot)) for node, _, slot in (place.partition(":") for place in places)]
+def slots(*places: str) -> list[Slot]:
+    """Return slots from words like `n1:0`."""
+    return [Slot(node, int(slot)) for node, _, slot in (place.partition(":") for place in places)]
 
 
 async def eventually(holds: Any) -> bool:
@@ -138,7 +138,7 @@ class Scheduler:
             do="launch",
             attempt=msgspec.to_builtins(attempt),
             spec=msgspec.to_builtins(spec),
-            seats=msgspec.to_builtins(seats(*places)),
+            slots=msgspec.to_builtins(slots(*places)),
         )
         self.hear("launched")
 
@@ -206,7 +206,7 @@ async def _serve(words: Sequence[str]) -> None:
         attempt = msgspec.convert(told["attempt"], Attempt)
         if told["do"] == "launch":
             spec = msgspec.convert(told["spec"], JobSpec)
-            await executor.launch(attempt, spec, msgspec.convert(told["seats"], list[Seat]), {})
+            await executor.launch(attempt, spec, msgspec.convert(told["slots"], list[Slot]), {})
             _say("launched")
         else:
             await executor.stop(attempt)

@@ -15,7 +15,7 @@ from headway.domain.errors import InputError
 from headway.live.core.events import JobSpec
 from headway.live.executors import Attempt
 from headway.live.executors.local import LocalNode, this_machine
-from live.executors.driving import NODES, eventually, having, job, local, seats
+from live.executors.driving import NODES, eventually, having, job, local, slots
 
 A = Attempt("a", 1)
 TELL = "import json, os, sys; print(json.dumps(dict(os.environ)))"
@@ -26,7 +26,7 @@ def test_ranks_have_the_variables_of_torchrun(tmp_path: Path) -> None:
     async def run() -> list[dict[str, str]]:
         async with local(tmp_path) as (executor, diary):
             spec = job(TELL, environment={"MINE": "1", "RANK": "9"})
-            await executor.launch(A, spec, seats("n2:3", "n1:0", "n2:1"), {"HEADWAY_JOB": "a"})
+            await executor.launch(A, spec, slots("n2:3", "n1:0", "n2:1"), {"HEADWAY_JOB": "a"})
             assert (await diary.end_of(A)).code == 0
             return [json.loads(executor.log(A, rank).read_text()) for rank in range(3)]
 
@@ -59,7 +59,7 @@ def test_a_rank_sees_the_gpus_of_its_job_in_the_order_of_local_ranks(tmp_path: P
         node = LocalNode("n1", 4, 2**30, cuda=True)
         async with local(tmp_path, [node]) as (executor, diary):
             code = "import os; print(os.environ['LOCAL_RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
-            await executor.launch(A, job(code), seats("n1:3", "n1:1"), {})
+            await executor.launch(A, job(code), slots("n1:3", "n1:1"), {})
             await diary.end_of(A)
             return [executor.log(A, rank).read_text().strip() for rank in range(2)]
 
@@ -72,7 +72,7 @@ def test_jobs_that_run_at_once_meet_at_different_ports(tmp_path: Path) -> None:
             attempts = [Attempt(str(number), 1) for number in range(5)]
             code = "import os, time; print(os.environ['MASTER_PORT']); time.sleep(600)"
             for attempt in attempts:
-                await executor.launch(attempt, job(code), seats("n1:0"), {})
+                await executor.launch(attempt, job(code), slots("n1:0"), {})
             logs = [executor.log(attempt, 0) for attempt in attempts]
             assert await eventually(lambda: all(log.exists() and log.read_text() for log in logs))
             for attempt in attempts:
@@ -90,7 +90,7 @@ def test_arguments_and_folder_reach_the_script_as_they_are(tmp_path: Path) -> No
     async def run() -> list[str]:
         async with local(tmp_path / "state") as (executor, diary):
             code = "import json, os, sys; print(json.dumps([os.getcwd(), *sys.argv[1:]]))"
-            await executor.launch(A, job(code, *words, folder=str(tmp_path)), seats("n1:0"), {})
+            await executor.launch(A, job(code, *words, folder=str(tmp_path)), slots("n1:0"), {})
             await diary.end_of(A)
             return json.loads(executor.log(A, 0).read_text())  # type: ignore[no-any-return]
 
@@ -102,7 +102,7 @@ def test_a_script_that_reads_its_input_finds_it_empty(tmp_path: Path) -> None:
     async def run() -> str:
         async with local(tmp_path) as (executor, diary):
             await executor.launch(
-                A, job("import sys; print(repr(sys.stdin.read()))"), seats("n1:0"), {}
+                A, job("import sys; print(repr(sys.stdin.read()))"), slots("n1:0"), {}
             )
             assert (await diary.end_of(A)).code == 0
             return executor.log(A, 0).read_text()
@@ -128,7 +128,7 @@ def test_a_failed_rank_ends_the_others_and_is_the_reason(
             word = str(tmp_path)
             waits = f"import os, time\nif os.environ['RANK'] == '1': {code}\n"
             waits += f"else: time.sleep({600 if exit_code else 0})"
-            await executor.launch(A, job(waits, word), seats("n1:0", "n1:1", "n2:0"), {})
+            await executor.launch(A, job(waits, word), slots("n1:0", "n1:1", "n2:0"), {})
             ended = await diary.end_of(A)
             assert (ended.code, ended.reason) == (exit_code, reason)
             assert having(word) == []
@@ -149,7 +149,7 @@ NO_START = [
 def test_what_cannot_start_is_told_as_ended(tmp_path: Path, spec: JobSpec, reason: str) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
-            await executor.launch(A, spec, seats("n1:0"), {})
+            await executor.launch(A, spec, slots("n1:0"), {})
             ended = await diary.end_of(A)
             assert (ended.code, ended.reason) == (127, f"rank 0 could not start: {reason}")
 
@@ -159,7 +159,7 @@ def test_what_cannot_start_is_told_as_ended(tmp_path: Path, spec: JobSpec, reaso
 def test_a_node_that_is_not_there_is_told_as_the_end(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
-            await executor.launch(A, job("pass"), seats("n9:0"), {})
+            await executor.launch(A, job("pass"), slots("n9:0"), {})
             assert (await diary.end_of(A)).reason == "could not start: there is no node n9"
             assert list(tmp_path.iterdir()) == []
 
@@ -184,7 +184,7 @@ def test_a_stopped_attempt_leaves_no_process(tmp_path: Path, code: str, processe
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
             word = str(tmp_path)
-            await executor.launch(A, job(code, word), seats("n1:0", "n2:0"), {})
+            await executor.launch(A, job(code, word), slots("n1:0", "n2:0"), {})
             assert await eventually(lambda: len(having(word)) == 2 * processes)
             await asyncio.gather(executor.stop(A), executor.stop(A))
             ended = await diary.end_of(A)
@@ -197,7 +197,7 @@ def test_a_stopped_attempt_leaves_no_process(tmp_path: Path, code: str, processe
 def test_children_that_outlive_their_script_end_with_the_attempt(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
-            await executor.launch(A, job(CHILDREN, str(tmp_path)), seats("n1:0"), {})
+            await executor.launch(A, job(CHILDREN, str(tmp_path)), slots("n1:0"), {})
             assert (await diary.end_of(A)).code == 0
             assert having(str(tmp_path)) == []
 
@@ -207,7 +207,7 @@ def test_children_that_outlive_their_script_end_with_the_attempt(tmp_path: Path)
 def test_a_stop_right_after_the_launch_is_heard(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
-            launch = asyncio.create_task(executor.launch(A, job(SLEEP), seats("n1:0"), {}))
+            launch = asyncio.create_task(executor.launch(A, job(SLEEP), slots("n1:0"), {}))
             await asyncio.sleep(0)
             await executor.stop(A)
             await launch
@@ -222,16 +222,16 @@ def test_an_attempt_is_started_once_and_told_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path / "state") as (executor, diary):
             spec = job("import sys; open(sys.argv[1], 'a').write('x')", str(mark))
-            launches = (executor.launch(A, spec, seats("n1:0"), {}) for _ in range(3))
+            launches = (executor.launch(A, spec, slots("n1:0"), {}) for _ in range(3))
             await asyncio.gather(*launches)
             await diary.end_of(A)
             assert await executor.recover([A]) == []
             assert len(diary.ended) == 1
             # Whoever starts it again is told that nothing was started.
-            await executor.launch(A, spec, seats("n1:0"), {})
+            await executor.launch(A, spec, slots("n1:0"), {})
             assert (diary.ended[1].attempt, diary.ended[1].code) == (A, -1)
         async with local(tmp_path / "state") as (executor, diary):
-            await executor.launch(A, spec, seats("n1:0"), {})
+            await executor.launch(A, spec, slots("n1:0"), {})
             assert (await diary.end_of(A)).code == -1
             await executor.stop(A)
 
@@ -243,7 +243,7 @@ def test_ranks_end_when_the_shim_is_killed(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
             word = str(tmp_path)
-            await executor.launch(A, job(CHILDREN + SLEEP, word), seats("n1:0", "n2:0"), {})
+            await executor.launch(A, job(CHILDREN + SLEEP, word), slots("n1:0", "n2:0"), {})
             assert await eventually(lambda: len(having(word)) == 6)
             os.kill(having(f"{tmp_path}/a.1")[0], signal.SIGKILL)
             ended = await diary.end_of(A)
@@ -256,7 +256,7 @@ def test_ranks_end_when_the_shim_is_killed(tmp_path: Path) -> None:
 def test_a_shim_that_does_not_react_is_killed(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path, grace_s=-4.9) as (executor, diary):
-            await executor.launch(A, job(SLEEP, str(tmp_path)), seats("n1:0"), {})
+            await executor.launch(A, job(SLEEP, str(tmp_path)), slots("n1:0"), {})
             assert await eventually(lambda: having(str(tmp_path)))
             os.kill(having(f"{tmp_path}/a.1")[0], signal.SIGSTOP)
             await executor.stop(A)
@@ -274,7 +274,7 @@ def test_a_hundred_quick_jobs_leave_nothing_behind(tmp_path: Path) -> None:
             for ten in range(0, 100, 10):
                 some = attempts[ten : ten + 10]
                 for attempt in some:
-                    await executor.launch(attempt, job("pass", str(tmp_path)), seats("n1:0"), {})
+                    await executor.launch(attempt, job("pass", str(tmp_path)), slots("n1:0"), {})
                 for attempt in some:
                     assert (await diary.end_of(attempt)).code == 0
             return before, len(os.listdir("/proc/self/fd"))
@@ -292,10 +292,10 @@ def test_any_name_of_a_job_has_a_folder_of_its_own(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path / "state") as (executor, diary):
             for name in names:
-                await executor.launch(Attempt(name, 2), job("pass"), seats("n1:0"), {})
+                await executor.launch(Attempt(name, 2), job("pass"), slots("n1:0"), {})
                 assert (await diary.end_of(Attempt(name, 2))).code == 0
             too_long = Attempt("x" * 300, 1)
-            await executor.launch(too_long, job("pass"), seats("n1:0"), {})
+            await executor.launch(too_long, job("pass"), slots("n1:0"), {})
             assert (await diary.end_of(too_long)).reason == "could not start: File name too long"
 
     asyncio.run(run())
@@ -313,7 +313,7 @@ def test_two_ranks_meet_with_gloo(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path, [this_machine(2)]) as (executor, diary):
             spec = JobSpec(command=(sys.executable, "-c", code))
-            await executor.launch(A, spec, seats("localhost:0", "localhost:1"), {})
+            await executor.launch(A, spec, slots("localhost:0", "localhost:1"), {})
             ended = await diary.end_of(A)
             assert ended.code == 0, ended
             for rank in range(2):

@@ -12,7 +12,7 @@ import pytest
 from headway.live.executors import Attempt
 from headway.live.executors.shim import LOG_BYTES, Log
 from headway.live.executors.tail import Tail
-from live.executors.driving import job, local, seats
+from live.executors.driving import job, local, slots
 
 A = Attempt("a", 1)
 
@@ -73,7 +73,7 @@ def test_a_full_disk_loses_output_and_no_job(small_disk: Path, tmp_path: Path) -
     async def run() -> None:
         async with local(small_disk / "state") as (executor, diary):
             filler.write_bytes(b"x" * 100_000)
-            await executor.launch(A, job(FILL, str(full), str(room)), seats("n1:0"), {})
+            await executor.launch(A, job(FILL, str(full), str(room)), slots("n1:0"), {})
             while not full.exists():
                 await asyncio.sleep(0.01)
             filler.unlink()
@@ -92,11 +92,11 @@ def test_how_a_job_ended_is_told_though_the_disk_is_full(small_disk: Path, tmp_p
 
     async def run() -> None:
         async with local(small_disk / "state") as (executor, diary):
-            await executor.launch(A, job(FILL, str(full), str(room)), seats("n1:0"), {})
+            await executor.launch(A, job(FILL, str(full), str(room)), slots("n1:0"), {})
             room.touch()
             assert (await diary.end_of(A)).reason == "rank 0 exited with 5: the last"
             second = Attempt("a", 2)
-            await executor.launch(second, job("pass"), seats("n1:0"), {})
+            await executor.launch(second, job("pass"), slots("n1:0"), {})
             ended = await diary.end_of(second)
             assert (ended.code, ended.reason) == (-1, "could not start: No space left on device")
             assert [path.name for path in (small_disk / "state").iterdir()] == ["a.1"]
@@ -108,7 +108,7 @@ def test_a_rank_that_never_stops_printing_fills_no_disk(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, diary):
             code = "import os\nfor _ in range(700): os.write(1, b'y' * 65535 + b'\\n')"
-            await executor.launch(A, job(code), seats("n1:0"), {})
+            await executor.launch(A, job(code), slots("n1:0"), {})
             assert (await diary.end_of(A)).code == 0
             log = executor.log(A, 0)
             older = log.with_name(f"{log.name}.1")

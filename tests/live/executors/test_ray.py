@@ -169,7 +169,7 @@ def test_a_job_is_stopped_on_all_its_nodes(cluster: Cluster, tmp_path: Path) -> 
         attempt = Attempt("a", 1)
         scheduler.launch(attempt, job(stubborn, str(tmp_path)), f"{ONE}:0", f"{TWO}:0")
         assert eventually(lambda: len(cluster.having(str(tmp_path))) == 2)
-        scheduler.tell(do="stop", attempt={"job": "a", "number": 1})
+        scheduler.tell(do="stop", attempt={"job_id": "a", "number": 1})
         ended = scheduler.ended()
         assert (ended.code, ended.reason) == (143, "stopped")
         assert cluster.having(str(tmp_path)) == []
@@ -219,11 +219,11 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(
     assert eventually(lambda: len(cluster.having("--leash")) == 3)
     assert len(cluster.having(long)) == 2
     with cluster.scheduler(state) as second:
-        known = [{"job": name, "number": 1} for name in ("long", "short", "never")]
+        known = [{"job_id": name, "number": 1} for name in ("long", "short", "never")]
         second.tell(do="recover", known=known)
-        assert second.hear("running") == [{"job": "long", "number": 1}]
+        assert second.hear("running") == [{"job_id": "long", "number": 1}]
         ended = {
-            told["value"]["attempt"]["job"]: told["value"]["code"] for told in second.heard[1:-1]
+            told["value"]["attempt"]["job_id"]: told["value"]["code"] for told in second.heard[1:-1]
         }
         assert ended == {"short": 0, "never": -1}
         assert cluster.having(other) == []
@@ -232,7 +232,7 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(
         assert len(cluster.having(long)) == 2
         Path(long).touch()
         last = second.ended()
-        assert (last.attempt.job, last.code) == ("long", 0)
+        assert (last.attempt.job_id, last.code) == ("long", 0)
     assert (state / "long.1" / "rank-1.log").read_text() == "begun\nended\n"
     assert eventually(lambda: cluster.left() == [])
 

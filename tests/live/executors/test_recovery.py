@@ -22,7 +22,7 @@ from live.executors.driving import (
     having,
     job,
     local,
-    seats,
+    slots,
 )
 
 LONG, SHORT, STRANGER, NEVER = (Attempt(name, 1) for name in ("long", "short", "stranger", "never"))
@@ -49,7 +49,7 @@ def test_jobs_go_on_without_their_scheduler_and_the_next_one_finds_them(tmp_path
         async with local(state) as (executor, diary):
             assert await executor.recover([LONG, SHORT, NEVER]) == [LONG]
             assert having(str(tmp_path / "never")) == []
-            assert {(end.attempt.job, end.code, end.reason) for end in diary.ended} == {
+            assert {(end.attempt.job_id, end.code, end.reason) for end in diary.ended} == {
                 ("short", 4, "rank 0 exited with 4: ended"),
                 ("never", -1, "the scheduler ended before it had started"),
             }
@@ -193,7 +193,7 @@ def test_an_executor_that_closes_leaves_jobs_running(tmp_path: Path) -> None:
     async def run() -> None:
         async with local(tmp_path) as (executor, _):
             await executor.launch(
-                LONG, job("import time; time.sleep(600)", str(tmp_path)), seats("n1:0"), {}
+                LONG, job("import time; time.sleep(600)", str(tmp_path)), slots("n1:0"), {}
             )
             assert await eventually(lambda: having(str(tmp_path)))
         async with local(tmp_path) as (executor, diary):

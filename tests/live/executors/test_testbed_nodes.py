@@ -12,7 +12,7 @@ import pytest
 from headway import testbed as testbeds
 from headway.domain.errors import InputError
 from headway.live.executors import Attempt, nodes
-from live.executors.driving import eventually, having, job, local, seats
+from live.executors.driving import eventually, having, job, local, slots
 
 A = Attempt("a", 1)
 MEET = """
@@ -47,7 +47,7 @@ def test_ranks_meet_over_the_network_of_the_testbed(bed: testbeds.Testbed, tmp_p
             ("host2", "10.77.0.2"),
         ]
         async with local(tmp_path, hosts) as (executor, diary):
-            await executor.launch(A, job(MEET), seats("host2:0", "host1:1"), {})
+            await executor.launch(A, job(MEET), slots("host2:0", "host1:1"), {})
             ended = await diary.end_of(A)
             assert ended.code == 0, ended
             return executor.log(A, 0).read_text()
@@ -60,7 +60,7 @@ def test_ranks_on_hosts_end_when_they_are_stopped(bed: testbeds.Testbed, tmp_pat
         async with local(tmp_path, nodes.testbed_nodes(bed.name, 1, 2**30)) as (executor, diary):
             word = str(tmp_path)
             spec = job("import time; time.sleep(600)", word)
-            await executor.launch(A, spec, seats("host1:0", "host2:0"), {})
+            await executor.launch(A, spec, slots("host1:0", "host2:0"), {})
             assert await eventually(lambda: len(having(word)) == 2)
             await executor.stop(A)
             assert (await diary.end_of(A)).reason == "stopped"

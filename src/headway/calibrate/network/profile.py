@@ -12,8 +12,8 @@ from headway.files import open_output
 _CHOICES = """\
 # Without these two lines, the paper's model. With them, jobs on fewer servers than were measured
 # send less, and what a message leaves of a link is shared:
-# servers = {nodes}
-# sharing = "max-min"
+# ring_size = {nodes}
+# law = "max-min"
 """
 
 

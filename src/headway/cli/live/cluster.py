@@ -28,7 +28,7 @@ def nodes_command(
     """Show every node: jobs on its slots, messages in flight, and what waits there and why."""
     nodes = connect(folder, server, token_file, certificate).nodes()
     results(uncut=True).print(nodes_table(nodes))
-    reasons = {one["job"]: one["why"] for node in nodes for one in node["waiting"]}
+    reasons = {one["job_id"]: one["why"] for node in nodes for one in node["waiting"]}
     for job, why in reasons.items():
         typer.echo(f"job {job}: {why}")
 
@@ -45,8 +45,8 @@ def nodes_table(nodes: list[dict[str, Any]]) -> Table:
             ",".join(job + "*" * (job == slot["computing"]) for job in slot["jobs"]) or "."
             for slot in node["slots"]
         ]
-        messages = " ".join(f"{one['job']}" for one in node["messages"])
-        waiting = " ".join(one["job"] for one in node["waiting"])
+        messages = " ".join(f"{one['job_id']}" for one in node["messages"])
+        waiting = " ".join(one["job_id"] for one in node["waiting"])
         table.add_row(
             node["node"] + (" (draining)" if node["draining"] else ""),
             str(len(slots)),

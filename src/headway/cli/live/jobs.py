@@ -91,7 +91,7 @@ def submit_command(
         spec |= _profile(model)
     if memory_mb is not None:
         spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MOST_BYTES, "MB")
-    job = client.submit(spec)["job"]
+    job = client.submit(spec)["job_id"]
     typer.echo(job)
     if wait:
         raise typer.Exit(_wait_for(client, job))
@@ -127,7 +127,7 @@ def _profile(model: str) -> dict[str, Any]:
 
 def _wait_for(client: Client, job: str) -> int:
     """Poll until a job has ended; return the exit code."""
-    from headway.live.daemon.job_record import FINISHED
+    from headway.live.core.job_state import FINISHED
 
     while (found := client.job(job))["state"] not in FINISHED:
         time.sleep(_POLL_S)
@@ -180,7 +180,7 @@ def status_lines(about: dict[str, Any]) -> list[str]:
 
 def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
     """Return a table of jobs."""
-    from headway.live.daemon.job_record import FINISHED
+    from headway.live.core.job_state import FINISHED
 
     table = figures_table("job", "state", "GPUs", "iterations", "submitted")
     table.add_column("name and status", no_wrap=True)
@@ -190,7 +190,7 @@ def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
         status = one["why"] if one["state"] not in FINISHED else one["reason"]
         title = one["spec"]["name"] or Path(one["spec"]["command"][-1]).name
         table.add_row(
-            one["job"],
+            one["job_id"],
             one["state"],
             str(one["spec"]["gpus"]),
             done,
@@ -202,7 +202,7 @@ def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
 
 def _show_job(job: dict[str, Any]) -> None:
     spec = job["spec"]
-    slots = " ".join(f"{seat['node']}:{seat['slot']}" for seat in job["seats"])
+    slots = " ".join(f"{slot['node']}:{slot['index']}" for slot in job["slots"])
     lines = {
         "state": f"{job['state']}{_reason(job)}",
         "why": job["why"],

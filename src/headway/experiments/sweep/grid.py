@@ -17,7 +17,7 @@ from headway.engine.run import simulate
 from headway.experiments.parallel import Look
 from headway.experiments.sweep.specification import Coordinate, Jobs, Sweep
 from headway.network.contention import NetworkModel
-from headway.policies.presets import PolicyNames
+from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result, Summary
 from headway.results.store import code_version, job_columns
 
@@ -91,7 +91,7 @@ class Inputs:
     workloads: tuple[Jobs, ...]
     clusters: tuple[Cluster, ...]
     networks: tuple[NetworkModel, ...]
-    policies: tuple[PolicyNames, ...]
+    policies: tuple[PolicySet, ...]
     files: Mapping[str, bytes]
     jobs: bool
     code: str
@@ -120,18 +120,14 @@ class Runner:
 
     def run(self, key: str, point: Point, look: Look | None = None) -> Outcome:
         """Simulate one point; what Headway reports on purpose is an outcome too."""
-        inputs, policy = self._inputs, self._inputs.policies[point.policy]
+        inputs = self._inputs
         try:
             result = simulate(
                 self._workload(point),
                 inputs.clusters[point.cluster],
                 network=inputs.networks[point.network],
-                placement=policy.placement,
-                scheduler=policy.scheduler,
-                priority=policy.priority,
-                admission=policy.admission,
+                policy=inputs.policies[point.policy],
                 seed=point.seed,
-                bucket_mb=policy.bucket_mb,
                 progress=look,
             )
         except HeadwayError as error:

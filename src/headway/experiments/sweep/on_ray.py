@@ -24,7 +24,7 @@ from headway.experiments.parallel import thread_count
 from headway.experiments.sweep.grid import Inputs, Outcome, Point, Runner
 from headway.experiments.sweep.specification import own_file
 from headway.files import make_folder, open_output
-from headway.policies.presets import PolicyNames
+from headway.policies.policy_set import PolicySet
 from headway.ray_session import connected, signals_held
 from headway.results.store import code_version
 
@@ -196,12 +196,12 @@ def _unpacked(inputs: Inputs) -> Inputs:
         file = own_file(name)
         return name if file is None else places[file] + name[len(file) :]
 
-    def settled(names: PolicyNames) -> PolicyNames:
+    def settled(policies: PolicySet) -> PolicySet:
         return replace(
-            names,
-            placement=moved(names.placement),
-            priority=names.priority and moved(names.priority),
-            admission=names.admission and moved(names.admission),
+            policies,
+            placement=moved(policies.placement),
+            priority=moved(policies.priority),
+            admission=moved(policies.admission),
         )
 
     return replace(inputs, policies=tuple(map(settled, inputs.policies)))

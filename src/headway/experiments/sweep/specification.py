@@ -15,15 +15,13 @@ from typing import Any, Generic, TypeVar
 from headway.configuration import cluster_from, network_from, profiles_from, read_toml
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
-from headway.domain.limits import MOST_BYTES, scaled
 from headway.domain.models import ProfileSet
 from headway.domain.workload import Workload
 from headway.experiments.seeds import parse_seeds
 from headway.experiments.sweep.places import locate
 from headway.files import open_input
 from headway.network.contention import NetworkModel
-from headway.policies.presets import PolicyNames, choose_policies, policy_of
-from headway.policies.registry import choose
+from headway.policies.policy_set import PolicySet
 from headway.workload.files import read_workload
 from headway.workload.generate import PRESETS, Recipe, generate_workload, preset_recipe
 
@@ -87,7 +85,7 @@ class Sweep:
     workloads: tuple[Entry[Jobs], ...]
     clusters: tuple[Entry[Cluster], ...]
     networks: tuple[Entry[NetworkModel], ...]
-    policies: tuple[Entry[PolicyNames], ...]
+    policies: tuple[Entry[PolicySet], ...]
     files: Mapping[str, bytes]
     """The users' policy files: path to content."""
     jobs: bool
@@ -309,35 +307,20 @@ class _Reader:
     def _beside(self, text: str) -> str:
         return os.path.join(self._folder, text) if text.endswith(".toml") else text
 
-    def _policy(self, at: dict[str, Any]) -> Entry[PolicyNames]:
-        """Return the policies of a run: what overrides parts is there by its own name."""
+    def _policy(self, at: dict[str, Any]) -> Entry[PolicySet]:
+        """Return the policies of a run: a preset or combination, with the parts of other axes."""
         text = "+".join(map(self._own, at["policy"].split("+")))
-        named = replace(policy_of(text), name=at["policy"])
-        if at["scheduler"] is not None:
-            _check("scheduler", partial(choose_policies, "ff", at["scheduler"]))
-            named = replace(named, scheduler=at["scheduler"], priority=None, admission=None)
-        parts: dict[Any, Any] = {
-            part: self._own(at[part])
-            for part in ("placement", "priority", "admission")
-            if at[part] is not None
-        }
-        for part, name in parts.items():
-            _check(part, partial(choose, part, name))
-        named = replace(named, **parts)
-        if at["bucket_mb"] is not None:
-            named = replace(named, bucket_mb=float(at["bucket_mb"]))
-        bucket_mb = named.bucket_mb or 0.0
-        bucket_bytes = scaled(bucket_mb, 2**20, "bucket_mb", 0, MOST_BYTES, "MB")
-        chosen = choose_policies(named.placement, named.scheduler, named.priority, named.admission)
+        policies = PolicySet.parse(text)
+        for axis in _POLICY_AXES[1:]:
+            if (part := at[axis]) is not None:
+                own = part if axis in ("scheduler", "bucket_mb") else self._own(part)
+                change: dict[str, Any] = {axis: own}
+                policies = _made(axis, partial(policies.override, **change))
         sources = []
-        for choice, name in (
-            (chosen.placement, named.placement),
-            (chosen.priority, named.priority),
-            (chosen.admission, named.admission),
-        ):
-            file = own_file(name)
+        for kind, choice in policies.choices._asdict().items():
+            file = own_file(getattr(policies, kind))
             sources.append((choice.name, None if file is None else self._files[file]))
-        return Entry(at, named, _digest((sources, bucket_bytes)))
+        return Entry(at, policies, _digest((sources, policies.bucket_bytes)))
 
     def _own(self, text: str) -> str:
         """Return a policy's name with the path of a user's file, which is kept."""
@@ -409,10 +392,10 @@ def _told(key: str, value: object) -> str:
     return f"{key}={text}"
 
 
-def _check(axis: str, make: Callable[[], object]) -> None:
-    """Make something of what is on an axis; an error about it names the axis."""
+def _made(axis: str, make: Callable[[], Value]) -> Value:
+    """Return what `make` makes of a value on an axis; an error about it names the axis."""
     try:
-        make()
+        return make()
     except InputError as error:
         if error.source is None:
             raise InputError(error.problem, field=axis) from None

@@ -43,7 +43,7 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
         records.sort(key=lambda one: one.finished)
         listed = []
         for index, record in enumerate(records[:limit], start=1):
-            listed.append(job_view(daemon, record.job))
+            listed.append(job_view(daemon, record.job_id))
             if index % _JOBS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return JsonResponse({"jobs": listed, "left_out": max(0, len(records) - limit)})
@@ -62,7 +62,7 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
     async def _submit(request: Request) -> Response:
         """Submit a job; it is on disk before the response is sent."""
         record = await daemon.submit(parse_submission(await read_body(request)))
-        return JsonResponse(job_view(daemon, record.job), 201)
+        return JsonResponse(job_view(daemon, record.job_id), 201)
 
     @app.post("/v1/jobs/{job}/cancel", responses=error_responses(409))
     async def _cancel(job: str) -> Response:

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from headway.live.core.job_state import JobState
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.job_record import RUNNING
 from headway.live.executors import Attempt
 from headway.version import __version__
 
@@ -17,12 +17,12 @@ def job_view(daemon: Daemon, job: str) -> dict[str, Any]:
     """Return a job's record, and why it is waiting."""
     record = daemon.registry[job]
     why = "" if record.finished else daemon.core.why(job)
-    if not record.finished and record.state != RUNNING and daemon.store.problem:
+    if not record.finished and record.state != JobState.RUNNING and daemon.store.problem:
         why = f"the state cannot be written: {daemon.store.problem}"
     elif problem := daemon.attempts.start_problem(Attempt(job, record.attempts)):
         why = f"{problem}; will be retried soon."
     view: dict[str, Any] = msgspec.to_builtins(record)
-    if not record.finished and (known := daemon.core.known.get(job)) is not None:
+    if not record.finished and (known := daemon.core.job(job)) is not None:
         view["iterations"] = known.iterations  # the record may be some seconds old
     return view | {"why": why}
 
@@ -33,7 +33,7 @@ def node_views(daemon: Daemon) -> list[dict[str, Any]]:
     for view in daemon.core.nodes():
         node: dict[str, Any] = msgspec.to_builtins(view)
         for message in node["waiting"]:
-            message["why"] = daemon.core.why(message["job"])
+            message["why"] = daemon.core.why(message["job_id"])
         known = daemon.nodes.get(view.node)
         listed.append(node | {"address": known.address if known else ""})
     return listed

@@ -27,8 +27,9 @@ from headway.domain.records import (
     Records,
     zeros,
 )
-from headway.live.core.events import Seat
-from headway.live.core.jobs import Job
+from headway.live.core.events import Slot
+from headway.live.core.job_state import JobState
+from headway.live.core.jobs import LiveJob
 from headway.live.core.traffic import Integers, traffic
 from headway.network.contention import NetworkModel
 from headway.network.sharing import SHARE
@@ -37,7 +38,7 @@ _FEWEST = 64
 """Rows and seats to begin with."""
 
 
-class Node:
+class NodeState:
     """A machine with slots; `server` and `first_gpu` are its places in the arrays."""
 
     __slots__ = ("draining", "first_gpu", "gpus", "memory_bytes", "name", "server")
@@ -60,9 +61,9 @@ class Arrays:
 
     def __init__(self, network: NetworkModel, seed: int) -> None:
         self.network = network
-        self.nodes: dict[str, Node] = {}
-        self.rows: list[Job | None] = []
-        self.placed: dict[int, Job] = {}  # jobs with seats by number, in the order of placement
+        self.nodes: dict[str, NodeState] = {}
+        self.rows: list[LiveJob | None] = []
+        self.placed: dict[int, LiveJob] = {}  # jobs with slots by number, in the order of placement
         self.sending: Integers = np.zeros(0, np.int64)
         self.messages = 0  # running: of the jobs sending[:messages], in the order of their grants
         self.traffic = traffic()
@@ -89,7 +90,7 @@ class Arrays:
         self.rows = list(live)
         self.columns = {name: jobs[name] for name in JOB.names or ()}
         gpus, servers, ports = self._machines()
-        seats_needed = sum(len(job.seats) for job in self.placed.values()) + more_seats
+        seats_needed = sum(len(job.slots) for job in self.placed.values()) + more_seats
         seats, links = zeros(_room(seats_needed), SEAT), zeros(_room(seats_needed), LINK)
         seats.group[:] = NOBODY
         self.cluster = ClusterView(self.system, jobs, gpus, servers, seats, links, ports)
@@ -126,19 +127,19 @@ class Arrays:
         gpus.ready[:] = gpus.held[:] = gpus.group[:] = NOBODY
         self.memory_bytes: Integers = np.repeat(memory_bytes, counts)
         self.open: NDArray[np.bool_] = ~np.repeat(draining, counts)
-        self.slots = [Seat(node.name, slot) for node in nodes for slot in range(node.gpus)]
+        self.slots = [Slot(node.name, index) for node in nodes for index in range(node.gpus)]
         return gpus, servers, ports
 
-    def hold(self, job: Job) -> None:
-        """List a job with seats on its GPUs and, if they are several, on its ports."""
+    def hold(self, job: LiveJob) -> None:
+        """List a job on its GPUs and, if they are several, on its ports."""
         gpus, seats = self.cluster.gpus, self.cluster.seats
         row, first = job.row, self.seats_used
-        self.seats_used += len(job.seats)
-        self.columns["gpus"][row] = len(job.seats)
+        self.seats_used += len(job.slots)
+        self.columns["gpus"][row] = len(job.slots)
         self.columns["first_seat"][row] = self.columns["first_link"][row] = first
-        nodes = [self.nodes[seat.node] for seat in job.seats]
-        for seat, (place, node) in enumerate(zip(job.seats, nodes, strict=True), first):
-            gpu = node.first_gpu + place.slot
+        nodes = [self.nodes[slot.node] for slot in job.slots]
+        for seat, (slot, node) in enumerate(zip(job.slots, nodes, strict=True), first):
+            gpu = node.first_gpu + slot.index
             seats.job[seat], seats.gpu[seat] = row, gpu
             seats.beside[seat] = gpus.held[gpu]
             gpus.held[gpu] = seat
@@ -149,11 +150,11 @@ class Arrays:
         if job.alone:
             # So that what it holds and what is free add up to the memory of a slot.
             self.columns["memory_bytes"][row] = max(node.memory_bytes for node in nodes)
-        job.node_names = tuple(dict.fromkeys(seat.node for seat in job.seats))
-        if job.state != "stopping":
+        job.node_names = tuple(dict.fromkeys(slot.node for slot in job.slots))
+        if job.state != JobState.STOPPING:
             self._link(job, sorted({node.server for node in nodes}))
 
-    def _link(self, job: Job, used: list[int]) -> None:
+    def _link(self, job: LiveJob, used: list[int]) -> None:
         """Give a job links to these ports, where its messages will meet others' if any do."""
         links, ports = self.cluster.links, self.cluster.ports
         row, first = job.row, int(self.columns["first_link"][job.row])

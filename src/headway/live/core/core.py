@@ -15,7 +15,7 @@ from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, MOST_BYTES, MOST_ITERATIONS, whole
 from headway.domain.records import NOBODY
 from headway.live.core import decisions, invariants, status
-from headway.live.core.arrays import Node
+from headway.live.core.arrays import NodeState
 from headway.live.core.events import (
     NEVER_STARTED,
     AnyEvent,
@@ -37,7 +37,8 @@ from headway.live.core.events import (
     Tick,
     WorkerLost,
 )
-from headway.live.core.jobs import MOST_ATTEMPTS, NEVER_NS, check_spec
+from headway.live.core.job_state import JobState
+from headway.live.core.jobs import MOST_ATTEMPTS, NEVER_NS, LiveJob, check_spec
 from headway.live.core.rules import Rules
 from headway.live.core.status import JobView, NodeView
 from headway.live.core.worker_events import Reports
@@ -109,9 +110,13 @@ class Core(Reports):
             decisions.ask_to_wake(self, instructions)
         return instructions
 
-    def why(self, job: str) -> str:
+    def job(self, job_id: str) -> LiveJob | None:
+        """Return a job that is known."""
+        return self.known.get(job_id)
+
+    def why(self, job_id: str) -> str:
         """Return, in a sentence, how a job stands and what it waits for."""
-        return status.why(self, job)
+        return status.why(self, job_id)
 
     def jobs(self) -> list[JobView]:
         """Return all jobs that are known, in the order of submission."""
@@ -128,7 +133,7 @@ class Core(Reports):
     def _node_up(self, event: NodeUp, instructions: list[AnyInstruction]) -> bool:
         whole(event.gpus, "gpus", 1, MOST_SLOTS)
         whole(event.memory_bytes, "memory_bytes", 0, MOST_BYTES)
-        node = Node(event.node, event.gpus, event.memory_bytes, event.node in self.drained)
+        node = NodeState(event.node, event.gpus, event.memory_bytes, event.node in self.drained)
         known = self.view.nodes.get(event.node)
         if known is not None:
             if (known.gpus, known.memory_bytes) == (node.gpus, node.memory_bytes):
@@ -145,7 +150,7 @@ class Core(Reports):
         self._lose(node, instructions)
         return True
 
-    def _lose(self, node: Node, instructions: list[AnyInstruction]) -> None:
+    def _lose(self, node: NodeState, instructions: list[AnyInstruction]) -> None:
         """End the attempts of the jobs on a node that is gone, and forget its slots."""
         for job in list(self.view.placed.values()):
             if node.name in job.node_names:
@@ -170,71 +175,71 @@ class Core(Reports):
         return True
 
     def _job_submitted(self, event: JobSubmitted, _: list[AnyInstruction]) -> bool:
-        if event.job in self.known:
+        if event.job_id in self.known:
             return False
         check_spec(event.spec)
-        self.enqueue(self.new_job(event.job, event.spec, self.now_ns))
+        self.enqueue(self.new_job(event.job_id, event.spec, self.now_ns))
         return True
 
     def _job_restored(self, event: JobRestored, instructions: list[AnyInstruction]) -> bool:
-        if event.job in self.known:
+        if event.job_id in self.known:
             return False
         check_spec(event.spec)
         whole(event.submitted_ns, "submitted_ns", 0, HORIZON_NS)
-        whole(event.attempts, "attempts", 1 if event.seats else 0, MOST_ATTEMPTS)
+        whole(event.attempts, "attempts", 1 if event.slots else 0, MOST_ATTEMPTS)
         whole(event.unstarted, "unstarted", 0, event.attempts)
         whole(event.iterations, "iterations", 0, MOST_ITERATIONS)
-        job = self.new_job(event.job, event.spec, event.submitted_ns)
+        job = self.new_job(event.job_id, event.spec, event.submitted_ns)
         job.attempts, job.unstarted = event.attempts, event.unstarted
         self.held |= event.hold
-        if not event.seats:
+        if not event.slots:
             self.enqueue(job)
             return True
-        job.state = "running"
+        job.state = JobState.RUNNING
         job.started_ns = self.now_ns
         job.iterations = event.iterations
-        seats = self.view.usable(job, event.seats)
-        self.view.place(job, seats, self.now_ns)
+        slots = self.view.usable(job, event.slots)
+        self.view.place(job, slots, self.now_ns)
         self.set_key(job)
-        if seats != event.seats or len(seats) != job.spec.gpus:
+        if slots != event.slots or len(slots) != job.spec.gpus:
             self.stop(job, "its slots are not there any more", instructions)
         return True
 
     def _job_cancelled(self, event: JobCancelled, instructions: list[AnyInstruction]) -> bool:
-        job = self.known.get(event.job)
+        job = self.known.get(event.job_id)
         if job is None or job.over or job.cancelled:
             return False
         job.cancelled = True
-        if job.state == "queued":
+        if job.state == JobState.QUEUED:
             del self.queue[job.number]
-            self.end(job, "cancelled", "cancelled")
+            self.end(job, JobState.CANCELLED, "cancelled")
         else:
             self.stop(job, "cancelled", instructions)
         return True
 
     def _job_started(self, event: JobStarted, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
-        if job is None or job.state != "starting":
+        job = self.attempt(event.job_id, event.attempt)
+        if job is None or job.state != JobState.STARTING:
             return False
-        job.state = "running"
+        job.state = JobState.RUNNING
         return True
 
     def _job_exited(self, event: JobExited, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
+        job = self.attempt(event.job_id, event.attempt)
         if job is None:
             return False
         self.silence(job)
         self.view.free(job)
         self.room = True
         reason = event.reason or (f"exit code {event.code}" if event.code else "")
-        if job.state == "stopping":
+        if job.state == JobState.STOPPING:
             reason = job.reason
         if job.cancelled:
-            self.end(job, "cancelled", reason)
+            self.end(job, JobState.CANCELLED, reason)
         elif event.code == 0:
-            self.end(job, "done", event.reason)
+            self.end(job, JobState.DONE, event.reason)
         elif event.code != NEVER_STARTED and job.attempts - job.unstarted > job.spec.retries:
-            self.end(job, "failed", reason)
+            self.end(job, JobState.FAILED, reason)
         else:
             job.unstarted += event.code == NEVER_STARTED
             job.reason = reason
@@ -248,7 +253,7 @@ class Core(Reports):
         self.rules = Rules(event.policy)
         self.view.set_bucket(self.rules.bucket_bytes)
         for job in self.view.rows:
-            if job is not None and job.state != "stopping":
+            if job is not None and job.state != JobState.STOPPING:
                 self.set_key(job)
         for job in self.waiting.values():
             job.wake_ns = NEVER_NS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headway.live.core.events import AnyInstruction, Launch, WakeAt
-from headway.live.core.jobs import NEVER_NS, Job
+from headway.live.core.job_state import JobState
+from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.state import Ledger
 from headway.policies.registry import ADMIT, WAIT
 
@@ -38,17 +39,19 @@ def place(ledger: Ledger, instructions: list[AnyInstruction]) -> None:
             _launch(ledger, job, taken.tolist(), instructions)
 
 
-def _launch(ledger: Ledger, job: Job, gpus: list[int], instructions: list[AnyInstruction]) -> None:
+def _launch(
+    ledger: Ledger, job: LiveJob, gpus: list[int], instructions: list[AnyInstruction]
+) -> None:
     """Make an attempt at a job on these GPUs."""
     del ledger.queue[job.number]
-    seats = tuple(ledger.view.slots[gpu] for gpu in gpus)
+    slots = tuple(ledger.view.slots[gpu] for gpu in gpus)
     job.attempts += 1
-    job.state = "starting"
+    job.state = JobState.STARTING
     job.started_ns = ledger.now_ns
-    ledger.view.place(job, seats, ledger.now_ns)
+    ledger.view.place(job, slots, ledger.now_ns)
     ledger.set_key(job)
     ledger.counts.launches += 1
-    instructions.append(Launch(job=job.name, attempt=job.attempts, seats=seats))
+    instructions.append(Launch(job_id=job.job_id, attempt=job.attempts, slots=slots))
 
 
 def admit(ledger: Ledger, instructions: list[AnyInstruction]) -> None:

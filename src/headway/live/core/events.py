@@ -34,11 +34,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: int | None = None
 
 
-class Seat(msgspec.Struct, frozen=True):
+class Slot(msgspec.Struct, frozen=True):
     """One GPU, or slot, of a node; slots are numbered from 0."""
 
     node: str
-    slot: int
+    index: int
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -71,24 +71,24 @@ class NodeDrained(Event, frozen=True, kw_only=True):
 class JobSubmitted(Event, frozen=True, kw_only=True):
     """A job joins the queue."""
 
-    job: str
+    job_id: str
     spec: JobSpec
 
 
 class JobRestored(Event, frozen=True, kw_only=True):
-    """A job that an earlier scheduler knew: queued (no seats), or running where it was.
+    """A job that an earlier scheduler knew: queued (no slots), or running where it was.
 
     `attempts` counts those made so far, the running one included, `unstarted` those of them that
     never started; `iterations` are those it has done. After one with `hold` nobody is placed before
     the next Tick, so that all jobs can be known first.
     """
 
-    job: str
+    job_id: str
     spec: JobSpec
     submitted_ns: int
     attempts: int = 0
     iterations: int = 0
-    seats: tuple[Seat, ...] = ()
+    slots: tuple[Slot, ...] = ()
     unstarted: int = 0
     hold: bool = False
 
@@ -96,13 +96,13 @@ class JobRestored(Event, frozen=True, kw_only=True):
 class JobCancelled(Event, frozen=True, kw_only=True):
     """A user does not want a job any more."""
 
-    job: str
+    job_id: str
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
     """All processes of an attempt at a job have been started."""
 
-    job: str
+    job_id: str
     attempt: int
 
 
@@ -116,7 +116,7 @@ class JobExited(Event, frozen=True, kw_only=True):
     `reason` is for people.
     """
 
-    job: str
+    job_id: str
     attempt: int
     code: int
     reason: str = ""
@@ -128,7 +128,7 @@ class MessageReady(Event, frozen=True, kw_only=True):
     `unsent_bytes` is what this iteration still has to send, this message included.
     """
 
-    job: str
+    job_id: str
     attempt: int
     request: int
     message_bytes: int
@@ -138,7 +138,7 @@ class MessageReady(Event, frozen=True, kw_only=True):
 class MessageDone(Event, frozen=True, kw_only=True):
     """An all-reduce has ended, whether it was granted or started unasked."""
 
-    job: str
+    job_id: str
     attempt: int
     request: int
 
@@ -146,10 +146,10 @@ class MessageDone(Event, frozen=True, kw_only=True):
 class ComputeReady(Event, frozen=True, kw_only=True):
     """A rank asks whether it may compute on its slot: a forward or a backward pass, say.
 
-    `request` numbers a rank's questions; the rank's slot is its seat.
+    `request` numbers a rank's questions; rank r computes on the r-th slot of its job.
     """
 
-    job: str
+    job_id: str
     attempt: int
     rank: int
     request: int
@@ -158,7 +158,7 @@ class ComputeReady(Event, frozen=True, kw_only=True):
 class ComputeDone(Event, frozen=True, kw_only=True):
     """A rank's computation has ended, whether it was granted or started unasked."""
 
-    job: str
+    job_id: str
     attempt: int
     rank: int
     request: int
@@ -170,7 +170,7 @@ class IterationDone(Event, frozen=True, kw_only=True):
     Times and bytes are those of its latest iterations, or None where unknown.
     """
 
-    job: str
+    job_id: str
     attempt: int
     iterations: int
     forward_ns: int | None = None
@@ -184,7 +184,7 @@ class WorkerLost(Event, frozen=True, kw_only=True):
     Messages are rank 0's.
     """
 
-    job: str
+    job_id: str
     attempt: int
     rank: int = 0
 
@@ -224,25 +224,25 @@ class Instruction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Launch(Instruction, frozen=True, kw_only=True):
-    """Start an attempt at a job: one process on each seat; rank r on the r-th."""
+    """Start an attempt at a job: one process on each slot; rank r on the r-th."""
 
-    job: str
+    job_id: str
     attempt: int
-    seats: tuple[Seat, ...]
+    slots: tuple[Slot, ...]
 
 
-class Grant(Instruction, frozen=True, kw_only=True):
+class GrantMessage(Instruction, frozen=True, kw_only=True):
     """Tell a job that it may start the all-reduce it asked about."""
 
-    job: str
+    job_id: str
     attempt: int
     request: int
 
 
-class ComputeGrant(Instruction, frozen=True, kw_only=True):
+class GrantTurn(Instruction, frozen=True, kw_only=True):
     """Tell a rank that it may start the computation it asked about."""
 
-    job: str
+    job_id: str
     attempt: int
     rank: int
     request: int
@@ -251,7 +251,7 @@ class ComputeGrant(Instruction, frozen=True, kw_only=True):
 class Stop(Instruction, frozen=True, kw_only=True):
     """End the processes of an attempt; `JobExited` will follow."""
 
-    job: str
+    job_id: str
     attempt: int
     reason: str
 
@@ -262,4 +262,4 @@ class WakeAt(Instruction, frozen=True, kw_only=True):
     at_ns: int
 
 
-AnyInstruction: TypeAlias = Launch | Grant | ComputeGrant | Stop | WakeAt
+AnyInstruction: TypeAlias = Launch | GrantMessage | GrantTurn | Stop | WakeAt

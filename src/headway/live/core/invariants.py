@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headway.domain.records import NOBODY
-from headway.live.core.jobs import STATES, Job
+from headway.live.core.job_state import JobState
+from headway.live.core.jobs import LiveJob
 
 if TYPE_CHECKING:
     from headway.live.core.core import Core
@@ -27,17 +28,16 @@ def _check_states(core: Core) -> None:
     """Every job is in the lists of its state, and in no others."""
     view = core.view
     for job in core.known.values():
-        assert job.state in STATES
-        assert (job.number in core.queue) == (job.state == "queued")
-        assert (job.name in core.over) == job.over
+        assert (job.number in core.queue) == (job.state == JobState.QUEUED)
+        assert (job.job_id in core.over) == job.over
         assert (job.row == NOBODY) == job.over
-        assert bool(job.seats) == (job.number in view.placed)
-        if job.state in ("starting", "running"):
-            assert len(job.seats) == job.spec.gpus
+        assert bool(job.slots) == (job.number in view.placed)
+        if job.state in (JobState.STARTING, JobState.RUNNING):
+            assert len(job.slots) == job.spec.gpus
             assert job.attempts >= 1
-        elif job.state != "stopping":
-            assert not job.seats
-        if job.state not in ("starting", "running"):
+        elif job.state != JobState.STOPPING:
+            assert not job.slots
+        if job.state not in (JobState.STARTING, JobState.RUNNING):
             assert not job.requests
             assert not job.computations
             assert not job.ports
@@ -60,16 +60,16 @@ def _check_slots(core: Core) -> None:
     held: dict[int, set[int]] = {}
     taken_bytes = [0] * len(cluster.gpus)
     for job in view.placed.values():
-        assert len(set(job.seats)) == len(job.seats)
+        assert len(set(job.slots)) == len(job.slots)
         first = int(cluster.jobs.first_seat[job.row])
-        for place, seat in enumerate(job.seats):
-            node = view.nodes[seat.node]
-            assert 0 <= seat.slot < node.gpus
-            gpu = node.first_gpu + seat.slot
+        for rank, slot in enumerate(job.slots):
+            node = view.nodes[slot.node]
+            assert 0 <= slot.index < node.gpus
+            gpu = node.first_gpu + slot.index
             assert cluster.gpus.server[gpu] == node.server
-            assert cluster.seats.gpu[first + place] == gpu
-            assert cluster.seats.job[first + place] == job.row
-            held.setdefault(gpu, set()).add(first + place)
+            assert cluster.seats.gpu[first + rank] == gpu
+            assert cluster.seats.job[first + rank] == job.row
+            held.setdefault(gpu, set()).add(first + rank)
             taken_bytes[gpu] += node.memory_bytes if job.alone else job.spec.memory_bytes
     for gpu in range(len(cluster.gpus)):
         listed = _chain(int(cluster.gpus.held[gpu]), cluster.seats.beside)
@@ -85,11 +85,11 @@ def _check_links(core: Core) -> None:
     cluster = view.cluster
     held: dict[int, set[int]] = {}
     for job in view.placed.values():
-        if job.state == "stopping":
+        if job.state == JobState.STOPPING:
             assert not job.ports
             assert cluster.jobs.servers[job.row] == cluster.jobs.links[job.row] == 0
             continue
-        used = sorted({view.nodes[seat.node].server for seat in job.seats})
+        used = sorted({view.nodes[slot.node].server for slot in job.slots})
         first = int(cluster.jobs.first_link[job.row])
         assert cluster.jobs.servers[job.row] == cluster.jobs.links[job.row] == len(used)
         assert cluster.links.port[first : first + len(used)].tolist() == used
@@ -150,14 +150,14 @@ def _check_turns(core: Core) -> None:
             assert granted
             assert granted == sorted(granted, reverse=True)
             if granted[0]:
-                assert job.seats[rank] not in held
-                held[job.seats[rank]] = (job, rank)
+                assert job.slots[rank] not in held
+                held[job.slots[rank]] = (job, rank)
             else:
-                waiting.add((job.seats[rank], job.number, (job, rank)))
+                waiting.add((job.slots[rank], job.number, (job, rank)))
     assert turns.holders == held
     assert {
-        (seat, number, turn)
-        for seat, those in turns.waiting.items()
+        (slot, number, turn)
+        for slot, those in turns.waiting.items()
         for number, turn in those.items()
     } == waiting
     assert all(turns.waiting.values())
@@ -165,11 +165,11 @@ def _check_turns(core: Core) -> None:
     assert not turns.changed
 
 
-def _check_record(core: Core, job: Job) -> None:
+def _check_record(core: Core, job: LiveJob) -> None:
     """L_J and s_J follow from what the job is taken to need."""
     record = core.view.cluster.jobs[job.row]
     assert int(record.arrival_ns) == job.submitted_ns
-    if job.state == "stopping":
+    if job.state == JobState.STOPPING:
         assert int(record.remaining_service_ns) == int(record.iterations_left) == 0
         return
     assert int(record.gpus) == job.spec.gpus

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, MOST_ITERATIONS, whole
 from headway.domain.records import NOBODY
-from headway.live.core.events import IterationDone, JobSpec, Seat
-
-State = Literal["queued", "starting", "running", "stopping", "done", "failed", "cancelled"]
-
-STATES: tuple[State, ...] = get_args(State)
+from headway.live.core.events import IterationDone, JobSpec, Slot
+from headway.live.core.job_state import FINISHED, JobState
 
 USUAL_FORWARD_NS = 25_000_000
 USUAL_BACKWARD_NS = 50_000_000
@@ -21,7 +16,9 @@ USUAL_GRADIENT_BYTES = 100 * 2**20
 SMOOTHING = 8
 """A further measurement counts one in so many parts, what was known before the others."""
 
-MOST_PRIORITY = MOST_ATTEMPTS = 2**31
+MOST_ATTEMPTS = 2**31
+WIDEST_PRIORITY = 2**31
+"""The bound of the core's arithmetic; the API accepts less."""
 NEVER_NS = 2**63 - 1
 
 Request = tuple[int, int]
@@ -34,7 +31,7 @@ def check_spec(spec: JobSpec) -> None:
         raise InputError("must be a program and its arguments.", field="command")
     whole(spec.gpus, "gpus", 1, MOST_GPUS)
     whole(spec.memory_bytes, "memory_bytes", 0, MOST_BYTES)
-    whole(spec.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY)
+    whole(spec.priority, "priority", -WIDEST_PRIORITY, WIDEST_PRIORITY)
     whole(spec.retries, "retries", 0, MOST_ATTEMPTS)
     for name, least, most in (
         ("iterations", 1, MOST_ITERATIONS),
@@ -47,7 +44,7 @@ def check_spec(spec: JobSpec) -> None:
             whole(value, name, least, most)
 
 
-class Job:
+class LiveJob:
     """One job; `Core` alone changes it."""
 
     __slots__ = (
@@ -60,9 +57,9 @@ class Job:
         "gradient_bytes",
         "granted",
         "iterations",
+        "job_id",
         "key",
         "measured",
-        "name",
         "node_names",
         "number",
         "order",
@@ -70,7 +67,7 @@ class Job:
         "reason",
         "requests",
         "row",
-        "seats",
+        "slots",
         "spec",
         "started_ns",
         "state",
@@ -80,12 +77,12 @@ class Job:
         "wake_ns",
     )
 
-    def __init__(self, name: str, spec: JobSpec, number: int, submitted_ns: int) -> None:
-        self.name = name
+    def __init__(self, job_id: str, spec: JobSpec, number: int, submitted_ns: int) -> None:
+        self.job_id = job_id
         self.spec = spec
         self.number = number  # in the order of submission
         self.submitted_ns = submitted_ns
-        self.state: State = "queued"
+        self.state = JobState.QUEUED
         self.attempts = 0
         self.unstarted = 0  # of those: how many never started, and count for no retry
         self.cancelled = False  # whether a user wants it to end
@@ -102,7 +99,7 @@ class Job:
         self.row = NOBODY  # in the view, while the job is not over
         self.key = 0
         self.order = (-spec.priority, 0, number)
-        self.seats: tuple[Seat, ...] = ()
+        self.slots: tuple[Slot, ...] = ()
         self.node_names: tuple[str, ...] = ()
         self.ports: frozenset[int] = frozenset()  # where its messages meet others
         # Requests in order; the first is the one that policies know, unless the job is on one node.
@@ -116,7 +113,7 @@ class Job:
     @property
     def over(self) -> bool:
         """Whether nothing more will happen to it."""
-        return self.state in ("done", "failed", "cancelled")
+        return self.state in FINISHED
 
     @property
     def alone(self) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.limits import MOST_BYTES, scaled
+from headway.domain.limits import MOST_BYTES
 from headway.domain.records import ClusterView
 from headway.live.core.traffic import direct
-from headway.policies.presets import choose_policies, policy_of
+from headway.policies.policy_set import PolicySet
 from headway.policies.registry import ADMIT
 
 _INT64 = range(-(2**63), 2**63)
@@ -29,16 +29,12 @@ class Rules:
             InputError: There is no such policy.
             PolicyError: It does not compile.
         """
-        names = policy_of(policy)
-        chosen = choose_policies(names.placement, names.scheduler, names.priority, names.admission)
-        self.name = policy
+        policies = PolicySet.parse(policy)
+        chosen = policies.choices
+        self.name = policies.name
         self.placement_name = chosen.placement.name
         self.admission_name = chosen.admission.name
-        self.bucket_bytes = MOST_BYTES
-        if names.bucket_mb:
-            self.bucket_bytes = max(
-                1, scaled(names.bucket_mb, 2**20, "bucket_mb", 0, MOST_BYTES, "MB")
-            )
+        self.bucket_bytes = policies.bucket_bytes or MOST_BYTES
         self.placement_steady = chosen.placement.policy.steady
         self.admission_steady = chosen.admission.policy.steady
         self.failures = 0

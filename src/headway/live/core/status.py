@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headway.domain.records import NOBODY
-from headway.live.core.events import JobSpec, Seat
-from headway.live.core.jobs import Job, State
+from headway.live.core.events import JobSpec, Slot
+from headway.live.core.job_state import JobState
+from headway.live.core.jobs import LiveJob
 
 if TYPE_CHECKING:
     from headway.live.core.core import Core
@@ -29,7 +30,7 @@ class Counts(msgspec.Struct):
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     """An all-reduce on the network; what it has left is the contention model's estimate."""
 
-    job: str
+    job_id: str
     message_bytes: int
     since_ns: int
     left_bytes: int
@@ -38,7 +39,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
     """An all-reduce that has not been admitted."""
 
-    job: str
+    job_id: str
     message_bytes: int
     since_ns: int
 
@@ -49,7 +50,7 @@ class SlotView(msgspec.Struct, frozen=True, kw_only=True):
     Jobs that do not ask before they compute have no turns.
     """
 
-    slot: int
+    index: int
     free_bytes: int
     jobs: tuple[str, ...]
     computing: str | None
@@ -73,9 +74,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     in the spec is supposed.
     """
 
-    job: str
+    job_id: str
     spec: JobSpec
-    state: State
+    state: JobState
     why: str
     reason: str
     submitted_ns: int
@@ -83,7 +84,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     finished_ns: int | None
     attempts: int
     iterations: int
-    seats: tuple[Seat, ...]
+    slots: tuple[Slot, ...]
     message: MessageView | None
     waiting: WaitingView | None
     measured: tuple[str, ...]
@@ -97,10 +98,10 @@ def jobs(core: Core) -> list[JobView]:
     return [view_of(core, job) for job in sorted(core.known.values(), key=lambda job: job.number)]
 
 
-def view_of(core: Core, job: Job) -> JobView:
+def view_of(core: Core, job: LiveJob) -> JobView:
     """Return what people see of a job."""
     return JobView(
-        job=job.name,
+        job_id=job.job_id,
         spec=job.spec,
         state=job.state,
         why=_why(core, job),
@@ -110,7 +111,7 @@ def view_of(core: Core, job: Job) -> JobView:
         finished_ns=None if job.finished_ns == NOBODY else job.finished_ns,
         attempts=job.attempts,
         iterations=job.iterations,
-        seats=job.seats,
+        slots=job.slots,
         message=None if job.granted is None else _message(core, job),
         waiting=_waiting(job) if job.number in core.waiting else None,
         measured=tuple(sorted(job.measured)),
@@ -120,18 +121,18 @@ def view_of(core: Core, job: Job) -> JobView:
     )
 
 
-def _message(core: Core, job: Job) -> MessageView:
+def _message(core: Core, job: LiveJob) -> MessageView:
     return MessageView(
-        job=job.name,
+        job_id=job.job_id,
         message_bytes=next(iter(job.requests.values()))[0],
         since_ns=int(core.view.columns["message_start_ns"][job.row]),
         left_bytes=round(core.view.bytes_left(job)),
     )
 
 
-def _waiting(job: Job) -> WaitingView:
+def _waiting(job: LiveJob) -> WaitingView:
     return WaitingView(
-        job=job.name,
+        job_id=job.job_id,
         message_bytes=next(iter(job.requests.values()))[0],
         since_ns=job.waiting_since_ns,
     )
@@ -140,10 +141,10 @@ def _waiting(job: Job) -> WaitingView:
 def nodes(core: Core) -> list[NodeView]:
     """Return all nodes, in the order in which they came."""
     view = core.view
-    holders: dict[Seat, list[str]] = {}
+    holders: dict[Slot, list[str]] = {}
     for job in view.placed.values():
-        for seat in job.seats:
-            holders.setdefault(seat, []).append(job.name)
+        for slot in job.slots:
+            holders.setdefault(slot, []).append(job.job_id)
     sending = [job for job in view.placed.values() if job.granted is not None]
     waiting = sorted(core.waiting.values(), key=lambda job: job.order)
     return [
@@ -153,12 +154,12 @@ def nodes(core: Core) -> list[NodeView]:
             draining=node.draining,
             slots=tuple(
                 SlotView(
-                    slot=slot,
-                    free_bytes=int(view.cluster.gpus.free_bytes[node.first_gpu + slot]),
-                    jobs=tuple(holders.get(Seat(node.name, slot), ())),
-                    computing=_computing(core, Seat(node.name, slot)),
+                    index=index,
+                    free_bytes=int(view.cluster.gpus.free_bytes[node.first_gpu + index]),
+                    jobs=tuple(holders.get(Slot(node.name, index), ())),
+                    computing=_computing(core, Slot(node.name, index)),
                 )
-                for slot in range(node.gpus)
+                for index in range(node.gpus)
             ),
             messages=tuple(_message(core, job) for job in sending if node.name in job.node_names),
             waiting=tuple(_waiting(job) for job in waiting if node.name in job.node_names),
@@ -167,28 +168,28 @@ def nodes(core: Core) -> list[NodeView]:
     ]
 
 
-def _computing(core: Core, seat: Seat) -> str | None:
-    turn = core.turns.holders.get(seat)
-    return None if turn is None else turn[0].name
+def _computing(core: Core, slot: Slot) -> str | None:
+    turn = core.turns.holders.get(slot)
+    return None if turn is None else turn[0].job_id
 
 
-def why(core: Core, name: str) -> str:
+def why(core: Core, job_id: str) -> str:
     """Return, in a sentence, how a job stands and what it waits for."""
-    job = core.known.get(name)
-    return f"there is no job {name}." if job is None else _why(core, job)
+    job = core.known.get(job_id)
+    return f"there is no job {job_id}." if job is None else _why(core, job)
 
 
-def _why(core: Core, job: Job) -> str:
-    if job.state == "queued":
+def _why(core: Core, job: LiveJob) -> str:
+    if job.state == JobState.QUEUED:
         return _why_queued(core, job)
-    if job.state == "stopping":
+    if job.state == JobState.STOPPING:
         return f"being stopped: {job.reason}."
     if job.over:
         return f"{job.state}: {job.reason}." if job.reason else f"{job.state}."
     where = ", ".join(job.node_names)
     if job.number in core.waiting:
         return _why_waiting(core, job)
-    if job.state == "starting":
+    if job.state == JobState.STARTING:
         return f"being started on {where}."
     if job.granted is not None:
         size_bytes, left_bytes = _message(core, job).message_bytes, core.view.bytes_left(job)
@@ -197,18 +198,18 @@ def _why(core: Core, job: Job) -> str:
     return f"running on {where}{sends}{_why_no_turn(core, job)}."
 
 
-def _why_no_turn(core: Core, job: Job) -> str:
+def _why_no_turn(core: Core, job: LiveJob) -> str:
     """Name those whose computations a job's ranks wait for."""
     waits = [
-        f"rank {rank} waits for job {_computing(core, job.seats[rank])} on "
-        f"{job.seats[rank].node}:{job.seats[rank].slot}"
+        f"rank {rank} waits for job {_computing(core, job.slots[rank])} on "
+        f"{job.slots[rank].node}:{job.slots[rank].index}"
         for rank, requests in sorted(job.computations.items())
         if not next(iter(requests.values()))
     ]
     return "".join(f"; {one}" for one in waits)
 
 
-def _why_queued(core: Core, job: Job) -> str:
+def _why_queued(core: Core, job: LiveJob) -> str:
     """Say what a queued job lacks, and who has it."""
     view, wanted = core.view, job.spec.gpus
     kind = "to itself" if job.alone else f"with {_mb(job.spec.memory_bytes)}"
@@ -231,13 +232,13 @@ def _why_queued(core: Core, job: Job) -> str:
     return f"{before}{needs}; {_are(free)} free{drains}."
 
 
-def _why_waiting(core: Core, job: Job) -> str:
+def _why_waiting(core: Core, job: LiveJob) -> str:
     """Say who is in the way of a message."""
     size_bytes = next(iter(job.requests.values()))[0]
     parts = []
     for name in job.node_names:
         others = [
-            f"job {other.name}, about {_mb(core.view.bytes_left(other))} left"
+            f"job {other.job_id}, about {_mb(core.view.bytes_left(other))} left"
             for other in core.view.placed.values()
             if other.granted is not None and name in other.node_names
         ]

@@ -1,4 +1,4 @@
-"""Turns on slots: of the jobs that ask before they compute, one computes on a slot at a time.
+"""SlotTurns on slots: of the jobs that ask before they compute, one computes on a slot at a time.
 
 A rank may ask again before it has ended what it was granted; on a slot that jobs share the further
 requests wait behind the first.
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from headway.gate.protocol import MOST_OPEN
-from headway.live.core.events import AnyInstruction, ComputeGrant, Seat
-from headway.live.core.jobs import Job
+from headway.live.core.events import AnyInstruction, GrantTurn, Slot
+from headway.live.core.jobs import LiveJob
 
-Turn: TypeAlias = tuple[Job, int]
+Turn: TypeAlias = tuple[LiveJob, int]
 """A job, and which of its ranks."""
 
 
-class Turns:
+class SlotTurns:
     """Who computes on each slot, who waits for it, and the slots where that has changed."""
 
     def __init__(self) -> None:
-        self.holders: dict[Seat, Turn] = {}
-        self.waiting: dict[Seat, dict[int, Turn]] = {}  # by number of the job; no slot has nobody
-        self.changed: dict[Seat, None] = {}
+        self.holders: dict[Slot, Turn] = {}
+        self.waiting: dict[Slot, dict[int, Turn]] = {}  # by number of the job; no slot has nobody
+        self.changed: dict[Slot, None] = {}
 
-    def ask(self, job: Job, rank: int, request: int) -> bool:
+    def ask(self, job: LiveJob, rank: int, request: int) -> bool:
         """Let a rank wait for its turn; False if it asks for nonsense."""
-        if not 0 <= rank < len(job.seats):
+        if not 0 <= rank < len(job.slots):
             return False
         requests = job.computations.setdefault(rank, {})
         if request in requests or len(requests) >= MOST_OPEN:
@@ -35,10 +35,10 @@ class Turns:
         requests[request] = False
         if len(requests) == 1:
             self._wait(job, rank)
-        self.changed[job.seats[rank]] = None
+        self.changed[job.slots[rank]] = None
         return True
 
-    def end(self, job: Job, rank: int, request: int) -> bool:
+    def end(self, job: LiveJob, rank: int, request: int) -> bool:
         """Forget a computation; False if there is no such thing."""
         requests = job.computations.get(rank)
         if requests is None or request not in requests:
@@ -51,57 +51,57 @@ class Turns:
             self._wait(job, rank)
         return True
 
-    def forget(self, job: Job, rank: int) -> None:
+    def forget(self, job: LiveJob, rank: int) -> None:
         """Forget all that a rank asked for or was granted."""
         if job.computations.pop(rank, None) is None:
             return
-        seat = job.seats[rank]
-        waiting = self.waiting.get(seat, {})
+        slot = job.slots[rank]
+        waiting = self.waiting.get(slot, {})
         if waiting.pop(job.number, None) is not None and not waiting:
-            del self.waiting[seat]
+            del self.waiting[slot]
         self._free(job, rank)
 
-    def give(self, shared: Callable[[Seat], bool], instructions: list[AnyInstruction]) -> int:
+    def give(self, shared: Callable[[Slot], bool], instructions: list[AnyInstruction]) -> int:
         """Give each free slot's turn to the first in order that waits; return how many are given.
 
         Who has a slot to itself gets whatever it asks for at once.
         """
         given = len(instructions)
-        for seat in self.changed:
-            free = seat not in self.holders
-            if free and seat not in self.waiting:
+        for slot in self.changed:
+            free = slot not in self.holders
+            if free and slot not in self.waiting:
                 continue
-            alone = not shared(seat)
+            alone = not shared(slot)
             if free:
-                self._choose(seat)
+                self._choose(slot)
             elif not alone:
                 continue
-            job, rank = self.holders[seat]
+            job, rank = self.holders[slot]
             requests = job.computations[rank]
             for request in [one for one, granted in requests.items() if not granted]:
                 requests[request] = True
                 instructions.append(
-                    ComputeGrant(job=job.name, attempt=job.attempts, rank=rank, request=request)
+                    GrantTurn(job_id=job.job_id, attempt=job.attempts, rank=rank, request=request)
                 )
                 if not alone:
                     break
         self.changed.clear()
         return len(instructions) - given
 
-    def _choose(self, seat: Seat) -> None:
-        waiting = self.waiting[seat]
+    def _choose(self, slot: Slot) -> None:
+        waiting = self.waiting[slot]
         turn = min(waiting.values(), key=lambda turn: turn[0].order)
         del waiting[turn[0].number]
         if not waiting:
-            del self.waiting[seat]
-        self.holders[seat] = turn
+            del self.waiting[slot]
+        self.holders[slot] = turn
 
-    def _wait(self, job: Job, rank: int) -> None:
-        self.waiting.setdefault(job.seats[rank], {})[job.number] = (job, rank)
+    def _wait(self, job: LiveJob, rank: int) -> None:
+        self.waiting.setdefault(job.slots[rank], {})[job.number] = (job, rank)
 
-    def _free(self, job: Job, rank: int) -> None:
+    def _free(self, job: LiveJob, rank: int) -> None:
         """Take the turn from a job, if it is its."""
-        seat = job.seats[rank]
-        if self.holders.get(seat) == (job, rank):
-            del self.holders[seat]
-        self.changed[seat] = None
+        slot = job.slots[rank]
+        if self.holders.get(slot) == (job, rank):
+            del self.holders[slot]
+        self.changed[slot] = None

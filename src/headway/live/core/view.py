@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from headway.domain.limits import MOST_BYTES
 from headway.domain.records import JOB, NOBODY
-from headway.live.core.arrays import Arrays, Node
-from headway.live.core.events import Seat
-from headway.live.core.jobs import Job
+from headway.live.core.arrays import Arrays, NodeState
+from headway.live.core.events import Slot
+from headway.live.core.jobs import LiveJob
 from headway.live.core.traffic import Integers
 from headway.network.contention import NetworkModel
 
@@ -40,7 +40,7 @@ class View(Arrays):
         """Set the most that one message is supposed to carry."""
         self.system.bucket_bytes[:] = bucket_bytes
 
-    def add(self, job: Job) -> None:
+    def add(self, job: LiveJob) -> None:
         """Give a job a row."""
         if len(self.rows) == len(self.cluster.jobs):
             self.lay_out(more_rows=1)
@@ -48,13 +48,13 @@ class View(Arrays):
         self.rows.append(job)
         self.describe(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: LiveJob) -> None:
         """Take the row of a job that is over."""
         self.rows[job.row] = None
         self.cluster.jobs[job.row] = np.zeros((), JOB)
         job.row = NOBODY
 
-    def describe(self, job: Job) -> None:
+    def describe(self, job: LiveJob) -> None:
         """Write the record of a job that is queued."""
         columns, row = self.columns, job.row
         self.cluster.jobs[row] = np.zeros((), JOB)
@@ -66,7 +66,7 @@ class View(Arrays):
         columns["start_ns"][row] = columns["finish_ns"][row] = NOBODY
         self.estimate(job)
 
-    def estimate(self, job: Job) -> None:
+    def estimate(self, job: LiveJob) -> None:
         """Write what a job is taken to need: s_J, L_J and what they follow from."""
         columns, row = self.columns, job.row
         most_ns = MOST_SERVICE_NS // job.spec.gpus
@@ -88,14 +88,14 @@ class View(Arrays):
         columns["service_ns"][row] = service_ns
         columns["remaining_service_ns"][row] = left * service_ns * job.spec.gpus
 
-    def retire(self, job: Job) -> None:
+    def retire(self, job: LiveJob) -> None:
         """Let a job that is being stopped hold its slots, and nothing else."""
         self._off_ports(job)
         columns, row = self.columns, job.row
         columns["servers"][row] = columns["links"][row] = 0
         columns["iterations_left"][row] = columns["remaining_service_ns"][row] = 0
 
-    def candidates(self, job: Job) -> Integers:
+    def candidates(self, job: LiveJob) -> Integers:
         """Return the GPUs where a job may go, ascending."""
         gpus = self.cluster.gpus
         fits = gpus.held == NOBODY if job.alone else gpus.free_bytes >= job.spec.memory_bytes
@@ -105,30 +105,30 @@ class View(Arrays):
         """Bring L_g and L_S up to date."""
         self.traffic.add_up_loads(self.cluster)
 
-    def usable(self, job: Job, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    def usable(self, job: LiveJob, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         """Return which of these slots are there, with room for a job; none of them twice."""
         gpus, found = self.cluster.gpus, []
-        for seat in dict.fromkeys(seats):
-            node = self.nodes.get(seat.node)
-            if node is None or not 0 <= seat.slot < node.gpus:
+        for slot in dict.fromkeys(slots):
+            node = self.nodes.get(slot.node)
+            if node is None or not 0 <= slot.index < node.gpus:
                 continue
-            gpu = node.first_gpu + seat.slot
+            gpu = node.first_gpu + slot.index
             empty = bool(gpus.held[gpu] == NOBODY)
             if empty if job.alone else gpus.free_bytes[gpu] >= job.spec.memory_bytes:
-                found.append(seat)
+                found.append(slot)
         return tuple(found)
 
-    def shared(self, seat: Seat) -> bool:
+    def shared(self, slot: Slot) -> bool:
         """Tell whether more than one job holds a slot."""
-        first = self.cluster.gpus.held[self.nodes[seat.node].first_gpu + seat.slot]
+        first = self.cluster.gpus.held[self.nodes[slot.node].first_gpu + slot.index]
         return bool(first != NOBODY and self.cluster.seats.beside[first] != NOBODY)
 
-    def place(self, job: Job, seats: tuple[Seat, ...], now_ns: int) -> None:
+    def place(self, job: LiveJob, slots: tuple[Slot, ...], now_ns: int) -> None:
         """Give a job its slots, and s_J and L_J as they are there."""
-        if self.seats_used + len(seats) > len(self.cluster.seats):
-            self.lay_out(more_seats=len(seats))
-        job.seats = seats
-        if seats:
+        if self.seats_used + len(slots) > len(self.cluster.seats):
+            self.lay_out(more_seats=len(slots))
+        job.slots = slots
+        if slots:
             self.placed[job.number] = job
             self.hold(job)
         columns, row, servers = self.columns, job.row, len(job.node_names)
@@ -138,14 +138,14 @@ class View(Arrays):
             columns["byte_weight"][row] = self.network.byte_weight(servers)
         self.estimate(job)
 
-    def free(self, job: Job) -> None:
+    def free(self, job: LiveJob) -> None:
         """Take a job's slots; it must have no message on the network."""
         if job.number not in self.placed:
             return
         self._off_ports(job)
         gpus, seats = self.cluster.gpus, self.cluster.seats
         first = int(self.columns["first_seat"][job.row])
-        for seat in range(first, first + len(job.seats)):
+        for seat in range(first, first + len(job.slots)):
             gpu = int(seats.gpu[seat])
             if job.alone:
                 gpus.free_bytes[gpu] = self.memory_bytes[gpu]
@@ -153,34 +153,34 @@ class View(Arrays):
                 gpus.free_bytes[gpu] += job.spec.memory_bytes
             _unlink(gpus.held, gpu, seats.beside, seat)
         del self.placed[job.number]
-        job.seats, job.node_names = (), ()
+        job.slots, job.node_names = (), ()
 
-    def add_node(self, node: Node) -> None:
+    def add_node(self, node: NodeState) -> None:
         """Let a node be there."""
         self.nodes[node.name] = node
         self.lay_out()
 
     def remove_node(self, name: str) -> None:
-        """Let a node be gone, with the seats that jobs have on it; they must have retired."""
+        """Let a node be gone, with the slots that jobs have on it; they must have retired."""
         del self.nodes[name]
         for job in list(self.placed.values()):
-            job.seats = tuple(seat for seat in job.seats if seat.node != name)
-            if not job.seats:
+            job.slots = tuple(slot for slot in job.slots if slot.node != name)
+            if not job.slots:
                 del self.placed[job.number]
                 job.node_names = ()
         self.lay_out()
 
-    def drain(self, node: Node, draining: bool) -> None:
+    def drain(self, node: NodeState, draining: bool) -> None:
         """Close a node's slots to new jobs, or open them."""
         node.draining = draining
         self.open[node.first_gpu : node.first_gpu + node.gpus] = not draining
 
-    def ready(self, job: Job, message_bytes: int, unsent_bytes: int) -> None:
+    def ready(self, job: LiveJob, message_bytes: int, unsent_bytes: int) -> None:
         """Write down the message that a job wants to send next."""
         self.columns["message_bytes"][job.row] = min(message_bytes, self.most_message_bytes)
         self.columns["unsent_bytes"][job.row] = min(unsent_bytes, self.most_message_bytes)
 
-    def send(self, job: Job, now_ns: int) -> None:
+    def send(self, job: LiveJob, now_ns: int) -> None:
         """Put a job's message on its ports; `rate` must follow."""
         columns, row = self.columns, job.row
         columns["message_k"][row] = 0
@@ -192,7 +192,7 @@ class View(Arrays):
         self.sending[self.messages] = row
         self.messages += 1
 
-    def finish(self, job: Job) -> None:
+    def finish(self, job: LiveJob) -> None:
         """Take a job's message off its ports; `rate` must follow."""
         row = job.row
         self.traffic.leave(self.cluster, row)
@@ -207,7 +207,7 @@ class View(Arrays):
             self.cluster, self.sending, self.messages, self.scratch, self.shares, self.costs
         )
 
-    def bytes_left(self, job: Job) -> float:
+    def bytes_left(self, job: LiveJob) -> float:
         """Return what a job's running message is taken to have left to send."""
         columns, row, now_ns = self.columns, job.row, int(self._now[0])
         since_ns = int(columns["message_since_ns"][row])
@@ -217,7 +217,7 @@ class View(Arrays):
         cost_ns_per_byte = float(columns["message_cost_ns_per_byte"][row])
         return max(0.0, left - (now_ns - since_ns) / cost_ns_per_byte)
 
-    def _off_ports(self, job: Job) -> None:
+    def _off_ports(self, job: LiveJob) -> None:
         """Let a job's ports not list it any more."""
         links, ports = self.cluster.links, self.cluster.ports
         first = int(self.columns["first_link"][job.row])

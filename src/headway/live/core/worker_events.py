@@ -13,6 +13,7 @@ from headway.live.core.events import (
     MessageReady,
     WorkerLost,
 )
+from headway.live.core.job_state import JobState
 from headway.live.core.state import Ledger
 
 
@@ -20,22 +21,22 @@ class Reports(Ledger):
     """The handlers of workers' events; each returns whether the event fits what is known."""
 
     def _iteration_done(self, event: IterationDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
+        job = self.attempt(event.job_id, event.attempt)
         if job is None or not job.iterations < event.iterations <= MOST_ITERATIONS:
             return False
         job.iterations = event.iterations
         # A steady placement has answered on what was only supposed: ask it again.
         self.room |= job.measure(event)
-        if job.state != "stopping":
+        if job.state != JobState.STOPPING:
             self.view.estimate(job)
             self.set_key(job)
         return True
 
     def _message_ready(self, event: MessageReady, instructions: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
+        job = self.attempt(event.job_id, event.attempt)
         if (
             job is None
-            or job.state == "stopping"
+            or job.state == JobState.STOPPING
             or event.request in job.requests
             or len(job.requests) >= MOST_OPEN
             or not 0 <= event.message_bytes <= MOST_BYTES
@@ -51,7 +52,7 @@ class Reports(Ledger):
         return True
 
     def _message_done(self, event: MessageDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
+        job = self.attempt(event.job_id, event.attempt)
         if job is None or event.request not in job.requests:
             return False
         first = next(iter(job.requests)) == event.request
@@ -63,8 +64,8 @@ class Reports(Ledger):
         return True
 
     def _compute_ready(self, event: ComputeReady, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
-        if job is None or job.state == "stopping":
+        job = self.attempt(event.job_id, event.attempt)
+        if job is None or job.state == JobState.STOPPING:
             return False
         if not self.turns.ask(job, event.rank, event.request):
             return False
@@ -74,14 +75,14 @@ class Reports(Ledger):
         return True
 
     def _compute_done(self, event: ComputeDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
+        job = self.attempt(event.job_id, event.attempt)
         if job is None or not self.turns.end(job, event.rank, event.request):
             return False
         self.stopped_computing(job)
         return True
 
     def _worker_lost(self, event: WorkerLost, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job, event.attempt)
+        job = self.attempt(event.job_id, event.attempt)
         if job is None:
             return False
         if event.rank == 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from headway.live import operator_log
-from headway.live.core.events import NEVER_STARTED, JobSpec, Seat
+from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
 from headway.live.daemon.state_store import StateStore
 from headway.live.executors import Attempt, Ended, Executor
 from headway.live.executors.shim import COULD_NOT_START, STOPPED
@@ -61,12 +61,12 @@ class Attempts:
         """Add an attempt that an earlier scheduler started."""
         self._live.add(attempt)
 
-    def launch(self, attempt: Attempt, spec: JobSpec, seats: Sequence[Seat]) -> None:
+    def launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         """Start an attempt once everything saved so far is on disk."""
         if not self.closing:
             self._live.add(attempt)
             self._starting.add(attempt)
-            self._spawn(self._launch(attempt, spec, seats))
+            self._spawn(self._launch(attempt, spec, slots))
 
     def stop(self, attempt: Attempt) -> None:
         """Stop an attempt, or let it finish starting first."""
@@ -98,12 +98,12 @@ class Attempts:
         if not self.wanted(attempt) or attempt in self._pausing:
             self._on_ended(ended)
             return
-        doublings = min(self._failed_starts[attempt.job], 16)
+        doublings = min(self._failed_starts[attempt.job_id], 16)
         pause_s = min(FIRST_PAUSE_S * 2**doublings, MAX_PAUSE_S)
-        self._failed_starts[attempt.job] += 1
+        self._failed_starts[attempt.job_id] += 1
         operator_log.warning(
             "attempt could not start",
-            job=attempt.job,
+            job=attempt.job_id,
             attempt=attempt.number,
             reason=ended.reason,
             retry_in_s=pause_s,
@@ -119,7 +119,7 @@ class Attempts:
         if pausing := self._pausing.pop(ended.attempt, None):
             pausing[1].cancel()
         if ended.code != NEVER_STARTED or stopped:
-            del self._failed_starts[ended.attempt.job]
+            del self._failed_starts[ended.attempt.job_id]
 
     async def close(self) -> None:
         """Wait for pending starts and stops; a launch waiting for the disk does not happen."""
@@ -131,7 +131,7 @@ class Attempts:
         for task in list(self._tasks):
             task.cancel()
 
-    async def _launch(self, attempt: Attempt, spec: JobSpec, seats: Sequence[Seat]) -> None:
+    async def _launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         await self._store.sync()
         if attempt in self._stopping:
             self._on_ended(Ended(attempt, STOPPED, "stopped before it started"))
@@ -139,12 +139,14 @@ class Attempts:
         if self.closing:
             self.ended(Ended(attempt, NEVER_STARTED))
             return
-        slots = [f"{seat.node}:{seat.slot}" for seat in seats]
-        operator_log.info("attempt starting", job=attempt.job, attempt=attempt.number, slots=slots)
+        names = [f"{slot.node}:{slot.index}" for slot in slots]
+        operator_log.info(
+            "attempt starting", job=attempt.job_id, attempt=attempt.number, slots=names
+        )
         try:
-            await self._executor.launch(attempt, spec, seats, self._environment(attempt))
+            await self._executor.launch(attempt, spec, slots, self._environment(attempt))
         except Exception as error:
-            operator_log.failure("launch failed", error, job=attempt.job, attempt=attempt.number)
+            operator_log.failure("launch failed", error, job=attempt.job_id, attempt=attempt.number)
             self._on_ended(Ended(attempt, COULD_NOT_START, f"could not start: {error!r}"))
             with contextlib.suppress(Exception):  # Some of its processes may have started.
                 await self._executor.stop(attempt)
@@ -159,7 +161,7 @@ class Attempts:
                 await self._executor.stop(attempt)
                 return
             except Exception as error:
-                values = {"job": attempt.job, "attempt": attempt.number, "retry_in_s": pause_s}
+                values = {"job": attempt.job_id, "attempt": attempt.number, "retry_in_s": pause_s}
                 operator_log.failure("attempt could not be stopped", error, **values)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)

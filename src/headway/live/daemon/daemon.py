@@ -138,7 +138,7 @@ class Daemon:
         self.grants.release(attempt, "this attempt is over")
         operator_log.info(
             "attempt ended",
-            job=attempt.job,
+            job=attempt.job_id,
             attempt=attempt.number,
             code=ended.code,
             reason=ended.reason,
@@ -146,7 +146,7 @@ class Daemon:
         self.pipeline.handle(
             JobExited(
                 at_ns=self.clock.now_ns(),
-                job=attempt.job,
+                job_id=attempt.job_id,
                 attempt=attempt.number,
                 code=ended.code,
                 reason=ended.reason,
@@ -155,7 +155,7 @@ class Daemon:
 
     def _attempt_started(self, attempt: Attempt) -> None:
         at_ns = self.clock.now_ns()
-        self.pipeline.handle(JobStarted(at_ns=at_ns, job=attempt.job, attempt=attempt.number))
+        self.pipeline.handle(JobStarted(at_ns=at_ns, job_id=attempt.job_id, attempt=attempt.number))
 
     # Requests from users.
 
@@ -164,9 +164,11 @@ class Daemon:
         if self.attempts.closing:
             raise UnavailableError("the scheduler is shutting down.")
         record = await self.registry.add(spec)
-        operator_log.info("job submitted", job=record.job, gpus=spec.gpus, name=spec.name)
-        self.pipeline.handle(JobSubmitted(at_ns=self.clock.now_ns(), job=record.job, spec=spec))
-        return self.registry[record.job]
+        operator_log.info("job submitted", job=record.job_id, gpus=spec.gpus, name=spec.name)
+        self.pipeline.handle(
+            JobSubmitted(at_ns=self.clock.now_ns(), job_id=record.job_id, spec=spec)
+        )
+        return self.registry[record.job_id]
 
     def cancel(self, job: str) -> JobRecord:
         """Cancel a job, queued or running."""
@@ -175,7 +177,7 @@ class Daemon:
             raise ConflictError(f"job {job} is already {record.state}.")
         operator_log.info("job cancelled", job=job)
         self.registry.update(job, cancelled=True)
-        self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job=job))
+        self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job))
         return self.registry[job]
 
     def drain(self, node: str, draining: bool) -> None:
@@ -209,7 +211,7 @@ class Daemon:
     def save_progress(self) -> None:
         """Save the iteration counts of active jobs, and the clock."""
         for record in self.registry.active():
-            if (known := self.core.known.get(record.job)) is not None:
+            if (known := self.core.job(record.job_id)) is not None:
                 self.registry.copy_from_core(known)
         self.store.set(POLICY, self.policy)
 
@@ -217,7 +219,7 @@ class Daemon:
         """Cancel all active jobs and wait until they have ended; queued jobs stay queued."""
         self.attempts.closing = True
         for record in self.registry.active():
-            self.cancel(record.job)
+            self.cancel(record.job_id)
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while self.attempts and time.monotonic() < deadline_s:
             await asyncio.sleep(0.05)

@@ -20,9 +20,9 @@ from headway.live.core.events import (
     AnyEvent,
     AnyInstruction,
     ComputeDone,
-    ComputeGrant,
     ComputeReady,
-    Grant,
+    GrantMessage,
+    GrantTurn,
     IterationDone,
     Launch,
     MessageDone,
@@ -116,30 +116,30 @@ class EventPipeline:
         """Send all grants; return the other instructions."""
         others: list[AnyInstruction] = []
         for instruction in instructions:
-            if type(instruction) is Grant:
+            if type(instruction) is GrantMessage:
                 self._grants.grant(instruction, cause=event)
-            elif type(instruction) is ComputeGrant:
-                self._grants.grant_compute(instruction)
+            elif type(instruction) is GrantTurn:
+                self._grants.grant_turn(instruction)
             else:
                 others.append(instruction)
         return others
 
     def _save(self, event: AnyEvent, instructions: Sequence[AnyInstruction]) -> None:
-        changed = {getattr(one, "job", None) for one in (event, *instructions)}
+        changed = {getattr(one, "job_id", None) for one in (event, *instructions)}
         if self._attempts.closing:
             # A launch that is not carried out leaves its job queued for the next scheduler.
-            changed -= {one.job for one in instructions if isinstance(one, Launch)}
+            changed -= {one.job_id for one in instructions if isinstance(one, Launch)}
         for job in changed:
-            known = None if job is None else self._core.known.get(job)
+            known = None if job is None else self._core.job(job)
             if known is not None and job in self._registry:
                 self._registry.copy_from_core(known)
 
     def _act(self, instruction: AnyInstruction) -> None:
         if isinstance(instruction, Launch):
-            attempt = Attempt(instruction.job, instruction.attempt)
-            self._attempts.launch(attempt, self._registry[attempt.job].spec, instruction.seats)
+            attempt = Attempt(instruction.job_id, instruction.attempt)
+            self._attempts.launch(attempt, self._registry[attempt.job_id].spec, instruction.slots)
         elif isinstance(instruction, Stop):
-            attempt = Attempt(instruction.job, instruction.attempt)
+            attempt = Attempt(instruction.job_id, instruction.attempt)
             self._grants.release(attempt, "this attempt is being stopped")
             self._attempts.stop(attempt)
         elif isinstance(instruction, WakeAt):
@@ -164,11 +164,11 @@ class EventPipeline:
 def _grant_anyway(event: AnyEvent) -> list[AnyInstruction]:
     """Return the grant that was asked for: training continues even if the core fails."""
     if isinstance(event, MessageReady):
-        return [Grant(job=event.job, attempt=event.attempt, request=event.request)]
+        return [GrantMessage(job_id=event.job_id, attempt=event.attempt, request=event.request)]
     if isinstance(event, ComputeReady):
         return [
-            ComputeGrant(
-                job=event.job, attempt=event.attempt, rank=event.rank, request=event.request
+            GrantTurn(
+                job_id=event.job_id, attempt=event.attempt, rank=event.rank, request=event.request
             )
         ]
     return []

@@ -50,7 +50,7 @@ class GateEvents:
         self._pipeline.handle(
             MessageReady(
                 at_ns=self._clock.now_ns(),
-                job=job,
+                job_id=job,
                 attempt=attempt,
                 request=request,
                 message_bytes=message_bytes,
@@ -62,20 +62,22 @@ class GateEvents:
         """Handle the end of a message."""
         self._grants.withdrawn(job, attempt, request)
         now_ns = self._clock.now_ns()
-        self._pipeline.handle(MessageDone(at_ns=now_ns, job=job, attempt=attempt, request=request))
+        self._pipeline.handle(
+            MessageDone(at_ns=now_ns, job_id=job, attempt=attempt, request=request)
+        )
 
     def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
         """Handle a rank's request to compute."""
         now_ns = self._clock.now_ns()
         self._pipeline.handle(
-            ComputeReady(at_ns=now_ns, job=job, attempt=attempt, rank=rank, request=request)
+            ComputeReady(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
         )
 
     def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
         """Handle the end of a rank's computation."""
         now_ns = self._clock.now_ns()
         self._pipeline.handle(
-            ComputeDone(at_ns=now_ns, job=job, attempt=attempt, rank=rank, request=request)
+            ComputeDone(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
         )
 
     def iteration_done(
@@ -91,7 +93,7 @@ class GateEvents:
         self._pipeline.handle(
             IterationDone(
                 at_ns=self._clock.now_ns(),
-                job=job,
+                job_id=job,
                 attempt=attempt,
                 iterations=iterations,
                 forward_ns=forward_ns or None,
@@ -105,4 +107,4 @@ class GateEvents:
         if rank == 0:
             self._grants.withdrawn(job, attempt)
         now_ns = self._clock.now_ns()
-        self._pipeline.handle(WorkerLost(at_ns=now_ns, job=job, attempt=attempt, rank=rank))
+        self._pipeline.handle(WorkerLost(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from headway.live.core.events import AnyEvent, ComputeGrant, Grant, MessageReady
+from headway.live.core.events import AnyEvent, GrantMessage, GrantTurn, MessageReady
 from headway.live.daemon.metrics import Metrics
 from headway.live.executors import Attempt
 
@@ -49,11 +49,11 @@ class GrantSender:
         elif requests := self._requested_ns.get((job, attempt)):
             requests.pop(request, None)
 
-    def grant(self, grant: Grant, cause: AnyEvent) -> None:
+    def grant(self, grant: GrantMessage, cause: AnyEvent) -> None:
         """Grant a message; `cause` is the event that led to it."""
         if self.gate is not None:
-            self.gate.grant(grant.job, grant.attempt, grant.request)
-        pending = self._requested_ns.get((grant.job, grant.attempt))
+            self.gate.grant(grant.job_id, grant.attempt, grant.request)
+        pending = self._requested_ns.get((grant.job_id, grant.attempt))
         requested_ns = None if pending is None else pending.pop(grant.request, None)
         if requested_ns is None:
             return
@@ -63,27 +63,27 @@ class GrantSender:
         else:
             self._metrics.admission_wait.observe(seconds)
 
-    def grant_compute(self, grant: ComputeGrant) -> None:
+    def grant_turn(self, grant: GrantTurn) -> None:
         """Grant a rank's turn to compute."""
         if self.gate is not None:
-            self.gate.grant(grant.job, grant.attempt, grant.request, grant.rank)
+            self.gate.grant(grant.job_id, grant.attempt, grant.request, grant.rank)
 
     def refuse_rank(self, attempt: Attempt, rank: int, why: str) -> None:
         """Disconnect one rank of an attempt."""
         if self.gate is not None:
-            self.gate.refuse(attempt.job, attempt.number, why, rank)
+            self.gate.refuse(attempt.job_id, attempt.number, why, rank)
 
     def release(self, attempt: Attempt, why: str) -> None:
         """Disconnect an attempt's workers: they continue ungated, waiting for no grant."""
-        self.withdrawn(attempt.job, attempt.number)
+        self.withdrawn(attempt.job_id, attempt.number)
         if self.gate is not None:
-            self.gate.refuse(attempt.job, attempt.number, why)
+            self.gate.refuse(attempt.job_id, attempt.number, why)
 
 
-def _is_request_for(cause: AnyEvent, grant: Grant) -> bool:
+def _is_request_for(cause: AnyEvent, grant: GrantMessage) -> bool:
     return (
         type(cause) is MessageReady
         and cause.request == grant.request
-        and cause.job == grant.job
+        and cause.job_id == grant.job_id
         and cause.attempt == grant.attempt
     )

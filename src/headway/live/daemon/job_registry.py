@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from headway.live.core.events import JobSpec
-from headway.live.core.jobs import STATES, Job
+from headway.live.core.job_state import ACTIVE, FINISHED, JobState
+from headway.live.core.jobs import LiveJob
 from headway.live.daemon.change_feed import ChangeFeed
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.errors import NotFoundError
-from headway.live.daemon.job_record import ACTIVE, FINISHED, QUEUED, RUNNING, JobRecord
+from headway.live.daemon.job_record import JobRecord
 from headway.live.daemon.metrics import Metrics
 from headway.live.daemon.state_store import StateStore
 
@@ -26,7 +27,7 @@ class JobRegistry:
 
     def __init__(self, store: StateStore, clock: Clock, feed: ChangeFeed, metrics: Metrics) -> None:
         self._store, self._clock, self._feed, self._metrics = store, clock, feed, metrics
-        self._records = {record.job: record for record in store.jobs}
+        self._records = {record.job_id: record for record in store.jobs}
         self._counts = Counter(record.state for record in store.jobs)
         self._last_id = max((int(job) for job in self._records), default=0)
 
@@ -57,32 +58,32 @@ class JobRegistry:
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state."""
-        return {state: self._counts[state] for state in STATES}
+        return {state: self._counts[state] for state in JobState}
 
     async def add(self, spec: JobSpec) -> JobRecord:
         """Return a new job's record once it is on disk, or raise StorageError."""
         self._last_id += 1
         record = JobRecord(
-            job=str(self._last_id),
+            job_id=str(self._last_id),
             spec=spec,
-            state=QUEUED,
+            state=JobState.QUEUED,
             submitted_ns=self._clock.now_ns(),
             submitted_at=time.time(),
         )
         await self._store.insert(record)
-        self._records[record.job] = record
-        self._counts[QUEUED] += 1
+        self._records[record.job_id] = record
+        self._counts[JobState.QUEUED] += 1
         self._feed.publish("job", record)
         return record
 
-    def copy_from_core(self, job: Job) -> None:
+    def copy_from_core(self, job: LiveJob) -> None:
         """Update a job's record from the core's state of it."""
         self.update(
-            job.name,
+            job.job_id,
             state=job.state,
             attempts=job.attempts,
             unstarted=job.unstarted,
-            seats=job.seats,
+            slots=job.slots,
             iterations=job.iterations,
             reason=job.reason,
         )
@@ -97,7 +98,7 @@ class JobRegistry:
             new = self._changed_state(old, new)
         self._records[job] = new
         self._store.save(new)
-        if new.state != old.state or new.seats != old.seats:
+        if new.state != old.state or new.slots != old.slots:
             self._feed.publish("job", new)
 
     def _changed_state(self, old: JobRecord, new: JobRecord) -> JobRecord:
@@ -105,7 +106,7 @@ class JobRegistry:
         self._counts[old.state] -= 1
         self._counts[new.state] += 1
         now_ns, now = self._clock.now_ns(), time.time()
-        if new.state == RUNNING and new.started_ns is None:
+        if new.state == JobState.RUNNING and new.started_ns is None:
             return msgspec.structs.replace(new, started_ns=now_ns, started_at=now)
         if new.finished:
             self._metrics.job_ended(new.state, max(0, now_ns - new.submitted_ns) / 1e9)

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headway.live.core.core import Core
-from headway.live.daemon.job_record import QUEUED
+from headway.live.core.job_state import JobState
 
 GATE_LATENCY_S = (25e-6, 50e-6, 100e-6, 150e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, 100e-3)
 ADMISSION_WAIT_S = (1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
@@ -75,7 +75,7 @@ class StateCollector(Collector):
         """Return the metrics that follow from the current state."""
         nodes, counts, jobs = self._core.nodes(), self._core.counts, self._job_counts()
         yield GaugeMetricFamily(
-            "headway_queue_length", "Jobs waiting to be placed.", jobs.get(QUEUED, 0)
+            "headway_queue_length", "Jobs waiting to be placed.", jobs.get(JobState.QUEUED, 0)
         )
         yield _gauge("headway_jobs", "Remembered jobs, by state.", "state", jobs)
         yield _gauge(

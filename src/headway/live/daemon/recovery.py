@@ -6,8 +6,9 @@ import msgspec
 
 from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobCancelled, JobRestored, Tick
+from headway.live.core.job_state import ACTIVE, JobState
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.job_record import ACTIVE, FAILED, JobRecord
+from headway.live.daemon.job_record import JobRecord
 from headway.live.executors import Attempt, Ended
 
 LOST = 1
@@ -24,24 +25,24 @@ async def restore(daemon: Daemon) -> None:
     for node in await daemon.executor.start(daemon):
         daemon.node_came(node)
     unfinished = daemon.registry.unfinished()
-    active = {Attempt(one.job, one.attempts): one for one in unfinished if one.state in ACTIVE}
+    active = {Attempt(one.job_id, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
     # An attempt found running may have ended in the meantime.
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
     for attempt in active.keys() - running - ends.keys():
         ends[attempt] = Ended(attempt, LOST, "not found after a restart of the scheduler")
-    never_started = {one.job for one, ended in ends.items() if ended.code == NEVER_STARTED}
+    never_started = {one.job_id for one, ended in ends.items() if ended.code == NEVER_STARTED}
     # Restore jobs that hold slots first, so that no queued job appears to hold them.
     for attempt, record in active.items():
-        if record.job not in never_started:
+        if record.job_id not in never_started:
             _restore(daemon, record, attempt)
     for record in unfinished:
-        if record.job in never_started:
+        if record.job_id in never_started:
             _restore(daemon, msgspec.structs.replace(record, unstarted=record.unstarted + 1))
         elif record.state not in ACTIVE:
             _restore(daemon, record)
     for attempt, ended in ends.items():
-        if attempt in active and attempt.job not in never_started:
+        if attempt in active and attempt.job_id not in never_started:
             daemon.conclude_attempt(ended)
     daemon.pipeline.handle(Tick(at_ns=daemon.clock.now_ns()))
     if unfinished:
@@ -55,20 +56,20 @@ def _restore(daemon: Daemon, record: JobRecord, attempt: Attempt | None = None) 
     daemon.pipeline.handle(
         JobRestored(
             at_ns=daemon.clock.now_ns(),
-            job=record.job,
+            job_id=record.job_id,
             spec=record.spec,
             submitted_ns=record.submitted_ns,
             attempts=record.attempts,
             iterations=record.iterations,
-            seats=() if attempt is None else record.seats,
+            slots=() if attempt is None else record.slots,
             unstarted=record.unstarted,
             hold=True,
         )
     )
-    if record.job not in daemon.core.known:
+    if daemon.core.job(record.job_id) is None:
         reason = "could not be restored after a restart; see the scheduler's log"
-        daemon.registry.update(record.job, state=FAILED, reason=reason, seats=())
+        daemon.registry.update(record.job_id, state=JobState.FAILED, reason=reason, slots=())
         if attempt is not None:
             daemon.attempts.stop(attempt)
     elif record.cancelled:
-        daemon.pipeline.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job=record.job))
+        daemon.pipeline.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job_id=record.job_id))

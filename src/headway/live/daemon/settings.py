@@ -13,7 +13,7 @@ from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
 from headway.domain.models import MEBIBYTE
 from headway.live.daemon.state_folder import default_folder
 from headway.network.contention import NetworkModel
-from headway.policies.presets import policy_of
+from headway.policies.policy_set import PolicySet
 
 API_PORT = 7077
 GATE_PORT = 7078
@@ -186,7 +186,7 @@ def _executor(table: dict[str, Any]) -> ExecutorSettings:
 def _policy(text: str) -> None:
     """Refuse a policy that does not exist, in the name of the key that asks for it."""
     try:
-        policy_of(_text(text, "policy"))
+        PolicySet.parse(_text(text, "policy"))
     except InputError as error:
         raise InputError(error.problem, field="policy") from None
 

@@ -18,11 +18,11 @@ import msgspec
 
 from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, whole
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 from headway.live.daemon.errors import StorageError
 from headway.live.daemon.job_record import JobRecord
 
-VERSION = 2
+VERSION = 3
 RETRY_S = 1.0
 LOCK_TIMEOUT_S = 1.0
 CLOCK = "clock_ns"
@@ -30,11 +30,11 @@ CLOCK = "clock_ns"
 
 _TABLES = """
 CREATE TABLE jobs (
-    job INTEGER PRIMARY KEY,
+    job_id INTEGER PRIMARY KEY,
     spec TEXT NOT NULL,
     state TEXT NOT NULL,
     attempts INTEGER NOT NULL,
-    seats TEXT NOT NULL,
+    slots TEXT NOT NULL,
     iterations INTEGER NOT NULL,
     reason TEXT NOT NULL,
     cancelled INTEGER NOT NULL,
@@ -48,9 +48,19 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
-_FROM_VERSION_1 = "ALTER TABLE jobs ADD COLUMN unstarted INTEGER NOT NULL DEFAULT 0;"
+_FROM_VERSION_2 = """
+ALTER TABLE jobs RENAME COLUMN job TO job_id;
+ALTER TABLE jobs RENAME COLUMN seats TO slots;
+UPDATE jobs SET slots = replace(slots, '"slot":', '"index":');
+"""
+_FROM_VERSION_1 = (
+    "ALTER TABLE jobs ADD COLUMN unstarted INTEGER NOT NULL DEFAULT 0;" + _FROM_VERSION_2
+)
+_MIGRATIONS = {0: _TABLES, 1: _FROM_VERSION_1, 2: _FROM_VERSION_2}
+"""SQL that brings a database of each version up to date; 0 is a new file."""
+
 _COLUMNS = (
-    *("job", "spec", "state", "attempts", "seats", "iterations", "reason", "cancelled"),
+    *("job_id", "spec", "state", "attempts", "slots", "iterations", "reason", "cancelled"),
     *("submitted_ns", "submitted_at", "started_ns", "started_at", "ended_ns", "ended_at"),
     "unstarted",
 )
@@ -114,7 +124,7 @@ class StateStore:
     def save(self, record: JobRecord) -> None:
         """Write a job's record as soon as possible."""
         with self._condition:
-            self._pending.jobs[record.job] = record
+            self._pending.jobs[record.job_id] = record
             self._condition.notify()
 
     def delete(self, job: str) -> None:
@@ -193,13 +203,13 @@ class StateStore:
     def _write(self, batch: _Batch) -> str:
         """Write a batch, all or nothing; return the problem, if any."""
         records = {job: one for job, one in batch.jobs.items() if one is not None}
-        records |= {one.job: one for one, _ in batch.inserts}
+        records |= {one.job_id: one for one, _ in batch.inserts}
         deleted = [(int(job),) for job, one in batch.jobs.items() if one is None]
         meta = batch.meta | {CLOCK: str(self._now_ns())}
         try:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(_SAVE_JOB, map(_row, records.values()))
-            self._database.executemany("DELETE FROM jobs WHERE job = ?", deleted)
+            self._database.executemany("DELETE FROM jobs WHERE job_id = ?", deleted)
             self._database.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
             self._database.execute("COMMIT")
         except Exception as error:  # The thread must survive any error and report it.
@@ -231,10 +241,8 @@ def _open(path: Path) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            _migrate(database, _TABLES)
-        if version == 1:
-            _migrate(database, _FROM_VERSION_1)
+        if version in _MIGRATIONS:
+            _migrate(database, _MIGRATIONS[version])
         if version > VERSION:
             raise InputError(
                 f"was written by a newer Headway (format {version}, not {VERSION}).",
@@ -256,9 +264,9 @@ def _migrate(database: sqlite3.Connection, script: str) -> None:
 
 def _row(record: JobRecord) -> tuple[object, ...]:
     encoded = {
-        "job": int(record.job),
+        "job_id": int(record.job_id),
         "spec": msgspec.json.encode(record.spec).decode(),
-        "seats": msgspec.json.encode(record.seats).decode(),
+        "slots": msgspec.json.encode(record.slots).decode(),
     }
     return tuple(encoded.get(name, getattr(record, name)) for name in _COLUMNS)
 
@@ -266,14 +274,14 @@ def _row(record: JobRecord) -> tuple[object, ...]:
 def _jobs(database: sqlite3.Connection) -> list[JobRecord]:
     """Return all jobs, in order of submission."""
     rows: Iterable[tuple[object, ...]] = database.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM jobs ORDER BY job"
+        f"SELECT {', '.join(_COLUMNS)} FROM jobs ORDER BY job_id"
     )
     found = []
     for row in rows:
         values = dict(zip(_COLUMNS, row, strict=True))
-        values["job"] = str(values["job"])
+        values["job_id"] = str(values["job_id"])
         values["cancelled"] = bool(values["cancelled"])
         values["spec"] = msgspec.json.decode(str(values["spec"]), type=JobSpec)
-        values["seats"] = msgspec.json.decode(str(values["seats"]), type=tuple[Seat, ...])
+        values["slots"] = msgspec.json.decode(str(values["slots"]), type=tuple[Slot, ...])
         found.append(msgspec.convert(values, JobRecord))
     return found

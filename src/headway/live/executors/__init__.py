@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Node(msgspec.Struct, frozen=True):
 class Attempt(msgspec.Struct, frozen=True):
     """One start of a job."""
 
-    job: str
+    job_id: str
     number: int
 
 
@@ -73,10 +73,10 @@ class Executor(Protocol):
         self,
         attempt: Attempt,
         spec: JobSpec,
-        seats: Sequence[Seat],
+        slots: Sequence[Slot],
         environment: Mapping[str, str],
     ) -> None:
-        """Start one process on each seat, rank r on the r-th, with torchrun's variables.
+        """Start one process on each slot, rank r on the r-th, with torchrun's variables.
 
         An error to start is told to the watcher as the attempt's end; so is a number that an
         earlier attempt had, as never started.

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from headway.files import make_folder
 from headway.live import operator_log
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import Attempt, Node, Watcher, shim
 from headway.live.executors.nodes import LocalNode, testbed_nodes, this_machine
 from headway.live.executors.on_node import FOLDER_VARIABLE, OVERDUE_S, prepare
-from headway.live.executors.ranks import NEVER_STARTED, attempt_of, name_of, ranks_of
+from headway.live.executors.ranks import NEVER_STARTED_VERDICT, attempt_of, name_of, ranks_of
 from headway.live.executors.shims import Shim, find_shim, first_free, start_shim, verdict
 from headway.live.executors.watching import Watched, Watching
 
@@ -78,7 +78,7 @@ class LocalExecutor(Watching[_Watched]):
         self,
         attempt: Attempt,
         spec: JobSpec,
-        seats: Sequence[Seat],
+        slots: Sequence[Slot],
         environment: Mapping[str, str],
     ) -> None:
         """Start an attempt, once; whether its ranks could start is told when they have ended."""
@@ -89,7 +89,7 @@ class LocalExecutor(Watching[_Watched]):
             return
         watched = self._watched[attempt] = _Watched()
         tried = self._ports.candidates()
-        start = (self._folder / name_of(attempt), attempt, spec, seats, environment, tried)
+        start = (self._folder / name_of(attempt), attempt, spec, slots, environment, tried)
         try:
             begun = await asyncio.to_thread(self._begin, *start)
         except FileExistsError:
@@ -97,7 +97,7 @@ class LocalExecutor(Watching[_Watched]):
             self._refuse(attempt)
         except Exception as error:  # Nothing that comes before the ranks is the job's own.
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            self._tell(attempt, NEVER_STARTED[0], f"could not start: {reason}")
+            self._tell(attempt, NEVER_STARTED_VERDICT[0], f"could not start: {reason}")
         else:
             self._watch(attempt, watched, begun)
         watched.settled.set()
@@ -127,19 +127,19 @@ class LocalExecutor(Watching[_Watched]):
         folder: Path,
         attempt: Attempt,
         spec: JobSpec,
-        seats: Sequence[Seat],
+        slots: Sequence[Slot],
         environment: Mapping[str, str],
         tried: Sequence[int],
     ) -> Shim:
         """Make the folder and start the shim."""
-        missing = [seat.node for seat in seats if seat.node not in self._nodes]
+        missing = [slot.node for slot in slots if slot.node not in self._nodes]
         if missing:
             raise ValueError(f"there is no node {missing[0]}")
-        port = first_free(self._nodes[seats[0].node], tried)
+        port = first_free(self._nodes[slots[0].node], tried)
         folder.mkdir(mode=0o700)
         try:
             extra = {**environment, FOLDER_VARIABLE: str(folder)}
-            ranks = ranks_of(attempt, spec, seats, self._nodes, extra, port)
+            ranks = ranks_of(attempt, spec, slots, self._nodes, extra, port)
             plan = {"ranks": ranks, "grace_s": self._grace_s, "port": port, "files": self._files}
             prepare(folder, plan)
             return start_shim(folder, port)

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from headway.live.core import events
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import Attempt
 from headway.live.executors.nodes import LocalNode
 
-NEVER_STARTED = (events.NEVER_STARTED, "the scheduler ended before it had started")
+NEVER_STARTED_VERDICT = (events.NEVER_STARTED, "the scheduler ended before it had started")
 """Code and reason of an attempt of which no process ever ran: it may be made anew at no risk."""
 
 LONGEST_NUMBER = 15
@@ -27,33 +27,33 @@ KEPT = 1_000
 def ranks_of(
     attempt: Attempt,
     spec: JobSpec,
-    seats: Sequence[Seat],
+    slots: Sequence[Slot],
     nodes: Mapping[str, LocalNode],
     environment: Mapping[str, str],
     port: int,
 ) -> list[dict[str, Any]]:
-    """Return what to start on each seat, in the order of ranks; they meet at rank 0's node.
+    """Return what to start on each slot, in the order of ranks; they meet at rank 0's node.
 
     A rank sees all GPUs that its job has on the node, in the order of local ranks: as under
     torchrun, GPU number LOCAL_RANK is its own.
     """
-    hosts = list(dict.fromkeys(seat.node for seat in seats))
-    slots = {host: [seat.slot for seat in seats if seat.node == host] for host in hosts}
+    hosts = list(dict.fromkeys(slot.node for slot in slots))
+    indices = {host: [slot.index for slot in slots if slot.node == host] for host in hosts}
     ranks = []
-    for rank, seat in enumerate(seats):
-        node, local = nodes[seat.node], slots[seat.node]
+    for rank, slot in enumerate(slots):
+        node, local = nodes[slot.node], indices[slot.node]
         variables = {
             **node.environment,
             **spec.environment,
             **environment,
             "RANK": rank,
-            "WORLD_SIZE": len(seats),
-            "LOCAL_RANK": local.index(seat.slot),
+            "WORLD_SIZE": len(slots),
+            "LOCAL_RANK": local.index(slot.index),
             "LOCAL_WORLD_SIZE": len(local),
-            "GROUP_RANK": hosts.index(seat.node),
+            "GROUP_RANK": hosts.index(slot.node),
             "GROUP_WORLD_SIZE": len(hosts),
             "ROLE_RANK": rank,
-            "ROLE_WORLD_SIZE": len(seats),
+            "ROLE_WORLD_SIZE": len(slots),
             "MASTER_ADDR": nodes[hosts[0]].address,
             "MASTER_PORT": port,
             "TORCHELASTIC_RUN_ID": name_of(attempt),
@@ -73,7 +73,7 @@ def ranks_of(
 
 def name_of(attempt: Attempt) -> str:
     """Return the name of an attempt, which is one of a file whatever the job is called."""
-    return f"{quote(attempt.job, safe='')}.{attempt.number}"
+    return f"{quote(attempt.job_id, safe='')}.{attempt.number}"
 
 
 def attempt_of(name: str) -> Attempt | None:
@@ -93,7 +93,7 @@ def log_of(folder: Path, rank: int) -> Path:
 def last_job(folder: Path) -> int:
     """Return the highest number of a job of which an attempt's folder is there, or 0."""
     names = os.listdir(folder) if folder.is_dir() else ()
-    jobs = [found.job for name in names if (found := attempt_of(name)) is not None]
+    jobs = [found.job_id for name in names if (found := attempt_of(name)) is not None]
     numbers = [job for job in jobs if job.isascii() and job.isdecimal()]
     return max((int(job) for job in numbers if len(job) <= LONGEST_NUMBER), default=0)
 

@@ -18,10 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from headway.domain.errors import InputError
 from headway.files import make_folder
-from headway.live.core.events import JobSpec, Seat
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import Attempt, Node, Watcher, shim
 from headway.live.executors.on_node import CERTIFICATE_VARIABLE, OVERDUE_S
-from headway.live.executors.ranks import NEVER_STARTED, attempt_of, name_of, ranks_of
+from headway.live.executors.ranks import NEVER_STARTED_VERDICT, attempt_of, name_of, ranks_of
 from headway.live.executors.ray_cluster import ANSWER_S, Cluster, ClusterNode
 from headway.live.executors.ray_files import Names, certificates, identity, reaches
 from headway.live.executors.ray_parts import LOST, Parts
@@ -100,7 +100,7 @@ class RayExecutor(Watching[Parts]):
             if attempt not in self._watched:
                 gone = (LOST, "nothing of it is left on the cluster")
                 begun = self.log(attempt, 0).parent.exists()
-                self._tell(attempt, *(gone if begun else NEVER_STARTED))
+                self._tell(attempt, *(gone if begun else NEVER_STARTED_VERDICT))
         await self._hear(taken)
         return [attempt for attempt in known if attempt in self._watched]
 
@@ -121,7 +121,7 @@ class RayExecutor(Watching[Parts]):
         self,
         attempt: Attempt,
         spec: JobSpec,
-        seats: Sequence[Seat],
+        slots: Sequence[Slot],
         environment: Mapping[str, str],
     ) -> None:
         """Start an attempt, once; returns when its ranks have been started."""
@@ -131,15 +131,15 @@ class RayExecutor(Watching[Parts]):
             self._refuse(attempt)
             return
         watched = self._watched[attempt] = Parts()
-        hosts = list(dict.fromkeys(seat.node for seat in seats))
+        hosts = list(dict.fromkeys(slot.node for slot in slots))
         variables = {**environment}
         path = variables.pop(CERTIFICATE_VARIABLE, None)
 
         def ranks_at(port: int) -> list[list[dict[str, Any]]]:
             nodes = {name: found.node for name, found in self._nodes.items()}
-            ranks = ranks_of(attempt, spec, seats, nodes, variables, port)
+            ranks = ranks_of(attempt, spec, slots, nodes, variables, port)
             return [
-                [rank for rank, seat in zip(ranks, seats, strict=True) if seat.node == host]
+                [rank for rank, slot in zip(ranks, slots, strict=True) if slot.node == host]
                 for host in hosts
             ]
 
@@ -164,7 +164,7 @@ class RayExecutor(Watching[Parts]):
             await self.recover([attempt, *self._watched])
         except Exception as error:  # Whatever it is, it is the cluster's fault and not the job's.
             if not self._cluster.closing:
-                self._tell(attempt, NEVER_STARTED[0], f"could not start: {error}")
+                self._tell(attempt, NEVER_STARTED_VERDICT[0], f"could not start: {error}")
         finally:
             watched.settled.set()
 
@@ -248,7 +248,7 @@ class RayExecutor(Watching[Parts]):
             elif answer is None:
                 part.verdict = (LOST, "its processes on a node are gone")
             elif not answer["started"]:
-                part.verdict = NEVER_STARTED
+                part.verdict = NEVER_STARTED_VERDICT
             else:
                 self._keep(attempt, watched[attempt], answer)
                 part.verdict, part.kept = answer["ended"], answer["number"]

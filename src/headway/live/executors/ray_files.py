@@ -35,7 +35,7 @@ def certificates(path: str) -> str:
 class Names:
     """The names of nodes by Ray's numbers, kept for the next scheduler.
 
-    That knows jobs' seats and drained nodes by them.
+    That knows jobs' slots and drained nodes by them.
     """
 
     def __init__(self, path: Path) -> None:

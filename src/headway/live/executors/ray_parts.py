@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headway.live.executors import shim
-from headway.live.executors.ranks import NEVER_STARTED
+from headway.live.executors.ranks import NEVER_STARTED_VERDICT
 from headway.live.executors.watching import Watched
 
 LOST = 255
@@ -54,4 +54,4 @@ class Parts(Watched):
             # What was lost or killed is the cause; others may only have lost their neighbour. What
             # was never started on one node has only waited for its neighbours on the others.
             worst = max(failed, key=lambda verdict: verdict[0])
-            self.verdict = NEVER_STARTED if NEVER_STARTED in failed else worst
+            self.verdict = NEVER_STARTED_VERDICT if NEVER_STARTED_VERDICT in failed else worst

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from headway.live.executors import ports, shim
 from headway.live.executors.nodes import LocalNode
 from headway.live.executors.on_node import PYTHON, SHIM_LOST, end_remains, ended
-from headway.live.executors.ranks import NEVER_STARTED
+from headway.live.executors.ranks import NEVER_STARTED_VERDICT
 
 _TAKEN_S = 2.0
 """How long a shim may take to begin before it is told not to."""
@@ -97,7 +97,7 @@ def verdict(folder: Path) -> tuple[int, str]:
     if told is not None:
         return told
     end_remains(folder)
-    return SHIM_LOST if (folder / "running.json").exists() else NEVER_STARTED
+    return SHIM_LOST if (folder / "running.json").exists() else NEVER_STARTED_VERDICT
 
 
 def _held(lock: int) -> bool:

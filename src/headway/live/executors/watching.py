@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from headway.live.executors import Attempt, Ended, Watcher, ports
-from headway.live.executors.ranks import NEVER_STARTED, forget_oldest, log_of, name_of
+from headway.live.executors.ranks import NEVER_STARTED_VERDICT, forget_oldest, log_of, name_of
 
 MOST_OVER = 10_000
 """Attempts that are over and still known as such; the oldest are forgotten first."""
@@ -65,7 +65,7 @@ class Watching(Generic[_W]):
     def _refuse(self, attempt: Attempt) -> None:
         """Tell that an attempt of this number was made before: by a scheduler of other jobs."""
         reason = "an attempt of this number has been made before"
-        self._watcher.attempt_ended(Ended(attempt, NEVER_STARTED[0], reason))
+        self._watcher.attempt_ended(Ended(attempt, NEVER_STARTED_VERDICT[0], reason))
 
     async def _forget_oldest(self) -> None:
         """Remove what attempts printed that ended long ago."""

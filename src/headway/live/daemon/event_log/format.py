@@ -10,7 +10,7 @@ from headway.live.core.events import AnyEvent, AnyInstruction
 from headway.network.contention import NetworkModel
 from headway.version import __version__
 
-FORMAT = 1
+FORMAT = 2
 MAX_LINE_BYTES = 2**24
 """Most lines have a few hundred bytes, but a job's environment may be long."""
 

@@ -34,7 +34,8 @@ class EventLogReader:
             raise InputError("is empty, not a log of `headway serve`.", source=source)
         if header.headway_log != FORMAT:
             raise InputError(
-                f"is a log of format {header.headway_log}; this version reads {FORMAT}.",
+                f"is a log of format {header.headway_log}, written by Headway {header.version}; "
+                f"this version reads format {FORMAT}.",
                 source=source,
                 line=1,
             )
