@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from headway.engine import run
-from headway.engine.timeline import Timeline
+from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)

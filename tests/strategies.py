@@ -18,10 +18,11 @@ from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.network.laws.registry import LAWS
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result
+from headway.results.timeline.sinks import Timeline
 
 PLACEMENTS = (
     "rand",
@@ -39,23 +40,23 @@ PLACEMENTS = (
 )
 PRIORITIES = ("srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.004", "gpu-intensity")
 ADMISSIONS = ("ada-dual", "k-way", "interleave", "srsf:1", "srsf:2", "srsf:3")
+LAWS_THAT_MEET = [law.name for law in LAWS.values() if law.messages_meet]
 NETWORKS = (
     NetworkModel(),
     NetworkModel(),
     NetworkModel(a_ns=0, eta_ns_per_byte=0.0),
     NetworkModel(a_ns=7, b_ns_per_byte=1.0, eta_ns_per_byte=0.5),
-    NetworkModel(contends=False),
+    NetworkModel(law="no-contention"),
 )
 
 
 @st.composite
 def varied(draw: st.DrawFn, networks: tuple[NetworkModel, ...]) -> NetworkModel:
-    """Draw one of these networks as it is, with fair shares, with a ring's servers, or both."""
-    return replace(
-        draw(st.sampled_from(networks)),
-        sharing=draw(st.sampled_from(["busiest", "max-min"])),
-        servers=draw(st.sampled_from([None, None, 2, 3, 7])),
-    )
+    """Draw one of these networks as it is, by another law, with a ring's size, or both."""
+    network = draw(st.sampled_from(networks))
+    if network.law == "busiest":
+        network = replace(network, law=draw(st.sampled_from(LAWS_THAT_MEET)))
+    return replace(network, ring_size=draw(st.sampled_from([None, None, 2, 3, 7])))
 
 
 @dataclass(frozen=True)
@@ -232,9 +233,9 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
         a_ns=case.network.a_ns,
         b=case.network.b_ns_per_byte,
         eta=case.network.eta_ns_per_byte,
-        contends=case.network.contends,
-        sharing=case.network.sharing,
-        ring=case.network.servers,
+        contends=case.network.messages_meet,
+        sharing="max-min" if case.network.law == "max-min" else "busiest",
+        ring=case.network.ring_size,
         placement=case.placement,
         priority=case.priority,
         admission=case.admission,

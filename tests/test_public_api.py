@@ -60,10 +60,16 @@ def test_the_three_lines_of_the_documentation_work() -> None:
 @pytest.mark.parametrize(
     ("statement", "heavy"),
     [
-        ("import headway", ["numpy", "numba", "polars", "rich", "typer"]),
-        ("import headway; headway.NetworkModel; headway.Job", ["numba", "polars", "rich"]),
-        ("import headway.cli.main", ["numba", "polars", "matplotlib"]),
-        ("import headway; headway.simulate", ["polars", "rich", "typer", "torch", "ray"]),
+        ("import headway", ["msgspec", "numpy", "numba", "polars", "rich", "typer"]),
+        (
+            "import headway; headway.NetworkModel; headway.Job",
+            ["msgspec", "numba", "polars", "rich"],
+        ),
+        ("import headway.cli.main", ["matplotlib", "msgspec", "numba", "polars"]),
+        (
+            "import headway; headway.simulate",
+            ["msgspec", "polars", "rich", "typer", "torch", "ray"],
+        ),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(statement: str, heavy: list[str]) -> None:

@@ -26,10 +26,11 @@ from pathlib import Path
 
 from scheduler_process import START_TIMEOUT_S, running_scheduler, wait_until
 
-from headway.gate import tokens
-from headway.gate.protocol import VERSION, Done, Frames, Grant, Hello, Ping, Pong, Ready, encode
+from headway.gate import frames, tokens
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
+from headway.gate.protocol import VERSION, FrameReader, encode
 from headway.gate.tokens import job_token
-from headway.worker.address import Address
 from headway.worker.client import GateClient
 
 NODES_PER_JOB = 2
@@ -59,13 +60,12 @@ class Served:
     secret: str
     jobs: list[str]
 
-    def address(self, number: int, kind: str) -> Address:
-        """Return the gate's address for a job."""
-        job_id = self.jobs[number]
-        token = job_token(self.secret, job_id, 1)
-        if kind == "unix":
-            return Address(job_id, 1, token, unix=self.path)
-        return Address(job_id, 1, token, host="127.0.0.1", port=self.port)
+    def environment(self, number: int, kind: str) -> WorkerEnvironment:
+        """Return the environment of a job's worker."""
+        job = self.jobs[number]
+        unix, tcp = GateAddress(path=self.path), GateAddress(host="127.0.0.1", port=self.port)
+        gate = unix if kind == "unix" else tcp
+        return WorkerEnvironment(gate, job, 1, job_token(self.secret, job, 1))
 
 
 @contextlib.contextmanager
@@ -93,57 +93,58 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def connect(address: Address) -> socket.socket:
+def connect(environment: WorkerEnvironment) -> socket.socket:
     """Return a connection that the gate has accepted."""
-    if address.unix:
+    gate = environment.gate
+    if gate.path:
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(address.unix)
+        connection.connect(gate.path)
     else:
-        connection = socket.create_connection((address.host, address.port))
+        connection = socket.create_connection((gate.host, gate.port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(encode(Hello(VERSION, address.job, 1, 0, address.token)))
+    connection.sendall(encode(frames.Hello(VERSION, environment.job_id, 1, 0, environment.token)))
     connection.recv(5, socket.MSG_WAITALL)
     return connection
 
 
 def converse(
-    addresses: list[Address], seconds: float, sends_requests: bool, control: Connection
+    workers: list[WorkerEnvironment], seconds: float, sends_requests: bool, control: Connection
 ) -> None:
     """Hold connections and answer pings; optionally send a request after each grant."""
     selector = selectors.DefaultSelector()
-    for address in addresses:
-        connection = connect(address)
+    for worker in workers:
+        connection = connect(worker)
         connection.setblocking(False)
-        selector.register(connection, selectors.EVENT_READ, Frames())
+        selector.register(connection, selectors.EVENT_READ, FrameReader())
     control.send("connected")
     control.recv()
     grants, request = 0, 1
     for key in selector.get_map().values() if sends_requests else ():
         connection = key.fileobj  # type: ignore[assignment]
-        connection.send(encode(Ready(request, 1, 1)))
+        connection.send(encode(frames.Ready(request, 1, 1)))
     end = time.monotonic() + seconds
     while time.monotonic() < end and not (control.poll() and not sends_requests):
         for key, _ in selector.select(0.1):
-            connection, frames = key.fileobj, key.data  # type: ignore[assignment]
-            frames.feed(connection.recv(4096))
-            while (message := frames.take()) is not None:
-                if isinstance(message, Grant):
+            connection, reader = key.fileobj, key.data  # type: ignore[assignment]
+            reader.feed(connection.recv(4096))
+            while (frame := reader.next()) is not None:
+                if isinstance(frame, frames.Grant):
                     grants += 1
-                    following = message.request + 1
-                    connection.send(encode(Done(message.request)) + encode(Ready(following, 1, 1)))
-                elif isinstance(message, Ping):
-                    connection.send(encode(Pong()))
+                    done = frames.Done(frame.request)
+                    connection.send(encode(done) + encode(frames.Ready(frame.request + 1, 1, 1)))
+                elif isinstance(frame, frames.Ping):
+                    connection.send(encode(frames.Pong()))
     control.send(grants)
 
 
 @contextlib.contextmanager
 def conversation(
-    addresses: list[Address], seconds: float, *, sends_requests: bool
+    workers: list[WorkerEnvironment], seconds: float, *, sends_requests: bool
 ) -> Iterator[Connection]:
     """Run `converse` in a process; its connections exist when this is entered."""
     here, there = SPAWN.Pipe()
     process = SPAWN.Process(
-        target=converse, args=(addresses, seconds, sends_requests, there), daemon=True
+        target=converse, args=(workers, seconds, sends_requests, there), daemon=True
     )
     process.start()
     assert here.recv() == "connected"
@@ -153,18 +154,18 @@ def conversation(
 
 def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
     """Return the latency of each request, in microseconds."""
-    others = [served.address(job, kind) for job in range(1, len(served.jobs))]
+    others = [served.environment(job, kind) for job in range(1, len(served.jobs))]
     with conversation(others, 600, sends_requests=False) as idle:
         idle.send("go")
-        client = GateClient(served.address(0, kind))
+        client = GateClient(served.environment(0, kind))
         client.wait_for_first_try(10)
         latencies = []
         for _ in range(requests):
             begin = time.perf_counter_ns()
-            request = client.ask(1, 1)
-            assert client.wait(request)
+            request = client.message_ready(1, 1)
+            assert client.wait_for_grant(request)
             latencies.append((time.perf_counter_ns() - begin) / 1e3)
-            client.done(request)
+            client.message_done(request)
             time.sleep(0.0005)
         client.close()
         idle.send("end")
@@ -175,8 +176,8 @@ def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
 def grants_per_s(served: Served, kind: str, processes: int, seconds: float) -> float:
     """Return how many requests are granted per second."""
     with contextlib.ExitStack() as stack:
-        addresses = [served.address(job, kind) for job in range(len(served.jobs))]
-        parts = [addresses[start::processes] for start in range(processes)]
+        workers = [served.environment(job, kind) for job in range(len(served.jobs))]
+        parts = [workers[start::processes] for start in range(processes)]
         talks = [
             stack.enter_context(conversation(part, seconds, sends_requests=True)) for part in parts
         ]

@@ -31,10 +31,10 @@ from headway.domain.errors import InputError
 from headway.domain.estimates import Estimate
 from headway.domain.models import MEBIBYTE
 from headway.experiments.statistics import mean, paired_ratio
+from headway.figure_style import COLOURS, INK, house_style, save_figure
 from headway.files import open_output
 from headway.interrupts import handle_signals
 from headway.network.contention import NetworkModel
-from headway.reports.style import COLOURS, INK, house_style, save_figure
 from headway.reports.tables import Table
 from headway.testbed import Testbed
 
@@ -91,7 +91,7 @@ def _write_network(path: Path) -> None:
     model = network()
     path.write_text(
         f"[network]\na_ns = {model.a_ns}\nb_ns_per_byte = {model.b_ns_per_byte}\n"
-        f"eta_ns_per_byte = {model.eta_ns_per_byte}\nring_size = {model.servers}\n"
+        f"eta_ns_per_byte = {model.eta_ns_per_byte}\nring_size = {model.ring_size}\n"
     )
 
 
@@ -139,7 +139,7 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 def network() -> NetworkModel:
     """Return the calibrated network, with the ring law for jobs on fewer hosts."""
-    return replace(fit(read_samples(SAMPLES)).network(), servers=HOSTS)
+    return replace(fit(read_samples(SAMPLES)).network(), ring_size=HOSTS)
 
 
 def profiles() -> list[Profile]:

@@ -26,13 +26,15 @@ from collections.abc import Iterator
 from headway import testbed as testbeds
 from headway.domain.errors import HeadwayError
 from headway.gate import connections
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
 from headway.gate.server import Gate
-from headway.gate.sockets import prefer
+from headway.gate.sockets import prioritize
 from headway.gate.tokens import job_token
 from headway.interrupts import handle_signals
 from headway.testbed.shaping import DATA
 from headway.testbed.system import require, told
-from headway.worker import address
+from headway.worker import handshake
 from headway.worker.client import GateClient
 
 SECRET = "benchmark" * 8
@@ -43,8 +45,8 @@ PAUSE_S = 0.002
 """Between requests: more than one of them must not wait in the same queue."""
 
 
-class AtOnce:
-    """A listener that grants at once."""
+class GrantAll:
+    """A gate's handler that grants every request at once."""
 
     gate: Gate
 
@@ -74,9 +76,9 @@ class AtOnce:
     def worker_lost(self, job: str, attempt: int, rank: int) -> None: ...
 
 
-def prefer_nothing(connection: socket.socket | TransportSocket) -> None:
-    """Do as `prefer`, and take the marks off again."""
-    prefer(connection)
+def prioritize_nothing(connection: socket.socket | TransportSocket) -> None:
+    """Do as `prioritize`, and remove the marks again."""
+    prioritize(connection)
     connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
 
@@ -85,10 +87,10 @@ def serve(host: str) -> None:
     """On host 1: run a gate for as long as this process lives."""
 
     async def run() -> None:
-        listener = AtOnce()
-        listener.gate = Gate(listener, SECRET)
-        await listener.gate.start(tcp=(host, 0))
-        print(listener.gate.port, flush=True)
+        handler = GrantAll()
+        handler.gate = Gate(handler, SECRET)
+        await handler.gate.start(GateAddress(host=host))
+        print(handler.gate.port, flush=True)
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -96,16 +98,17 @@ def serve(host: str) -> None:
 
 def ask(host: str, port: int, requests: int) -> None:
     """On host 2: print what each request took, in milliseconds."""
-    client = GateClient(address.Address("job", 1, job_token(SECRET, "job", 1), "", host, port))
+    gate = GateAddress(host=host, port=port)
+    client = GateClient(WorkerEnvironment(gate, "job", 1, job_token(SECRET, "job", 1)))
     client.wait_for_first_try(30)
     took = []
     for _ in range(requests):
         begin = time.perf_counter_ns()
-        request = client.ask(1, 1)
-        if not client.wait(request):
+        request = client.message_ready(1, 1)
+        if not client.wait_for_grant(request):
             sys.exit("the gate is gone")
         took.append((time.perf_counter_ns() - begin) / 1e6)
-        client.done(request)
+        client.message_done(request)
         time.sleep(PAUSE_S)
     client.close()
     print(json.dumps(took), flush=True)
@@ -205,7 +208,8 @@ def part(words: list[str]) -> None:
         return
     marks, host, *numbers = rest
     if marks == "no":
-        connections.prefer = address.prefer = prefer_nothing  # type: ignore[attr-defined]
+        for module in (connections, handshake):
+            module.prioritize = prioritize_nothing  # type: ignore[attr-defined]
     if name == "serve":
         serve(host)
     else:

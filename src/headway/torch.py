@@ -1,23 +1,20 @@
-"""PyTorch jobs that ask Headway's gate before they use the network, or a GPU that others use too.
+"""PyTorch jobs that ask Headway's gate before they use the network or a shared GPU.
 
     model = DistributedDataParallel(model)
     headway.torch.attach(model)
 
 Without a gate (HEADWAY_GATE is not set) nothing changes. With one, rank 0 asks before each
 all-reduce; the other ranks start at once and wait for rank 0 inside the collective, as they would
-for any slow rank. The arithmetic is DDP's own, so weights are the same bit for bit. When the gate
-is gone, training goes on unasked.
+for any slow rank. The arithmetic is DDP's own, so weights are identical bit for bit. When the gate
+is gone, training continues ungated.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 from collections.abc import Iterator
 from datetime import timedelta
-from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -26,20 +23,23 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import MOST_BYTES, whole
-from headway.gate import variables
+from headway.gate.environment import GATE
+from headway.worker.queue_thread import QueueThread
 from headway.worker.session import Session, session_of
-from headway.worker.timing import Laps, Meter, split
-from headway.worker.turns import Turns, computing, gradients_are_there, turns_of
+from headway.worker.timing import Laps, PassTimer, forward_backward_ns
+from headway.worker.turn_client import (
+    TurnClient,
+    computing,
+    end_turn_around_backward,
+    turn_client_of,
+)
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
 
-LONGEST_WAIT = timedelta(days=7)
-"""How long other ranks wait for rank 0 inside an all-reduce: a gate may let a message wait for
-longer than process groups usually do."""
-
-LAST_WAIT_S = 5.0
-"""How long the end of a process waits for what it still sends."""
+GROUP_TIMEOUT = timedelta(days=7)
+"""How long other ranks wait for rank 0 inside an all-reduce: a gate may hold a message for longer
+than the usual timeout of process groups."""
 
 _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
@@ -51,46 +51,46 @@ def attach(
     *,
     compute: bool = False,
 ) -> None:
-    """Let a model's all-reduces ask the gate, on every rank and before the first iteration.
+    """Make a model's all-reduces ask the gate; call it on every rank, before the first iteration.
 
     Args:
         ddp_model: the model; it must have no communication hook.
-        gate: what asks: each bucket of gradients, or all of an iteration's at once.
-        compute: whether each rank also asks before its forward and its backward passes, so that on
-            a GPU that jobs share one computes at a time. Inside a pass the model must not talk to
-            other ranks.
+        gate: ask for each bucket of gradients, or once per iteration for all of them.
+        compute: also ask before each forward and backward pass, on every rank, so that jobs on a
+            shared GPU compute one at a time. Inside a pass the model must not communicate.
     """
     if gate not in ("bucket", "iteration"):
         raise InputError(f"must be 'bucket' or 'iteration', not {shown(gate)}.", field="gate")
-    if compute and any(isinstance(one, torch.nn.SyncBatchNorm) for one in ddp_model.modules()):
+    if compute and any(
+        isinstance(module, torch.nn.SyncBatchNorm) for module in ddp_model.modules()
+    ):
         raise InputError(
-            "SyncBatchNorm talks to other ranks inside a pass: jobs that take turns could wait for "
-            "each other for ever.",
+            "SyncBatchNorm communicates inside a pass: jobs that take turns could deadlock.",
             field="compute",
         )
-    if not os.environ.get(variables.GATE):
+    if not os.environ.get(GATE):
         return
-    # A group of its own: rank 0 starts these later than the others, so that in a group that other
-    # collectives use too (those of SyncBatchNorm, say) ranks would differ in their order.
+    # A separate group: rank 0 starts these all-reduces later than other ranks, so in a group with
+    # other collectives (those of SyncBatchNorm, say) the order would differ between ranks.
     group = dist.new_group(
         dist.get_process_group_ranks(ddp_model.process_group),
-        timeout=LONGEST_WAIT,
+        timeout=GROUP_TIMEOUT,
         backend=dist.get_backend_config(ddp_model.process_group),
         use_local_synchronization=True,
     )
     average = _Average(ddp_model, group.size())
     session = session_of(dist.get_rank())
-    turns = turns_of(dist.get_rank()) if compute else None
+    turns = turn_client_of(dist.get_rank()) if compute else None
     if turns is not None:
         turns.follow(ddp_model)
-    # DDP compares the annotations of a hook with its own types: these have none.
+    # Lambdas: DDP compares the annotations of a hook with its own types, and these have none.
     if session is None:
         ddp_model.register_comm_hook(
             None, lambda _state, bucket: _all_reduce(bucket, group, average)
         )
     else:
-        gated = _Gated(session, ddp_model, group, average, turns, each_bucket=gate == "bucket")
-        ddp_model.register_comm_hook(None, lambda _state, bucket: gated.take(bucket))
+        gated = _GatedModel(session, ddp_model, group, average, turns, each_bucket=gate == "bucket")
+        ddp_model.register_comm_hook(None, lambda _state, bucket: gated.all_reduce(bucket))
 
 
 @contextlib.contextmanager
@@ -98,8 +98,8 @@ def communication(message_bytes: int) -> Iterator[None]:
     """Ask the gate before the communication inside, for jobs without DDP.
 
     All ranks enter; rank 0 waits for the grant, and the collective makes the others wait for rank
-    0. What is inside must be all-reduces of so many bytes and end inside; of what runs on a GPU,
-    the end is waited for.
+    0. The block must contain all-reduces of `message_bytes` in total that end inside it; on a GPU
+    the block waits for its stream at the end.
     """
     whole(message_bytes, "message_bytes", 0, MOST_BYTES, " bytes")
     if computing():
@@ -108,9 +108,9 @@ def communication(message_bytes: int) -> Iterator[None]:
     if session is None:
         yield
         return
-    request = session.client.ask(message_bytes, message_bytes)
+    request = session.client.message_ready(message_bytes, message_bytes)
     try:
-        session.client.wait(request)
+        session.client.wait_for_grant(request)
         yield
     finally:
         try:
@@ -118,26 +118,27 @@ def communication(message_bytes: int) -> Iterator[None]:
                 _cuda.current_stream().synchronize()
         finally:
             session.sent_bytes += message_bytes
-            session.client.done(request)
+            session.client.message_done(request)
 
 
 @contextlib.contextmanager
 def computation() -> Iterator[None]:
-    """Ask the gate before the computation inside, for jobs without DDP; every rank for itself.
+    """Ask the gate before the computation inside, for jobs without DDP; each rank for itself.
 
-    On a GPU that jobs share one computes at a time. What is inside must not talk to other ranks.
-    The turn ends when the current GPU has done all that it was given inside; nobody waits for that.
+    Jobs on a shared GPU compute one at a time. The block must not communicate with other ranks. The
+    turn ends when the current GPU has finished the work queued inside; the block does not wait for
+    that.
     """
-    turns = turns_of(_rank())
+    turns = turn_client_of(_rank())
     with contextlib.nullcontext() if turns is None else turns.turn():
         yield
 
 
 def iteration() -> None:
-    """Count an iteration, in jobs without DDP; call it on every rank as each one ends."""
+    """Count an iteration in jobs without DDP; call it on every rank at the end of each one."""
     session = session_of(_rank())
     if session is not None:
-        session.iterated(0, 0, session.sent_bytes)
+        session.iteration_done(0, 0, session.sent_bytes)
         session.sent_bytes = 0
 
 
@@ -152,16 +153,15 @@ class _Average:
     """Divides gradients by the number of ranks, exactly as DDP does without a hook.
 
     DDP multiplies by the reciprocal while it copies gradients into a bucket, and divides gradients
-    that lie in the bucket already: those that `gradient_as_bucket_view` put there, if they were not
-    set to None since.
+    that are in the bucket already: with `gradient_as_bucket_view`, unless they were set to None.
     """
 
     def __init__(self, model: DistributedDataParallel, ranks: int) -> None:
         self._ranks = ranks
         self._in_place = False
-        self._parameter = next(one for one in model.parameters() if one.requires_grad)
+        self._parameter = next(each for each in model.parameters() if each.requires_grad)
         if model.gradient_as_bucket_view:
-            model.register_forward_pre_hook(self._look)
+            model.register_forward_pre_hook(self._check_in_place)
 
     def __call__(self, gradients: torch.Tensor) -> None:
         if self._in_place:
@@ -169,18 +169,18 @@ class _Average:
         else:
             gradients.mul_(1.0 / self._ranks)
 
-    def _look(self, _model: torch.nn.Module, _inputs: Any) -> None:
+    def _check_in_place(self, _model: torch.nn.Module, _inputs: Any) -> None:
         self._in_place = self._parameter.grad is not None
 
 
 def _all_reduce(
     bucket: GradBucket, group: dist.ProcessGroup, average: _Average
 ) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket over all ranks, asking nobody."""
+    """Average a bucket over all ranks without asking."""
     tensor = bucket.buffer()
     average(tensor)
     if bucket.is_last():
-        gradients_are_there()
+        end_turn_around_backward()
     work: Any = dist.all_reduce(tensor, group=group, async_op=True)
     averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(
         lambda future: future.value()[0]
@@ -189,21 +189,24 @@ def _all_reduce(
 
 
 class _Bucket(NamedTuple):
-    """A bucket on its way: what to send, and whom to tell."""
+    """A bucket to send: whether it waits for a grant first, and whether its end is the message's.
+
+    `ready` is the event of a GPU stream after which its gradients are complete.
+    """
 
     tensor: torch.Tensor
     future: torch.futures.Future[torch.Tensor]
     request: int
-    asks: bool
-    ends: bool
+    begins_message: bool
+    ends_message: bool
     ready: Any
     laps: Laps | None
 
 
-class _Gated:
-    """Rank 0's side of a model: the hook hands buckets to a thread, which waits for the grants.
+class _GatedModel:
+    """Rank 0's gated all-reduces: the hook hands buckets to a thread, which waits for the grants.
 
-    The thread sends one bucket after the other, in the order of the hook's calls.
+    The thread sends one bucket after another, in the order of the hook's calls.
     """
 
     def __init__(
@@ -212,28 +215,24 @@ class _Gated:
         model: DistributedDataParallel,
         group: dist.ProcessGroup,
         average: _Average,
-        turns: Turns | None,
+        turns: TurnClient | None,
         each_bucket: bool,
     ) -> None:
         self._session, self._group, self._average = session, group, average
         self._each_bucket = each_bucket
-        self._total_bytes = sum(one.nbytes for one in model.parameters() if one.requires_grad)
+        self._total_bytes = sum(each.nbytes for each in model.parameters() if each.requires_grad)
         self._unsent_bytes = 0
         self._request = 0
-        # After the hook that waits for a turn, and so without that time.
-        self._meter = Meter(model if turns is None else model.module)
-        self._counts = session.counts_this_model()
+        # Hooks run after the one that waits for a turn, and so do not measure that wait.
+        self._timer = PassTimer(model if turns is None else model.module)
+        self._counts = session.counts_next_model()
         if turns is not None and self._counts:
-            turns.meter = self._meter
+            turns.timer = self._timer
         self._streams: dict[torch.device, Any] = {}
-        self._buckets: SimpleQueue[_Bucket | None] = SimpleQueue()
-        self._thread = Thread(target=self._send_all, name="headway-sender", daemon=True)
-        self._thread.start()
-        # A thread that is inside PyTorch when Python ends would end the process by SIGABRT.
-        atexit.register(self._end)
+        self._sender = QueueThread(self._send_when_granted, "headway-sender")
 
-    def take(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Ask for a bucket and leave it to the thread; runs in autograd's, and waits for nobody."""
+    def all_reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Ask for a bucket and hand it to the thread; runs in autograd's thread, never blocks."""
         tensor = bucket.buffer()
         self._average(tensor)
         first = bucket.index() == 0
@@ -241,51 +240,46 @@ class _Gated:
             self._unsent_bytes = self._total_bytes
         if self._each_bucket:
             unsent_bytes = max(self._unsent_bytes, tensor.nbytes)
-            self._request = self._session.client.ask(tensor.nbytes, unsent_bytes)
+            self._request = self._session.client.message_ready(tensor.nbytes, unsent_bytes)
             self._unsent_bytes -= tensor.nbytes
         elif first:
-            self._request = self._session.client.ask(self._total_bytes, self._total_bytes)
+            self._request = self._session.client.message_ready(self._total_bytes, self._total_bytes)
         if bucket.is_last():
-            gradients_are_there()
+            end_turn_around_backward()
         on_gpu = tensor.is_cuda
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
             devices=[tensor.device] if on_gpu else []
         )
-        self._buckets.put(
+        self._sender.put(
             _Bucket(
                 tensor,
                 future,
                 self._request,
-                asks=self._each_bucket or first,
-                ends=self._each_bucket or bucket.is_last(),
+                begins_message=self._each_bucket or first,
+                ends_message=self._each_bucket or bucket.is_last(),
                 ready=_cuda.current_stream(tensor.device).record_event() if on_gpu else None,
-                laps=self._meter.stop(on_gpu) if bucket.is_last() else None,
+                laps=self._timer.stop(on_gpu) if bucket.is_last() else None,
             )
         )
         return future
 
-    def _end(self) -> None:
-        self._buckets.put(None)
-        self._thread.join(LAST_WAIT_S)
-
-    def _send_all(self) -> None:
-        while (bucket := self._buckets.get()) is not None:
-            if bucket.asks:
-                self._session.client.wait(bucket.request)
-            try:
-                self._send(bucket)
-            except Exception as error:
-                # Raised again where the backward pass waits for this bucket.
-                if not bucket.future.done():
-                    failed: Any = bucket.future
-                    failed.set_exception(error)
+    def _send_when_granted(self, bucket: _Bucket) -> None:
+        if bucket.begins_message:
+            self._session.client.wait_for_grant(bucket.request)
+        try:
+            self._send(bucket)
+        except Exception as error:
+            # Raised again where the backward pass waits for this bucket.
+            if not bucket.future.done():
+                failed: Any = bucket.future
+                failed.set_exception(error)
 
     def _send(self, bucket: _Bucket) -> None:
         if bucket.ready is None:
             try:
                 dist.all_reduce(bucket.tensor, group=self._group)
             finally:
-                self._free(bucket)
+                self._report_end(bucket)
             self._count(bucket)
             bucket.future.set_result(bucket.tensor)
             return
@@ -295,22 +289,23 @@ class _Gated:
                 stream.wait_event(bucket.ready)
                 dist.all_reduce(bucket.tensor, group=self._group)
                 end = stream.record_event(_cuda.Event(blocking=True))
-                # Whoever takes the result waits on the GPU for what this stream does until here.
+                # A stream that uses the result waits for this one to reach this point.
                 bucket.future.set_result(bucket.tensor)
             end.synchronize()
         finally:
-            self._free(bucket)
+            self._report_end(bucket)
         self._count(bucket)
 
-    def _free(self, bucket: _Bucket) -> None:
-        """Tell the gate that a bucket is done, however it went."""
-        if bucket.ends:
-            self._session.client.done(bucket.request)
+    def _report_end(self, bucket: _Bucket) -> None:
+        """Report the end of a message, whether it succeeded or failed."""
+        if bucket.ends_message:
+            self._session.client.message_done(bucket.request)
 
     def _count(self, bucket: _Bucket) -> None:
-        """Count an iteration with its last bucket."""
+        """Count an iteration when its last bucket is sent."""
         if bucket.laps is not None and self._counts:
-            self._session.iterated(*split(bucket.laps), self._total_bytes)
+            forward_ns, backward_ns = forward_backward_ns(bucket.laps)
+            self._session.iteration_done(forward_ns, backward_ns, self._total_bytes)
 
     def _stream(self, device: torch.device) -> Any:
         if device not in self._streams:

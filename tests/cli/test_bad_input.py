@@ -608,7 +608,7 @@ OPTIONS = {
     f"--placement {FAULTY}:unknown_field": "placement policy unknown_field does not compile: there "
     "is no field 'colour'.",
     f"--admission {FAULTY}:too_few_arguments": "admission policy 'too_few_arguments' must take 3 "
-    "arguments (cluster, job, parameter), not 2.",
+    "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
     "--seed -1": "seed: must be at least 0, not -1.",

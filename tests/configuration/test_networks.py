@@ -17,16 +17,14 @@ def read(tmp_path: Path, *lines: str) -> NetworkModel:
 def test_the_papers_law_is_the_default(tmp_path: Path) -> None:
     network = read(tmp_path, "a_ns = 5", "b_ns_per_byte = 2")
     assert network == NetworkModel(5, 2.0, 0.0)
-    assert (network.sharing, network.servers) == ("busiest", None)
+    assert (network.law, network.ring_size) == ("busiest", None)
 
 
 def test_the_law_and_the_ring_size_are_keys(tmp_path: Path) -> None:
     measured = ("a_ns = 5", "b_ns_per_byte = 2", "eta_ns_per_byte = 1")
-    assert read(tmp_path, *measured, 'law = "max-min"') == NetworkModel(
-        5, 2.0, 1.0, sharing="max-min"
-    )
+    assert read(tmp_path, *measured, 'law = "max-min"') == NetworkModel(5, 2.0, 1.0, law="max-min")
     assert read(tmp_path, *measured, "ring_size = 4", 'law = "no-contention"') == NetworkModel(
-        5, 2.0, 1.0, contends=False, servers=4
+        5, 2.0, 1.0, law="no-contention", ring_size=4
     )
 
 

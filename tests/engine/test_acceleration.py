@@ -27,7 +27,7 @@ NETWORKS = (
     NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.0),
     NetworkModel(a_ns=13),
     NetworkModel(a_ns=1, b_ns_per_byte=0.5, eta_ns_per_byte=1.0),
-    NetworkModel(a_ns=3, contends=False),
+    NetworkModel(a_ns=3, law="no-contention"),
 )
 
 
@@ -120,12 +120,12 @@ def test_what_repeats_is_as_the_oracle_says(case: Case) -> None:
 @given(case=repetitive((1, 20, 200, 2_000)))
 def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> None:
     plain = run(case, "none")
-    assert run(case, "gangs") == plain
+    assert run(case, "fused") == plain
     assert run(case, "solo") == plain
     assert run(case, "full") == plain
 
 
-@pytest.mark.parametrize(("less", "more"), [("none", "gangs"), ("gangs", "solo"), ("solo", "full")])
+@pytest.mark.parametrize(("less", "more"), [("none", "fused"), ("fused", "solo"), ("solo", "full")])
 def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
     """Each leaves out instants that the one before it has."""
 
@@ -145,9 +145,9 @@ def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
     """A set that repeats, and in which somebody takes what another leaves, is skipped exactly."""
 
     def reaches(case: Case) -> bool:
-        if case.network.sharing != "max-min" or not case.network.contends:
+        if case.network.law != "max-min":
             return False
-        papers = replace(case, network=replace(case.network, sharing="busiest"))
+        papers = replace(case, network=replace(case.network, law="busiest"))
         solo, full = run_state(case, "solo"), run_state(case, "full")
         return bool(
             full.tally[0].instants < solo.tally[0].instants // 2
@@ -228,5 +228,5 @@ def test_with_a_policy_that_does_not_promise_to_be_timeless_nothing_is_skipped()
 
 
 def test_an_unknown_acceleration_is_refused() -> None:
-    with pytest.raises(InputError, match="acceleration: must be one of none, gangs, solo, full"):
+    with pytest.raises(InputError, match="acceleration: must be one of none, fused, solo, full"):
         run(case_of(jobs_of((0, 1, 1, 1, 1, 0)), Cluster()), "warp")

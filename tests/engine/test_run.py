@@ -159,7 +159,7 @@ def test_clusters_and_networks_may_be_named_as_on_the_command_line(tmp_path: Pat
     workload = make_workload(make_job(gpus=2, gradient_bytes=100))
     result = simulate(workload, str(file), network=str(file))
     assert result.finish_ns.tolist() == [3_000_105]
-    assert not simulate(workload, "2x1", network="no-contention").settings.network.contends
+    assert not simulate(workload, "2x1", network="no-contention").settings.network.messages_meet
 
 
 def test_a_long_queue_is_not_searched_in_vain() -> None:

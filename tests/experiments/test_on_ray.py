@@ -22,7 +22,7 @@ from experiments.test_sweep import start, wait_for_runs
 from headway.domain.errors import InputError
 from headway.experiments.sweep import on_ray, run_sweep, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, key_of, points
-from headway.experiments.sweep.store import Store
+from headway.experiments.sweep.store import RunStore
 from headway.ray_session import connected
 
 OWN = '''
@@ -52,7 +52,7 @@ def sweep_on(ray: Any, document: dict[str, Any], folder: Path) -> list[Outcome]:
     sweep = sweep_of(document)
     runs = [(key_of(sweep, point), point) for point in points(sweep)]
     failed: list[Outcome] = []
-    with Store(folder) as store:
+    with RunStore(folder) as store:
 
         def keep(outcome: Outcome) -> None:
             if outcome.problem is None:
@@ -60,7 +60,7 @@ def sweep_on(ray: Any, document: dict[str, Any], folder: Path) -> list[Outcome]:
             else:
                 failed.append(outcome)
 
-        on_ray.send(ray, dict(runs), Inputs.of(sweep, jobs=True), 2, keep)
+        on_ray.send(ray, dict(runs), Inputs.of(sweep, rows=["jobs"]), 2, keep)
         store.write_tables(sweep, runs)
     return failed
 
@@ -86,11 +86,11 @@ def test_workers_get_the_contents_of_files(ray: Any, tmp_path: Path) -> None:
         gone.unlink()
     outcomes: list[Outcome] = []
     todo = {key_of(sweep, point): point for point in points(sweep)}
-    on_ray.send(ray, todo, Inputs.of(sweep, jobs=True), 2, outcomes.append)
+    on_ray.send(ray, todo, Inputs.of(sweep, rows=["jobs"]), 2, outcomes.append)
     assert len(outcomes) == 16
     expected = deterministic_bytes(tmp_path / "threads")
     for outcome in outcomes:
-        assert outcome.jobs == expected[f"{outcome.key}.parquet"]
+        assert outcome.rows["jobs"] == expected[f"{outcome.key}.parquet"]
 
 
 def test_what_a_dead_worker_had_is_run_by_another(ray: Any, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_run_that_kills_every_worker_fails_alone(ray: Any, tmp_path: Path) -> 
 
 def test_workers_with_other_code_are_refused(ray: Any, tmp_path: Path) -> None:
     sweep = sweep_of(small_sweep(tmp_path))
-    inputs = replace(Inputs.of(sweep, jobs=False), code="of another day")
+    inputs = replace(Inputs.of(sweep), code="of another day")
     todo = {key_of(sweep, point): point for point in points(sweep)}
     with pytest.raises(InputError, match="has another Headway than this machine"):
         on_ray.send(ray, todo, inputs, 2, lambda _: None)
@@ -157,7 +157,7 @@ def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> Non
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert "Finished runs are kept in many; the same command goes on." in err
+    assert "Finished runs are kept in many; repeat the command to continue." in err
     deadline = time.monotonic() + 10
     while left := processes_with(f"HEADWAY_TEST_MARK={mark}"):
         assert time.monotonic() < deadline, left

@@ -24,7 +24,7 @@ from headway.experiments.sweep.grid import key_of, points
 from headway.experiments.sweep.pivot import layout_of, pivot, tables
 from headway.experiments.sweep.report import write_sweep_report
 from headway.experiments.sweep.specification import COORDINATES
-from headway.experiments.sweep.store import JOBS, LOG, Store
+from headway.experiments.sweep.store import LOG, RunStore
 
 MANY = """
 seeds = 60
@@ -64,7 +64,7 @@ def test_every_run_is_what_simulate_returns(swept: Swept, home: Path) -> None:
         )
         for name in ("average_jct_s", "p95_jct_s", "makespan_s", "energy_j", "simulated_tasks"):
             assert row[name] == getattr(result.summary, name)
-        jobs = polars.read_parquet(home / "out" / JOBS / f"{row['run']}.parquet")
+        jobs = polars.read_parquet(home / "out" / "jobs" / f"{row['run']}.parquet")
         assert jobs["finish_ns"].to_list() == result.finish_ns.tolist()
         assert jobs["gpus"].to_list() == [list(gpus) for gpus in result.gpus]
         assert set(jobs["run"]) == {row["run"]}
@@ -112,7 +112,7 @@ def test_rows_of_jobs_that_are_asked_for_later_are_made(
     swept: Swept, home: Path, tmp_path: Path
 ) -> None:
     run_sweep(small_sweep(home), tmp_path)
-    assert not (tmp_path / JOBS).exists()
+    assert not (tmp_path / "jobs").exists()
     run_sweep(small_sweep(home, jobs=True), tmp_path)
     assert deterministic_bytes(tmp_path) == deterministic_bytes(home / "out")
 
@@ -196,11 +196,11 @@ def test_a_damaged_log_costs_only_the_lines_that_are_damaged(
 
 
 def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
-    with Store(tmp_path):
-        message = rf"another sweep is writing there \(process {os.getpid()}\); wait for it, or give"
+    with RunStore(tmp_path):
+        message = rf"is in use by process {os.getpid()}; wait for it, or give"
         with pytest.raises(InputError, match=message):
-            Store(tmp_path)
-    with Store(tmp_path):
+            RunStore(tmp_path)
+    with RunStore(tmp_path):
         pass
 
 
@@ -235,7 +235,7 @@ def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     process = start(tmp_path, "-j", "2")
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert f"{len(log)} of 240 runs are there already, in many." in err
+    assert f"{len(log)} of 240 runs are already done, in many." in err
     again = finished(tmp_path / "many")
     assert again[: len(log)] == log
     assert len(again) == len(set(again)) == 240
@@ -250,25 +250,23 @@ def test_an_interrupt_keeps_what_is_finished_and_says_so(tmp_path: Path) -> None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
-    assert "Finished runs are kept in many; the same command goes on." in err
+    assert "Finished runs are kept in many; repeat the command to continue." in err
     count = len(finished(tmp_path / "many"))
     assert polars.read_parquet(tmp_path / "many" / "runs.parquet").height == count
-    assert len(list((tmp_path / "many" / JOBS).glob("*.parquet"))) == count
-    with Store(tmp_path / "many") as store:
-        assert len(store.kept) == count
+    assert len(list((tmp_path / "many" / "jobs").glob("*.parquet"))) == count
+    with RunStore(tmp_path / "many") as store:
+        assert len(store.finished) == count
 
 
 def test_a_process_that_is_killed_lets_go_of_the_folder(tmp_path: Path) -> None:
     process = start(tmp_path)
     wait_for_runs(tmp_path / "many", 1, process)
-    with pytest.raises(
-        InputError, match=rf"another sweep is writing there \(process {process.pid}"
-    ):
+    with pytest.raises(InputError, match=rf"is in use by process {process.pid}"):
         run_sweep(tmp_path / "many.toml", tmp_path / "many")
     process.kill()
     process.communicate()
-    with Store(tmp_path / "many") as store:
-        assert store.kept
+    with RunStore(tmp_path / "many") as store:
+        assert store.finished
 
 
 def test_failed_runs_are_told_and_the_others_go_on(home: Path, tmp_path: Path) -> None:

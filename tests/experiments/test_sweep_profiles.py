@@ -54,7 +54,7 @@ def test_other_costs_make_other_runs(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ('"v10"', r"s.toml, line 1, column \d+ \(profiles\): unknown set 'v10'"),
-        ("[3]", r"s.toml, line 1, column \d+ \(profiles\): must be text, or a list of such"),
+        ("[3]", r"s.toml, line 1, column \d+ \(profiles\): must be a string, not 3"),
         ('"absent.toml"', "absent.toml: No such file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The gate among strangers, liars and workers that stand still: the others never notice."""
+"""The gate with broken, malicious and stalled peers: other workers are not affected."""
 
 from __future__ import annotations
 
@@ -13,50 +13,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gate.gates import SECRET, Raw, Running, eventually, hello, running_gate
-from gate.test_protocol import MESSAGES
+from gate.test_protocol import FRAMES
+from gate.threaded_gate import SECRET, RawConnection, ThreadedGate, hello, threaded_gate
 from headway.gate import connections, server
-from headway.gate.protocol import (
-    MOST_OPEN,
-    VERSION,
+from headway.gate.frames import (
     Compute,
     Computed,
     Done,
+    Frame,
     Grant,
     Iteration,
-    Message,
     Ping,
     Pong,
     Ready,
     Refused,
     Welcome,
-    encode,
 )
+from headway.gate.protocol import MAX_OPEN_REQUESTS, VERSION, encode
 from headway.gate.tokens import job_token
+from waiting import eventually
 
 
 class Shared:
-    """A gate with a worker that must always be served, for many tries."""
+    """A gate with a good worker that must always be served."""
 
-    def __init__(self, path: Path, running: Running) -> None:
+    def __init__(self, path: Path, running: ThreadedGate) -> None:
         self.path, self.running = path, running
-        self.worker = Raw(path)
-        self.worker.say(hello("good", 1))
-        assert self.heard() == Welcome()
+        self.worker = RawConnection(path)
+        self.worker.send(hello("good", 1))
+        assert self.receive() == Welcome()
         self._request = 0
 
-    def heard(self) -> Message | None:
-        """Return what the good worker hears next, but for pings, which it answers."""
-        while (message := self.worker.hear()) == Ping() and type(message) is Ping:
-            self.worker.say(encode(Pong()))
-        return message
+    def receive(self) -> Frame | None:
+        """Return the next frame of the good worker; answer pings."""
+        while (frame := self.worker.receive()) == Ping() and type(frame) is Ping:
+            self.worker.send(encode(Pong()))
+        return frame
 
     def check(self) -> None:
-        """Let the good worker ask, and be answered."""
+        """Check that a request of the good worker is granted."""
         self._request += 1
-        self.worker.say(encode(Ready(self._request, 5, 5)))
-        assert self.heard() == Grant(self._request)
-        self.worker.say(encode(Done(self._request)))
+        self.worker.send(encode(Ready(self._request, 5, 5)))
+        assert self.receive() == Grant(self._request)
+        self.worker.send(encode(Done(self._request)))
 
 
 @contextlib.contextmanager
@@ -64,10 +63,10 @@ def shared_gate() -> Iterator[Shared]:
     with (
         tempfile.TemporaryDirectory() as folder,
         pytest.MonkeyPatch.context() as patch,
-        running_gate(unix=Path(folder, "gate")) as running,
+        threaded_gate(unix=Path(folder, "gate")) as running,
     ):
-        # The good worker answers pings only while a test lets it: none come.
-        patch.setattr(connections, "BEAT_S", 600.0)
+        # No pings: the good worker answers them only inside `receive`.
+        patch.setattr(connections, "PING_INTERVAL_S", 600.0)
         shared = Shared(Path(folder, "gate"), running)
         with shared.worker:
             yield shared
@@ -87,38 +86,40 @@ def alone() -> Iterator[Shared]:
 
 @settings(max_examples=60)
 @given(st.binary(max_size=300), st.booleans())
-def test_a_stranger_may_send_any_bytes(shared: Shared, data: bytes, closes: bool) -> None:
-    with Raw(shared.path) as raw:
-        raw.say(data)
+def test_an_anonymous_connection_may_send_any_bytes(
+    shared: Shared, data: bytes, closes: bool
+) -> None:
+    with RawConnection(shared.path) as raw:
+        raw.send(data)
         if not closes:
             shared.check()
     shared.check()
 
 
 @settings(max_examples=60)
-@given(st.lists(MESSAGES | st.binary(max_size=60), max_size=6))
-def test_a_worker_may_say_anything(shared: Shared, words: list[Message | bytes]) -> None:
-    with Raw(shared.path) as raw:
+@given(st.lists(FRAMES | st.binary(max_size=60), max_size=6))
+def test_a_worker_may_send_anything(shared: Shared, words: list[Frame | bytes]) -> None:
+    with RawConnection(shared.path) as raw:
         frames = [one if isinstance(one, bytes) else encode(one) for one in words]
-        raw.say(hello("bad") + b"".join(frames))
+        raw.send(hello("bad") + b"".join(frames))
         shared.check()
     shared.check()
 
 
-def test_frames_may_be_cut_in_half_and_left(shared: Shared) -> None:
+def test_a_connection_may_end_in_the_middle_of_a_frame(shared: Shared) -> None:
     data = hello("cut") + encode(Ready(1, 1, 1)) + encode(Iteration(1, 2, 3, 4)) + encode(Done(1))
     for end in range(len(data)):
-        with Raw(shared.path) as raw:
-            raw.say(data[:end])
+        with RawConnection(shared.path) as raw:
+            raw.send(data[:end])
     shared.check()
 
 
 def test_frames_may_come_byte_by_byte(shared: Shared) -> None:
-    with Raw(shared.path) as raw:
+    with RawConnection(shared.path) as raw:
         for byte in hello("slow") + encode(Ready(1, 1, 1)):
-            raw.say(bytes([byte]))
-        assert raw.hear() == Welcome()
-        assert raw.hear() == Grant(1)
+            raw.send(bytes([byte]))
+        assert raw.receive() == Welcome()
+        assert raw.receive() == Grant(1)
 
 
 def test_random_changes_of_a_conversation_hurt_nobody(shared: Shared) -> None:
@@ -128,8 +129,8 @@ def test_random_changes_of_a_conversation_hurt_nobody(shared: Shared) -> None:
         data = bytearray(hello("fuzz") + talk)
         for _ in range(draw.randint(1, 4)):
             data[draw.randrange(len(data))] = draw.randrange(256)
-        with Raw(shared.path) as raw:
-            raw.say(bytes(data))
+        with RawConnection(shared.path) as raw:
+            raw.send(bytes(data))
     shared.check()
 
 
@@ -144,25 +145,25 @@ def test_random_changes_of_a_conversation_hurt_nobody(shared: Shared) -> None:
         (hello(version=VERSION + 1), f"version {VERSION}, not {VERSION + 1}"),
     ],
 )
-def test_whoever_proves_nothing_is_told_so_and_closed(
+def test_an_invalid_hello_is_refused_with_a_reason(
     shared: Shared, frame: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REFUSAL_S", 0.01)
-    with Raw(shared.path) as raw:
-        raw.say(frame)
-        answer = raw.hear()
+    monkeypatch.setattr(connections, "REFUSAL_DELAY_S", 0.01)
+    with RawConnection(shared.path) as raw:
+        raw.send(frame)
+        answer = raw.receive()
         assert isinstance(answer, Refused)
         assert reason in answer.text
-        assert raw.hear() is None
-    assert ("attached", "j", 1, 0) not in shared.running.recorder.heard
+        assert raw.receive() is None
+    assert ("attached", "j", 1, 0) not in shared.running.recorder.calls
 
 
-def test_one_connection_has_one_guess(shared: Shared) -> None:
-    with Raw(shared.path) as raw:
-        raw.say(hello("guess", token="wrong") + hello("guess"))
-        assert isinstance(raw.hear(), Refused)
-        assert raw.hear() is None
-    assert ("attached", "guess", 1, 0) not in shared.running.recorder.heard
+def test_a_connection_may_try_only_one_token(shared: Shared) -> None:
+    with RawConnection(shared.path) as raw:
+        raw.send(hello("guess", token="wrong") + hello("guess"))
+        assert isinstance(raw.receive(), Refused)
+        assert raw.receive() is None
+    assert ("attached", "guess", 1, 0) not in shared.running.recorder.calls
 
 
 @pytest.mark.parametrize(
@@ -176,88 +177,91 @@ def test_one_connection_has_one_guess(shared: Shared) -> None:
         [Compute(1), Ready(1, 1, 1)],
     ],
 )
-def test_a_worker_that_says_what_none_says_is_let_go(shared: Shared, frames: list[Message]) -> None:
-    with Raw(shared.path) as raw:
-        raw.say(hello("odd") + b"".join(encode(one) for one in frames))
-        assert shared.running.hears("lost", "odd", 1, 0)
-        while raw.hear() is not None:
+def test_a_worker_that_breaks_the_protocol_is_disconnected(
+    shared: Shared, frames: list[Frame]
+) -> None:
+    with RawConnection(shared.path) as raw:
+        raw.send(hello("odd") + b"".join(encode(one) for one in frames))
+        shared.running.wait_for_call("lost", "odd", 1, 0)
+        while raw.receive() is not None:
             pass
-        shared.running.recorder.heard.clear()
+        shared.running.recorder.calls.clear()
 
 
 @pytest.mark.parametrize("frame", [Ready(1, 1, 1), Done(1), Iteration(1, 2, 3, 4)])
-def test_a_rank_other_than_0_speaks_of_computations_alone(shared: Shared, frame: Message) -> None:
-    with Raw(shared.path) as raw:
-        raw.say(hello("rank", rank=3) + encode(Compute(1)) + encode(Computed(1)) + encode(frame))
-        assert shared.running.hears("lost", "rank", 1, 3)
-        while raw.hear() is not None:
+def test_a_rank_other_than_0_may_only_ask_to_compute(shared: Shared, frame: Frame) -> None:
+    with RawConnection(shared.path) as raw:
+        raw.send(hello("rank", rank=3) + encode(Compute(1)) + encode(Computed(1)) + encode(frame))
+        shared.running.wait_for_call("lost", "rank", 1, 3)
+        while raw.receive() is not None:
             pass
-    own = [one for one in shared.running.recorder.heard if one[1] == "rank"]
-    words = [one[0] for one in own]
-    assert words == ["attached", "compute", "computed", "lost"]
-    shared.running.recorder.heard.clear()
+    own = [one for one in shared.running.recorder.calls if one[1] == "rank"]
+    assert [one[0] for one in own] == ["attached", "compute", "computed", "lost"]
+    shared.running.recorder.calls.clear()
 
 
-def test_a_stranger_that_says_nothing_is_let_go(
+def test_a_connection_without_a_hello_is_closed(
     alone: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HELLO_S", 0.05)
-    with Raw(alone.path) as raw:
-        assert raw.hear() is None
+    monkeypatch.setattr(connections, "HELLO_TIMEOUT_S", 0.05)
+    with RawConnection(alone.path) as raw:
+        assert raw.receive() is None
     alone.check()
 
 
-def test_a_worker_that_gives_no_sign_of_life_is_lost(
+def test_a_worker_that_answers_no_pings_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "BEAT_S", 0.05)
-    with running_gate(unix=tmp_path / "gate") as running, Raw(tmp_path / "gate") as raw:
-        raw.say(hello())
-        assert raw.hear() == Welcome()
-        assert running.hears("lost", "j", 1, 0)
-        heard = list(iter(raw.hear, None))
-        assert [type(one) for one in heard] == [Ping] * connections.SILENT_BEATS
+    monkeypatch.setattr(connections, "PING_INTERVAL_S", 0.05)
+    with threaded_gate(unix=tmp_path / "gate") as running, RawConnection(tmp_path / "gate") as raw:
+        raw.send(hello())
+        assert raw.receive() == Welcome()
+        running.wait_for_call("lost", "j", 1, 0)
+        heard = list(iter(raw.receive, None))
+        assert [type(one) for one in heard] == [Ping] * connections.MAX_UNANSWERED_PINGS
 
 
-def test_a_worker_that_answers_pings_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BEAT_S", 0.05)
-    with running_gate(unix=tmp_path / "gate") as running, Raw(tmp_path / "gate") as raw:
-        raw.say(hello())
-        assert raw.hear() == Welcome()
-        for _ in range(3 * connections.SILENT_BEATS):
-            assert type(raw.hear()) is Ping
-            raw.say(encode(Pong()))
-        assert running.recorder.words() == ["attached"]
+def test_a_worker_that_answers_pings_stays_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "PING_INTERVAL_S", 0.05)
+    with threaded_gate(unix=tmp_path / "gate") as running, RawConnection(tmp_path / "gate") as raw:
+        raw.send(hello())
+        assert raw.receive() == Welcome()
+        for _ in range(3 * connections.MAX_UNANSWERED_PINGS):
+            assert type(raw.receive()) is Ping
+            raw.send(encode(Pong()))
+        assert running.recorder.kinds() == ["attached"]
 
 
-def test_a_worker_that_stops_reading_is_let_go(alone: Shared) -> None:
-    with Raw(alone.path) as raw:
-        raw.say(hello("deaf"))
-        assert raw.hear() == Welcome()
+def test_a_worker_that_stops_reading_is_disconnected(alone: Shared) -> None:
+    with RawConnection(alone.path) as raw:
+        raw.send(hello("deaf"))
+        assert raw.receive() == Welcome()
         for start in range(1, 1_000_001, 100):
             numbers = range(start, start + 100)
-            raw.say(b"".join(encode(Ready(n, 1, 1)) + encode(Done(n)) for n in numbers))
-            if ("lost", "deaf", 1, 0) in alone.running.recorder.heard:
+            raw.send(b"".join(encode(Ready(n, 1, 1)) + encode(Done(n)) for n in numbers))
+            if ("lost", "deaf", 1, 0) in alone.running.recorder.calls:
                 break
             alone.check()
-        assert alone.running.hears("lost", "deaf", 1, 0)
+        alone.running.wait_for_call("lost", "deaf", 1, 0)
     alone.check()
 
 
-@pytest.mark.parametrize("word", ["ready", "compute"])
-def test_a_worker_that_asks_without_end_is_let_go(alone: Shared, word: str) -> None:
+@pytest.mark.parametrize("kind", ["ready", "compute"])
+def test_a_worker_with_too_many_open_requests_is_disconnected(alone: Shared, kind: str) -> None:
     alone.running.recorder.holding = True
-    with Raw(alone.path) as raw:
-        raw.say(hello("greedy"))
-        asked = range(1, MOST_OPEN + 2)
-        frames = [Ready(n, 1, 1) if word == "ready" else Compute(n) for n in asked]
-        raw.say(b"".join(encode(one) for one in frames))
-        assert alone.running.hears("lost", "greedy", 1, 0)
-    assert alone.running.recorder.words().count(word) == MOST_OPEN
+    with RawConnection(alone.path) as raw:
+        raw.send(hello("greedy"))
+        asked = range(1, MAX_OPEN_REQUESTS + 2)
+        frames = [Ready(n, 1, 1) if kind == "ready" else Compute(n) for n in asked]
+        raw.send(b"".join(encode(one) for one in frames))
+        alone.running.wait_for_call("lost", "greedy", 1, 0)
+    assert alone.running.recorder.kinds().count(kind) == MAX_OPEN_REQUESTS
 
 
-def test_a_flood_of_one_worker_leaves_room_for_others(alone: Shared) -> None:
-    with Raw(alone.path) as raw:
+def test_a_worker_that_floods_the_gate_does_not_starve_others(alone: Shared) -> None:
+    with RawConnection(alone.path) as raw:
         raw.socket.setblocking(False)
         flood = hello("flood") + encode(Pong()) * 100_000
         sent = 0
@@ -268,20 +272,20 @@ def test_a_flood_of_one_worker_leaves_room_for_others(alone: Shared) -> None:
         assert sent > 0
 
 
-def test_a_thousand_silent_connections_disturb_nobody(alone: Shared) -> None:
+def test_a_thousand_silent_connections_do_not_disturb_workers(alone: Shared) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4096:
         pytest.skip("this machine allows too few open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
     try:
         with contextlib.ExitStack() as stack:
-            strangers = [stack.enter_context(Raw(alone.path)) for _ in range(1000)]
+            silent = [stack.enter_context(RawConnection(alone.path)) for _ in range(1000)]
             for _ in range(100):
                 alone.check()
-            more = server.MOST_STRANGERS - len(strangers) + 1
-            strangers += [stack.enter_context(Raw(alone.path)) for _ in range(more)]
-            assert strangers[0].hear() is None
+            more = server.MAX_ANONYMOUS - len(silent) + 1
+            silent += [stack.enter_context(RawConnection(alone.path)) for _ in range(more)]
+            assert silent[0].receive() is None
             alone.check()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert eventually(lambda: alone.running.gate.connected == 1)
+    eventually(lambda: alone.running.gate.connected == 1)

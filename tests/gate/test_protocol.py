@@ -1,4 +1,4 @@
-"""Frames: what is sent is what comes, however it is cut; anything else is refused."""
+"""Frames survive the wire however they are cut; other bytes are rejected."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_ITERATIONS
-from headway.gate.protocol import (
-    LARGEST_FRAME,
-    MOST_REQUESTS,
+from headway.gate.frames import (
     Bye,
     Compute,
     Computed,
     Done,
-    Frames,
+    Frame,
     Grant,
     Hello,
     Iteration,
-    Message,
     Ping,
     Pong,
-    ProtocolError,
     Ready,
     Refused,
     Welcome,
+)
+from headway.gate.protocol import (
+    MAX_FRAME_BYTES,
+    MAX_REQUEST,
+    FrameReader,
+    ProtocolError,
     decode,
     encode,
 )
@@ -34,10 +36,10 @@ def up_to(most: int) -> st.SearchStrategy[int]:
     return st.integers(0, most) | st.just(most)
 
 
-REQUESTS, BYTES = up_to(MOST_REQUESTS), up_to(MOST_BYTES)
+REQUESTS, BYTES = up_to(MAX_REQUEST), up_to(MOST_BYTES)
 TEXTS = st.text(max_size=200)
 NUMBERS = up_to(2**32 - 1)
-MESSAGES: st.SearchStrategy[Message] = st.one_of(
+FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Hello, up_to(2**16 - 1), TEXTS, NUMBERS, NUMBERS, TEXTS),
     st.builds(Ready, REQUESTS, BYTES, BYTES),
     st.builds(Done, REQUESTS),
@@ -50,88 +52,87 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 )
 
 
-def taken(frames: Frames) -> list[Message]:
-    messages = []
-    while (message := frames.take()) is not None:
-        messages.append(message)
-    return messages
+def read_all(reader: FrameReader) -> list[Frame]:
+    frames = []
+    while (frame := reader.next()) is not None:
+        frames.append(frame)
+    return frames
 
 
-@given(MESSAGES)
-def test_a_message_comes_as_it_was_sent(message: Message) -> None:
-    frame = encode(message)
-    back = decode(frame[4:])
-    assert back == message
-    assert type(back) is type(message)
+@given(FRAMES)
+def test_a_frame_is_decoded_as_it_was_encoded(frame: Frame) -> None:
+    back = decode(encode(frame)[4:])
+    assert back == frame
+    assert type(back) is type(frame)
 
 
-@given(st.lists(MESSAGES, max_size=8), st.lists(st.integers(0, 400), max_size=8))
-def test_frames_may_be_cut_anywhere(messages: list[Message], cuts: list[int]) -> None:
-    data = b"".join(encode(message) for message in messages)
-    frames, heard, start = Frames(), [], 0
+@given(st.lists(FRAMES, max_size=8), st.lists(st.integers(0, 400), max_size=8))
+def test_frames_may_be_cut_anywhere(frames: list[Frame], cuts: list[int]) -> None:
+    data = b"".join(encode(frame) for frame in frames)
+    reader, received, start = FrameReader(), [], 0
     for end in [*sorted(cuts), len(data)]:
-        frames.feed(data[start:end])
-        heard += taken(frames)
+        reader.feed(data[start:end])
+        received += read_all(reader)
         start = max(start, end)
-    assert heard == messages
-    assert [type(one) for one in heard] == [type(one) for one in messages]
+    assert received == frames
+    assert [type(one) for one in received] == [type(one) for one in frames]
 
 
 @given(st.lists(st.binary(max_size=64), max_size=8))
-def test_any_bytes_are_a_message_or_refused(pieces: list[bytes]) -> None:
-    frames = Frames()
+def test_any_bytes_are_frames_or_a_protocol_error(pieces: list[bytes]) -> None:
+    reader = FrameReader()
     try:
         for piece in pieces:
-            frames.feed(piece)
-            taken(frames)
+            reader.feed(piece)
+            read_all(reader)
     except ProtocolError:
         pass
 
 
-@given(MESSAGES, st.data())
-def test_a_frame_with_a_wrong_byte_is_a_message_or_refused(
-    message: Message, data: st.DataObject
+@given(FRAMES, st.data())
+def test_a_frame_with_a_corrupt_byte_is_a_frame_or_a_protocol_error(
+    frame: Frame, data: st.DataObject
 ) -> None:
-    frame = bytearray(encode(message))
-    place = data.draw(st.integers(4, len(frame) - 1))
-    frame[place] = data.draw(st.integers(0, 255))
+    encoded = bytearray(encode(frame))
+    index = data.draw(st.integers(4, len(encoded) - 1))
+    encoded[index] = data.draw(st.integers(0, 255))
     try:
-        back = decode(bytes(frame[4:]))
+        back = decode(bytes(encoded[4:]))
     except ProtocolError:
         return
-    assert encode(back) == frame
+    assert encode(back) == encoded
 
 
-@pytest.mark.parametrize("length", [0, LARGEST_FRAME + 1, 2**32 - 1])
-def test_an_impossible_length_is_refused_before_its_bytes_come(length: int) -> None:
-    frames = Frames()
-    frames.feed(length.to_bytes(4, "little"))
+@pytest.mark.parametrize("length", [0, MAX_FRAME_BYTES + 1, 2**32 - 1])
+def test_an_impossible_length_is_an_error_before_its_bytes_arrive(length: int) -> None:
+    reader = FrameReader()
+    reader.feed(length.to_bytes(4, "little"))
     with pytest.raises(ProtocolError, match=f"{length:,} bytes"):
-        frames.take()
+        reader.next()
 
 
 @pytest.mark.parametrize(
-    "message",
+    "frame",
     [
-        Ready(MOST_REQUESTS + 1, 0, 0),
+        Ready(MAX_REQUEST + 1, 0, 0),
         Ready(0, MOST_BYTES + 1, 0),
         Done(-1),
-        Compute(MOST_REQUESTS + 1),
+        Compute(MAX_REQUEST + 1),
         Computed(-1),
         Iteration(MOST_ITERATIONS + 1, 0, 0, 0),
         Hello(2**16, "j", 0, 0, ""),
         Hello(1, "j", -1, 0, ""),
         Hello(1, "j" * 2**16, 0, 0, ""),
-        Refused("ä" * (LARGEST_FRAME // 2)),
+        Refused("ä" * (MAX_FRAME_BYTES // 2)),
     ],
 )
-def test_what_does_not_fit_is_not_sent(message: Message) -> None:
+def test_a_value_out_of_range_is_not_encoded(frame: Frame) -> None:
     with pytest.raises(ProtocolError):
-        encode(message)
+        encode(frame)
 
 
-def test_numbers_beyond_the_schedulers_are_refused() -> None:
-    frame = bytearray(encode(Ready(1, 2, 3)))
-    frame[-8:] = (MOST_BYTES + 1).to_bytes(8, "little")
+def test_a_number_out_of_range_is_not_decoded() -> None:
+    encoded = bytearray(encode(Ready(1, 2, 3)))
+    encoded[-8:] = (MOST_BYTES + 1).to_bytes(8, "little")
     with pytest.raises(ProtocolError, match="is not from 0 to"):
-        decode(bytes(frame[4:]))
+        decode(bytes(encoded[4:]))

@@ -1,4 +1,4 @@
-"""Secrets: readable by their owner alone, and each worth one thing."""
+"""Tokens are private files, and each is valid for one purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headway.domain.errors import InputError
 from headway.gate import tokens
 
 
-def test_a_new_token_is_its_owners_alone(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_new_token(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         token = tokens.create(tmp_path / "token")
@@ -24,7 +24,7 @@ def test_a_new_token_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["file", "link", "dangling"])
-def test_what_has_the_name_already_is_left_as_it_is(tmp_path: Path, taken: str) -> None:
+def test_an_existing_file_or_link_is_not_replaced(tmp_path: Path, taken: str) -> None:
     target, elsewhere = tmp_path / "token", tmp_path / "elsewhere"
     if taken == "file":
         target.write_text("mine")
@@ -33,14 +33,14 @@ def test_what_has_the_name_already_is_left_as_it_is(tmp_path: Path, taken: str) 
     if taken == "link":
         elsewhere.write_text("mine")
     names = sorted(tmp_path.iterdir())
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         tokens.create(target)
     assert sorted(tmp_path.iterdir()) == names
     if taken != "dangling":
         assert target.read_text() == "mine"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none/token: No such file"):
         tokens.create(tmp_path / "none" / "token")
     with pytest.raises(InputError, match="No such file"):
@@ -48,7 +48,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])
-def test_a_file_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_can_read_or_change_is_an_error(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "token"
     tokens.create(path)
     path.chmod(mode)
@@ -56,14 +56,14 @@ def test_a_file_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: 
         tokens.read(path)
 
 
-def test_a_link_to_a_token_is_refused(tmp_path: Path) -> None:
+def test_a_link_to_a_token_is_an_error(tmp_path: Path) -> None:
     tokens.create(tmp_path / "token")
     (tmp_path / "link").symlink_to(tmp_path / "token")
-    with pytest.raises(InputError, match="is a link"):
+    with pytest.raises(InputError, match="not a link"):
         tokens.read(tmp_path / "link")
 
 
-def test_only_a_plain_file_is_a_token(tmp_path: Path) -> None:
+def test_anything_but_a_plain_file_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(InputError, match="plain file"):
         tokens.read(tmp_path / "pipe")
@@ -72,7 +72,7 @@ def test_only_a_plain_file_is_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", b"\xff" * 40, b"a" * 2000, b"a b" * 20])
-def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_a_token_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "token"
     path.touch(0o600)
     path.write_bytes(content)
@@ -80,7 +80,7 @@ def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes) -> No
         tokens.read(path)
 
 
-def test_every_attempt_has_a_token_of_its_own() -> None:
+def test_every_attempt_has_its_own_token() -> None:
     names = [
         (secret, job, number) for secret in "st" for job in ("", "1", "1\n1") for number in (1, 11)
     ]
@@ -88,7 +88,7 @@ def test_every_attempt_has_a_token_of_its_own() -> None:
     assert tokens.job_token("s", "j", 1) == tokens.job_token("s", "j", 1)
 
 
-def test_secrets_are_compared_whatever_they_hold() -> None:
+def test_any_two_strings_can_be_compared() -> None:
     assert tokens.same("abc", "abc")
     assert not tokens.same("abc", "abd")
     assert not tokens.same("abc", "äbc")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.gates import SECRET, Raw, hello
-from headway.gate.listening import bound_tcp_socket
-from headway.gate.protocol import Grant, Ready, Welcome, encode
+from gate.threaded_gate import SECRET, RawConnection, hello
+from headway.gate.frames import Grant, Ready, Welcome
+from headway.gate.protocol import encode
+from headway.gate.sockets import bind_tcp
 from headway.live import operator_log
 from headway.live.assembly import Scheduler
 from headway.live.daemon import daemon
@@ -32,12 +33,12 @@ def _unfrozen() -> Iterator[None]:
 
 def run(folder: Path, executor: FakeExecutor, work: Callable[[Scheduler], Awaitable[None]]) -> bool:
     """Run some work with a scheduler whose jobs reach it over TCP."""
-    with bound_tcp_socket("127.0.0.1", 0) as free:
+    with bind_tcp("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     settings = ServeSettings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:
-        with locked_folder(folder) as state, bound_tcp_socket("127.0.0.1", 0) as listening:
+        with locked_folder(folder) as state, bind_tcp("127.0.0.1", 0) as listening:
             store = StateStore(state.database)
             scheduler = Scheduler(settings, state, SECRET, POLICY, store, executor)
             running = asyncio.create_task(scheduler.run(listening, None, False))
@@ -62,17 +63,17 @@ def test_restored_jobs_know_the_gates_address_and_early_workers_wait(
 
     asyncio.run(submit())
     executor = FakeExecutor(slots=2, running=[Attempt("1", 1)])
-    early: list[Raw] = []
+    early: list[RawConnection] = []
 
     def connect_early() -> None:
-        early.append(Raw(folder / "gate.sock"))
-        early[0].say(hello("1", 1) + encode(Ready(1, 10, 10)))
+        early.append(RawConnection(folder / "gate.sock"))
+        early[0].send(hello("1", 1) + encode(Ready(1, 10, 10)))
 
     executor.on_recovery = connect_early
 
     async def work(scheduler: Scheduler) -> None:
         await eventually_async(lambda: executor.launched == [Attempt("2", 1)])
-        heard = [await asyncio.to_thread(early[0].hear) for _ in range(2)]
+        heard = [await asyncio.to_thread(early[0].receive) for _ in range(2)]
         assert heard == [Welcome(), Grant(1)]
         host, _, port = executor.environments[0]["HEADWAY_GATE"].rpartition(":")
         assert (host, int(port)) == ("tcp:127.0.0.1", scheduler.gate.port)

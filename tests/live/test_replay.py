@@ -29,7 +29,7 @@ from headway.network.contention import NetworkModel
 from headway.workload.files import read_workload
 
 MB = 2**20
-NETWORK = NetworkModel(a_ns=1_000, eta_ns_per_byte=0.5, servers=4)
+NETWORK = NetworkModel(a_ns=1_000, eta_ns_per_byte=0.5, ring_size=4)
 POLICY = "spread+srsf+ada-dual"
 
 
@@ -92,7 +92,7 @@ def test_a_log_that_was_changed_is_told_apart_at_its_first_difference(
     outcome = headway(capsys, "replay", str(log), "--workload", str(log.with_name("w.csv")))
     assert outcome.status == 1
     assert "3 events" in outcome.out
-    assert "not the same decisions" in outcome.out
+    assert "decisions differ" in outcome.out
     assert "\nline 4: JobSubmitted(at_ns=10, job_id='one'" in outcome.out
     assert not log.with_name("w.csv").exists()
 
@@ -105,10 +105,10 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_told(
         log.write_bytes(whole[:-cut])
         found = replay(log)
         assert found.difference is None
-        assert (found.events, found.cut_line) == ((9, None) if cut == 1 else (8, 10))
+        assert (found.events, found.truncated_line) == ((9, None) if cut == 1 else (8, 10))
     outcome = headway(capsys, "replay", str(log))
     assert outcome.status == 0
-    assert "line 10 ends in the middle and was left out." in outcome.out
+    assert "line 10 is incomplete and was skipped." in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     target = log.with_name("w.csv")
     outcome = headway(capsys, "replay", str(log), "--workload", str(target))
     assert outcome.status == 0
-    assert outcome.err == "1 job without an iteration left out.\n"
+    assert outcome.err == "skipped 1 job without iterations.\n"
     one, two = read_workload(target)
     assert (one.job_id, one.arrival_ns, one.gpus, one.iterations) == ("one", 10, 2, 5)
     assert (one.forward_ns, one.backward_ns, one.gradient_bytes) == (1_000_000, 2_000_000, 8)

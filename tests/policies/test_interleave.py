@@ -11,9 +11,9 @@ from builders import MB, make_job, make_workload
 from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
+from headway.results.timeline.sinks import Timeline
 from headway.workload.generate import Recipe, generate_workload
 
 MS = 1_000_000
@@ -98,7 +98,7 @@ def test_without_room_for_the_slots_a_message_starts_as_soon_as_it_is_alone() ->
 
 
 def test_nothing_waits_on_a_network_without_contention() -> None:
-    quiet = NetworkModel(contends=False)
+    quiet = NetworkModel(law="no-contention")
     assert messages(job(), job(), network=quiet) == [[30 * MS], [30 * MS]]
 
 

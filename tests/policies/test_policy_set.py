@@ -125,6 +125,15 @@ def test_a_set_is_pickled_without_loading_its_files(tmp_path: Path) -> None:
         again.choices  # noqa: B018
 
 
+def test_files_may_move_and_are_loaded_on_first_use(tmp_path: Path) -> None:
+    policy = PolicySet.parse(f"{OWN}:packed+srsf:1")
+    moved = policy.with_files_at({OWN: f"{tmp_path}/copy.py"})
+    assert parts(moved) == (f"{tmp_path}/copy.py:packed", "srsf", "srsf:1", None)
+    assert moved.name == policy.name
+    (tmp_path / "copy.py").write_text(Path(OWN).read_text())
+    assert moved.choices.placement.name == "packed"
+
+
 def test_simulate_takes_a_set_or_its_text() -> None:
     for policy in ("headway", PolicySet.parse("headway")):
         settings = simulate(WORKLOAD, "4x2", policy=policy).settings

@@ -14,8 +14,13 @@ import pytest
 from builders import EXAMPLES, make_job, make_workload, paper_with
 from headway.domain.errors import InputError, PolicyError
 from headway.engine.run import simulate
-from headway.policies import Parameter, admission_policy, placement_policy, priority_policy
-from headway.policies.ordering import Integers
+from headway.policies import (
+    Integers,
+    Parameter,
+    admission_policy,
+    placement_policy,
+    priority_policy,
+)
 from headway.policies.registry import Kind, choose, policies
 from headway.workload.generate import Recipe, generate_workload
 

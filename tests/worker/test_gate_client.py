@@ -1,4 +1,4 @@
-"""A worker's side of the gate: nothing stops training for longer than a living gate wants."""
+"""A worker's side of the gate: only a live gate can make training wait."""
 
 from __future__ import annotations
 
@@ -12,14 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from gate.gates import address, eventually, make_certificate, running_gate
+from gate.threaded_gate import (
+    RawConnection,
+    hello,
+    make_certificate,
+    tcp_environment,
+    threaded_gate,
+    unix_environment,
+)
 from headway.domain.errors import InputError
-from headway.gate.protocol import Ping, Welcome, encode
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
+from headway.gate.frames import Ping, Welcome
+from headway.gate.protocol import encode
 from headway.worker import client as module
-from headway.worker.address import Address, address_from
 from headway.worker.client import GateClient
+from waiting import PATIENCE_S, eventually
 
-ENVIRONMENT = {
+VARIABLES = {
     "HEADWAY_GATE": "unix:/run/gate",
     "HEADWAY_JOB": "j",
     "HEADWAY_ATTEMPT": "3",
@@ -28,14 +38,14 @@ ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def worker(where: Address) -> Iterator[GateClient]:
-    client = GateClient(where)
+def worker(environment: WorkerEnvironment) -> Iterator[GateClient]:
+    client = GateClient(environment)
     try:
-        client.wait_for_first_try(30)
+        client.wait_for_first_try(PATIENCE_S)
         yield client
     finally:
         client.close()
-        client._thread.join(30)
+        client.join(PATIENCE_S)
 
 
 @pytest.fixture
@@ -43,11 +53,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "gate"
 
 
-def test_the_environment_says_where_the_gate_is() -> None:
-    assert address_from({}) is None
-    assert address_from(ENVIRONMENT) == Address("j", 3, "t", unix="/run/gate")
-    tcp = ENVIRONMENT | {"HEADWAY_GATE": "tcp:[::1]:7078", "HEADWAY_GATE_CERT": "ca.pem"}
-    assert address_from(tcp) == Address("j", 3, "t", host="::1", port=7078, certificate="ca.pem")
+def test_a_worker_reads_its_gate_from_environment_variables() -> None:
+    assert WorkerEnvironment.from_variables({}) is None
+    unix = WorkerEnvironment(GateAddress(path="/run/gate"), "j", 3, "t")
+    assert WorkerEnvironment.from_variables(VARIABLES) == unix
+    assert unix.variables() == VARIABLES
+    variables = VARIABLES | {"HEADWAY_GATE": "tcp:[::1]:7078", "HEADWAY_GATE_CERT": "ca.pem"}
+    tcp = WorkerEnvironment(GateAddress(host="::1", port=7078), "j", 3, "t", "ca.pem")
+    assert WorkerEnvironment.from_variables(variables) == tcp
+    assert tcp.variables() == variables
+
+
+@pytest.mark.parametrize("text", ["unix:/a:b", "tcp:host:1", "tcp:10.0.0.1:65535", "tcp:[::1]:80"])
+def test_an_address_is_written_as_it_is_read(text: str) -> None:
+    assert str(GateAddress.parse(text)) == text
+
+
+def test_an_ipv6_address_needs_no_brackets() -> None:
+    assert GateAddress.parse("tcp:::1:80") == GateAddress(host="::1", port=80)
 
 
 @pytest.mark.parametrize(
@@ -64,82 +87,83 @@ def test_the_environment_says_where_the_gate_is() -> None:
         ("HEADWAY_JOB_TOKEN", ""),
     ],
 )
-def test_a_wrong_variable_is_named(name: str, value: str) -> None:
+def test_an_invalid_variable_is_an_error_that_names_it(name: str, value: str) -> None:
     with pytest.raises(InputError, match=f"{name}: must"):
-        address_from(ENVIRONMENT | {name: value})
+        WorkerEnvironment.from_variables(VARIABLES | {name: value})
 
 
-def test_without_a_gate_nobody_waits(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    where = Address("j", 1, "t", unix=str(path))
-    with worker(where) as client:
-        request = client.ask(1, 1)
-        assert not client.wait(request)
-        client.done(request)
+def test_without_a_gate_nothing_waits(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with worker(unix_environment(path)) as client:
+        request = client.message_ready(1, 1)
+        assert not client.wait_for_grant(request)
+        client.message_done(request)
         assert not client.connected
     assert "no gate at unix:" in caplog.text
-    assert "goes on unasked" in caplog.text
+    assert "training continues ungated" in caplog.text
 
 
-def test_a_grant_may_take_its_time(path: Path) -> None:
-    with running_gate(unix=path) as running, worker(address(running, path)) as client:
+def test_a_live_gate_may_delay_a_grant(path: Path) -> None:
+    with threaded_gate(unix=path) as running, worker(unix_environment(path)) as client:
         running.recorder.holding = True
-        requests = [client.ask(1, 2), client.ask(1, 1)]
-        assert running.hears("ready", "j", 1, 2, 1, 1)
+        requests = [client.message_ready(1, 2), client.message_ready(1, 1)]
+        running.wait_for_call("ready", "j", 1, 2, 1, 1)
         answers: list[bool] = []
-        waiting = threading.Thread(target=lambda: answers.append(client.wait(requests[0])))
+        waiting = threading.Thread(
+            target=lambda: answers.append(client.wait_for_grant(requests[0]))
+        )
         waiting.start()
         running.call(lambda: running.gate.grant("j", 1, requests[1]))
-        assert client.wait(requests[1])
+        assert client.wait_for_grant(requests[1])
         assert waiting.is_alive()
         running.call(lambda: running.gate.grant("j", 1, requests[0]))
         waiting.join()
         assert answers == [True]
 
 
-def test_a_gate_that_ends_lets_those_that_wait_go_on_and_is_found_again(path: Path) -> None:
-    with running_gate(unix=path) as running:
-        client = GateClient(address(running, path))
+def test_a_gate_that_ends_releases_waiting_requests_and_is_found_again(path: Path) -> None:
+    with threaded_gate(unix=path) as running:
+        client = GateClient(unix_environment(path))
         client.wait_for_first_try(30)
         running.recorder.holding = True
-        request = client.ask(1, 1)
+        request = client.message_ready(1, 1)
         answers: list[bool] = []
-        waiting = threading.Thread(target=lambda: answers.append(client.wait(request)))
+        waiting = threading.Thread(target=lambda: answers.append(client.wait_for_grant(request)))
         waiting.start()
-        assert running.hears("ready", "j", 1, request, 1, 1)
+        running.wait_for_call("ready", "j", 1, request, 1, 1)
     waiting.join()
     assert answers == [False]
-    with running_gate(unix=path) as again:
-        assert again.hears("attached", "j", 1, 0)
-        client.done(request)
-        assert eventually(lambda: client.connected)
-        request = client.ask(1, 1)
-        assert client.wait(request)
+    with threaded_gate(unix=path) as again:
+        again.wait_for_call("attached", "j", 1, 0)
+        client.message_done(request)
+        eventually(lambda: client.connected)
+        request = client.message_ready(1, 1)
+        assert client.wait_for_grant(request)
         client.close()
-        assert again.hears("lost", "j", 1, 0)
-        assert ("done", "j", 1, 1) not in again.recorder.heard
+        again.wait_for_call("lost", "j", 1, 0)
+        assert ("done", "j", 1, 1) not in again.recorder.calls
 
 
-def test_a_worker_that_was_let_go_comes_back(path: Path) -> None:
-    with running_gate(unix=path) as running, worker(address(running, path)) as client:
-        connection = next(iter(running.gate._workers.values()))
-        running.call(connection.end)
-        assert eventually(lambda: running.recorder.words() == ["attached", "lost", "attached"])
-        assert eventually(lambda: client.connected)
-        assert client.wait(client.ask(1, 1))
+def test_a_worker_that_is_disconnected_reconnects(path: Path) -> None:
+    with threaded_gate(unix=path) as running, worker(unix_environment(path)) as client:
+        with RawConnection(path) as other:
+            other.send(hello())
+            assert other.receive() == Welcome()  # The gate has disconnected the first one.
+        kinds = ["attached", "lost", "attached", "lost", "attached"]
+        eventually(lambda: running.recorder.kinds() == kinds)
+        eventually(lambda: client.connected)
+        assert client.wait_for_grant(client.message_ready(1, 1))
 
 
-def test_a_worker_that_is_refused_goes_on_unasked(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with running_gate(unix=path) as running:
-        with worker(address(running, path, token="wrong")) as client:
-            assert not client.wait(client.ask(1, 1))
-            assert eventually(lambda: "it refuses: the token" in caplog.text)
-        assert running.recorder.heard == []
+def test_a_refused_worker_continues_ungated(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with threaded_gate(unix=path) as running:
+        with worker(unix_environment(path, token="wrong")) as client:
+            assert not client.wait_for_grant(client.message_ready(1, 1))
+            eventually(lambda: "refused: the token" in caplog.text)
+        assert running.recorder.calls == []
 
 
 class Mute:
-    """A server that greets, and then says what the test wants: nothing, by default."""
+    """A server that welcomes a worker, sends the bytes `after`, and then nothing more."""
 
     def __init__(self, path: Path, after: bytes) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
@@ -165,22 +189,22 @@ class Mute:
         self._listening.close()
 
 
-def test_a_gate_that_says_nothing_any_more_is_gone(
+def test_a_gate_that_falls_silent_counts_as_gone(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_S", 0.1)
-    with Mute(path, b""), worker(Address("j", 1, "t", unix=str(path))) as client:
-        assert not client.wait(client.ask(1, 1))
-        assert eventually(lambda: "it said nothing for 0.1 s" in caplog.text)
+    monkeypatch.setattr(module, "SILENCE_TIMEOUT_S", 0.1)
+    with Mute(path, b""), worker(unix_environment(path)) as client:
+        assert not client.wait_for_grant(client.message_ready(1, 1))
+        eventually(lambda: "it sent nothing for 0.1 s" in caplog.text)
 
 
 @pytest.mark.parametrize("after", [b"\xff" * 40, encode(Ping())[:-1] + b"\x01", encode(Welcome())])
-def test_a_gate_that_talks_nonsense_is_gone(path: Path, after: bytes) -> None:
-    with Mute(path, after), worker(Address("j", 1, "t", unix=str(path))) as client:
-        assert not client.wait(client.ask(1, 1))
+def test_a_gate_that_breaks_the_protocol_counts_as_gone(path: Path, after: bytes) -> None:
+    with Mute(path, after), worker(unix_environment(path)) as client:
+        assert not client.wait_for_grant(client.message_ready(1, 1))
 
 
-def test_a_gate_with_a_certificate_of_somebody_else_is_not_asked(
+def test_a_gate_without_a_trusted_certificate_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     import ssl
@@ -191,24 +215,24 @@ def test_a_gate_with_a_certificate_of_somebody_else_is_not_asked(
     ours, _ = make_certificate(tmp_path / "ours")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
-    with running_gate(tcp=("127.0.0.1", 0), ssl=context) as running:
+    with threaded_gate(tcp=("127.0.0.1", 0), ssl=context) as running:
         for file in (str(ours), str(tmp_path / "none.pem"), ""):
-            with worker(address(running, certificate=file)) as client:
-                assert not client.wait(client.ask(1, 1))
-        assert running.recorder.heard == []
+            with worker(tcp_environment(running, certificate=file)) as client:
+                assert not client.wait_for_grant(client.message_ready(1, 1))
+        assert running.recorder.calls == []
     assert "certificate verify failed" in caplog.text
     assert "No such file" in caplog.text
 
 
-def test_many_threads_share_a_connection(path: Path) -> None:
-    with running_gate(unix=path) as running, worker(address(running, path)) as client:
+def test_threads_share_a_connection(path: Path) -> None:
+    with threaded_gate(unix=path), worker(unix_environment(path)) as client:
         granted: list[bool] = []
 
         def ask_often() -> None:
             for _ in range(100):
-                request = client.ask(1, 1)
-                granted.append(client.wait(request))
-                client.done(request)
+                request = client.message_ready(1, 1)
+                granted.append(client.wait_for_grant(request))
+                client.message_done(request)
 
         threads = [threading.Thread(target=ask_often) for _ in range(4)]
         for thread in threads:
@@ -218,7 +242,7 @@ def test_many_threads_share_a_connection(path: Path) -> None:
         assert granted == [True] * 400
 
 
-def test_a_worker_needs_neither_msgspec_nor_anything_but_the_standard_library() -> None:
+def test_a_worker_needs_only_the_standard_library() -> None:
     script = """
 import sys
 import headway.worker.session

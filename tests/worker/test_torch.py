@@ -1,7 +1,8 @@
-"""Real DDP jobs at the gate: the same weights, whatever the gate does."""
+"""Real DDP jobs at the gate: identical weights, whatever the gate does."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -18,12 +19,13 @@ from typing import Any
 import pytest
 import torch
 
-from gate.gates import SECRET, Recorder, Running, make_certificate, running_gate
+from gate.threaded_gate import SECRET, Recorder, make_certificate, threaded_gate
 from headway.domain.errors import InputError
 from headway.gate import connections
 from headway.gate.tokens import job_token
-from worker.scheduling import Scheduler
+from worker.core_handler import CoreHandler
 
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 HERE = Path(__file__).parent
 DEADLINE_S = 120
 
@@ -34,8 +36,8 @@ def free_port() -> int:
         return port
 
 
-class Lines:
-    """What a process prints, line by line, and the process."""
+class LoggedProcess:
+    """A process and the lines that it prints."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -45,7 +47,7 @@ class Lines:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self.seen: list[str] = []
+        self.lines: list[str] = []
         self._timer = threading.Timer(DEADLINE_S, self.process.kill)
         self._timer.start()
 
@@ -53,17 +55,17 @@ class Lines:
         """Read until a line begins with these words; return it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.seen.append(line.strip())
+            self.lines.append(line.strip())
             if line.split()[: len(words)] == list(words):
                 return line.strip()
-        raise AssertionError(f"no {words} in {self.seen}")
+        raise AssertionError(f"no {words} in {self.lines}")
 
     def rest(self) -> list[str]:
         """Wait for the end; return all lines."""
         assert self.process.stdout is not None
-        self.seen += [line.strip() for line in self.process.stdout]
+        self.lines += [line.strip() for line in self.process.stdout]
         self.process.wait()
-        return self.seen
+        return self.lines
 
     def end(self) -> None:
         """Make sure that the process has ended."""
@@ -82,7 +84,9 @@ def path() -> str:
 
 
 @contextlib.contextmanager
-def job(ranks: int, gate: str, steps: int, *variants: str, **more: str) -> Iterator[list[Lines]]:
+def job(
+    ranks: int, gate: str, steps: int, *variants: str, **more: str
+) -> Iterator[list[LoggedProcess]]:
     """Run a training; the variables are those a scheduler gives."""
     common = {
         "MASTER_ADDR": "127.0.0.1",
@@ -96,19 +100,19 @@ def job(ranks: int, gate: str, steps: int, *variants: str, **more: str) -> Itera
         "HEADWAY_JOB_TOKEN": job_token(SECRET, "j", 1),
         **more,
     }
-    words = [str(HERE / "training.py"), str(steps), *variants]
+    words = [str(HERE / "training_script.py"), str(steps), *variants]
     with contextlib.ExitStack() as stack:
         started = []
         for rank in range(ranks):
-            started.append(Lines(words, common | {"RANK": str(rank)}))
+            started.append(LoggedProcess(words, common | {"RANK": str(rank)}))
             stack.callback(started[-1].end)
         yield started
 
 
 @contextlib.contextmanager
-def granting(where: Path, *words: str) -> Iterator[Lines]:
+def gate_process(where: Path, *words: str) -> Iterator[LoggedProcess]:
     """Run a gate in a process of its own."""
-    server = Lines([str(HERE.parent / "gate" / "granting.py"), str(where), *words], {})
+    server = LoggedProcess([str(HERE.parent / "gate" / "gate_process.py"), str(where), *words], {})
     try:
         server.until("listening")
         yield server
@@ -123,58 +127,57 @@ def digests(lines: list[str], variants: list[str]) -> dict[str, list[str]]:
 
 
 class Late(Recorder):
-    """Grants after a while, which differs."""
+    """Grants each request after a random delay."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.gate = running.gate
-        self._loop = running.loop
         self._draw = random.Random(0)
 
     def message_ready(self, job: str, attempt: int, request: int, *sizes: Any) -> None:
-        self.heard.append(("ready", job, attempt, request, *sizes))
-        assert self.gate is not None
+        self.calls.append(("ready", job, attempt, request, *sizes))
         delay_s = self._draw.random() * 0.01
-        self._loop.call_later(delay_s, self.gate.grant, job, attempt, request)
+        loop = asyncio.get_running_loop()
+        loop.call_later(delay_s, self.gate.grant, job, attempt, request)
 
 
 VARIANTS = ["bucket", "iteration", "static", "view", "kept", "accumulated", "busy", "by-hand"]
 STEPS = 6
 
 
-def test_weights_are_those_of_plain_ddp_however_late_grants_come(tmp_path: Path) -> None:
+def test_weights_equal_those_of_plain_ddp_however_late_grants_come(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
-    with running_gate(tcp=("127.0.0.1", 0), ssl=context) as running:
-        running.gate._listener = late = Late(running)
-        with job(
+    late = Late()
+    with (
+        threaded_gate(tcp=("127.0.0.1", 0), ssl=context, recorder=late) as running,
+        job(
             3,
             f"tcp:127.0.0.1:{running.gate.port}",
             STEPS,
             *VARIANTS,
             HEADWAY_GATE_CERT=str(certificate),
-        ) as ranks:
-            lines = ranks[0].rest()
-            assert [rank.process.wait() for rank in ranks] == [0, 0, 0], lines
+        ) as ranks,
+    ):
+        lines = ranks[0].rest()
+        assert [rank.process.wait() for rank in ranks] == [0, 0, 0], lines
     for variant, (plain, gated) in digests(lines, VARIANTS).items():
         assert plain == gated, variant
-    assert running.recorder.heard == []
-    assert late.words()[0] == "attached"
-    assert late.words()[-1] == "lost"
-    assert late.words().count("ready") == late.words().count("done")
+    assert late.kinds()[0] == "attached"
+    assert late.kinds()[-1] == "lost"
+    assert late.kinds().count("ready") == late.kinds().count("done")
 
-    # Each bucket asks, and says what is left of its iteration; DDP's first one has one bucket.
+    # Each bucket asks, and reports its iteration's unsent bytes; the first has one bucket.
     total = 4 * 4 * (32 * 32 + 32)
-    ready = [one[4:] for one in late.heard if one[0] == "ready"]
+    ready = [one[4:] for one in late.calls if one[0] == "ready"]
     assert ready[0] == (total, total)
     assert ready[1][1] == total
     assert ready[1][0] < total
     assert ready[2][1] == total - ready[1][0]
     assert ready[-1] == (400, 400)
 
-    # Only the first model counts, and then the iterations by hand.
-    iterations = [one[3:] for one in late.heard if one[0] == "iteration"]
+    # Only the first model's iterations count, and then those without DDP.
+    iterations = [one[3:] for one in late.calls if one[0] == "iteration"]
     assert iterations[0][0] == 1
     assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations[:1])
     assert iterations[0][3] == total
@@ -188,14 +191,14 @@ def spans(path: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("device", ["cpu", *["cuda"] * torch.cuda.is_available()])
-def test_jobs_on_the_same_slots_never_compute_at_once_and_weights_are_those_of_plain_ddp(
+def test_jobs_on_shared_slots_compute_one_at_a_time_and_weights_equal_those_of_plain_ddp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    # A slow machine is no reason to let a worker go.
-    monkeypatch.setattr(connections, "SILENT_BEATS", 600)
+    # A worker on a slow machine must stay connected.
+    monkeypatch.setattr(connections, "MAX_UNANSWERED_PINGS", 600)
     variants = ["bucket", "iteration", "static", "accumulated", "by-hand"]
-    with running_gate(unix=tmp_path / "gate") as running, contextlib.ExitStack() as stack:
-        running.gate._listener = scheduler = Scheduler(running.gate, "ff+srsf:1", 2, "ab")
+    scheduler = CoreHandler("ff+srsf:1", 2, "ab")
+    with threaded_gate(tmp_path / "gate", recorder=scheduler), contextlib.ExitStack() as stack:
         jobs = {}
         for name in "ab":
             more = {
@@ -211,7 +214,7 @@ def test_jobs_on_the_same_slots_never_compute_at_once_and_weights_are_those_of_p
             assert [rank.process.wait() for rank in ranks] == [0, 0], lines
             for variant, (plain, gated) in digests(lines, variants).items():
                 assert plain == gated, variant
-            assert not any("unasked" in line for line in lines)
+            assert not any("ungated" in line for line in lines)
     assert scheduler.problems == []
     # Forward and backward of each step, and one pass without gradients.
     passes = 3 * (2 * STEPS + 1) + (4 * STEPS + 1) + STEPS
@@ -220,54 +223,56 @@ def test_jobs_on_the_same_slots_never_compute_at_once_and_weights_are_those_of_p
         assert [len(one) for one in own] == [passes, passes]
         both = sorted(own[0] + own[1])
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(both))
-    assert scheduler.words().count("compute") == 4 * passes
+    assert scheduler.kinds().count("compute") == 4 * passes
     # Where a GPU says when a turn ends, a process may end before its last one does.
     unheard = 4 if device == "cuda" else 0
-    assert 4 * passes - unheard <= scheduler.words().count("computed") <= 4 * passes
+    assert 4 * passes - unheard <= scheduler.kinds().count("computed") <= 4 * passes
 
 
-def test_a_turn_around_a_backward_pass_ends_before_its_gradients_wait_for_the_network(
+def test_a_turn_around_a_backward_pass_ends_before_gradients_wait_for_the_network(
     tmp_path: Path,
 ) -> None:
-    with running_gate(unix=tmp_path / "gate") as running:
-        running.gate._listener = scheduler = Scheduler(running.gate, "ff+srsf:1", 2, "j")
-        with job(2, f"unix:{tmp_path / 'gate'}", STEPS, "around") as ranks:
-            lines = ranks[0].rest()
-            assert [rank.process.wait() for rank in ranks] == [0, 0], lines
+    scheduler = CoreHandler("ff+srsf:1", 2, "j")
+    with (
+        threaded_gate(tmp_path / "gate", recorder=scheduler),
+        job(2, f"unix:{tmp_path / 'gate'}", STEPS, "around") as ranks,
+    ):
+        lines = ranks[0].rest()
+        assert [rank.process.wait() for rank in ranks] == [0, 0], lines
     ((plain, gated),) = digests(lines, ["around"]).values()
     assert plain == gated
     assert scheduler.problems == []
-    assert scheduler.words().count("compute") == 2 * STEPS
+    assert scheduler.kinds().count("compute") == 2 * STEPS
 
 
-def test_a_gate_that_is_killed_stops_no_training_and_is_found_again(tmp_path: Path) -> None:
+def test_training_continues_when_the_gate_is_killed_and_finds_it_again(tmp_path: Path) -> None:
     where, go_on = tmp_path / "gate", tmp_path / "go on"
-    with granting(where, "--grants", "10") as server:
+    with gate_process(where, "--grants", "10") as server:
         pause = {"PAUSE": f"20:{go_on}"}
         with job(2, f"unix:{where}", 30, "bucket", **pause) as ranks:
             server.until("held", "11")
             server.process.kill()
             ranks[0].until("pausing")
-            with granting(where) as again:
+            with gate_process(where) as again:
                 again.until("attached", "j", "1")
                 go_on.touch()
                 lines = ranks[0].rest()
                 assert [rank.process.wait() for rank in ranks] == [0, 0], lines
                 heard = again.until("lost", "j", "1")
-                heard = " ".join(again.seen)
+                heard = " ".join(again.lines)
     ((plain, gated),) = digests(lines, ["bucket"]).values()
     assert plain == gated
     assert "granted" in heard
     assert "held" not in heard
     assert "iteration 30" in heard
-    assert any("goes on unasked" in line for line in lines)
+    assert any("training continues ungated" in line for line in lines)
     assert any("again" in line for line in lines)
 
 
-def test_a_rank_that_is_killed_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_wait_of_rank_0(tmp_path: Path) -> None:
     where = tmp_path / "gate"
     with (
-        granting(where, "--grants", "10") as server,
+        gate_process(where, "--grants", "10") as server,
         job(2, f"unix:{where}", 30, "bucket") as ranks,
     ):
         server.until("held", "11")
@@ -282,12 +287,12 @@ if torch.cuda.is_available():
 
     @pytest.mark.parametrize("turns", [False, True])
     @pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("nccl", 1)])
-    def test_weights_are_those_of_plain_ddp_on_a_gpu(
+    def test_weights_equal_those_of_plain_ddp_on_a_gpu(
         tmp_path: Path, backend: str, ranks: int, turns: bool
     ) -> None:
         variants = VARIANTS[:-2]
-        with running_gate(unix=tmp_path / "gate") as running:
-            running.gate._listener = late = Late(running)
+        late = Late()
+        with threaded_gate(tmp_path / "gate", recorder=late):
             where = f"unix:{tmp_path / 'gate'}"
             more = {"DEVICE": "cuda", "BACKEND": backend}
             more |= {"SPANS": str(tmp_path / "spans")} if turns else {}
@@ -296,16 +301,16 @@ if torch.cuda.is_available():
                 assert [rank.process.wait() for rank in started] == [0] * ranks, lines
         for variant, (plain, gated) in digests(lines, variants).items():
             assert plain == gated, variant
-        iterations = [one[3:] for one in late.heard if one[0] == "iteration"]
+        iterations = [one[3:] for one in late.calls if one[0] == "iteration"]
         assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations)
-        asked = {one[3:] for one in late.heard if one[0] == "compute"}
-        ended = {one[3:] for one in late.heard if one[0] == "computed"}
+        asked = {one[3:] for one in late.calls if one[0] == "compute"}
+        ended = {one[3:] for one in late.calls if one[0] == "computed"}
         assert bool(asked) == turns
         # A process may end before its last turn does.
         assert len(asked - ended) <= ranks
 
 
-def test_without_a_gate_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gate_calls_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     import headway.torch
 
     monkeypatch.delenv("HEADWAY_GATE", raising=False)

@@ -1,4 +1,4 @@
-"""A rank's turns: every pass has one, every turn ends, and waiting is not measured."""
+"""A rank's turns to compute: each pass has one, each turn ends, and the wait is not measured."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ import pytest
 import torch
 
 import headway.torch
-from gate.gates import Running, address, running_gate
+from gate.threaded_gate import ThreadedGate, threaded_gate, unix_environment
 from headway.domain.errors import InputError
 from headway.worker.client import GateClient
-from headway.worker.timing import Laps, Meter, split
-from headway.worker.turns import Turns
+from headway.worker.timing import Laps, PassTimer, forward_backward_ns
+from headway.worker.turn_client import TurnClient
+from waiting import PATIENCE_S
+
+pytestmark = pytest.mark.torch
 
 
 @dataclass
 class Outputs:
-    """What some models return."""
+    """Outputs of a model as a dataclass."""
 
     values: list[torch.Tensor]
 
 
 class Model(torch.nn.Module):
-    """A model inside another, as in DDP; `shape` makes what it returns."""
+    """A model with an inner module, as DDP has; `shape` converts its output."""
 
     def __init__(self, shape: Any = None) -> None:
         super().__init__()
@@ -39,35 +42,35 @@ class Model(torch.nn.Module):
 
 
 class Rank:
-    """A rank's turns, and what the gate hears of them."""
+    """A rank's turns, and the requests that reach the gate."""
 
-    def __init__(self, running: Running, client: GateClient) -> None:
+    def __init__(self, running: ThreadedGate, client: GateClient) -> None:
         self.running, self.client = running, client
-        self.turns = Turns(client)
+        self.turns = TurnClient(client)
 
     def follow(self, shape: Any = None) -> Any:
         model: Any = Model(shape)
         self.turns.follow(model)
         return model
 
-    def heard(self) -> str:
-        """Return what the gate has heard since the last time: + for a request, - for its end."""
-        # A message that is granted comes after all that was said before it.
-        request = self.client.ask(1, 1)
-        assert self.client.wait(request)
-        self.client.done(request)
+    def requests(self) -> str:
+        """Return the gate's calls since the last time: + for a request, - for its end."""
+        # A granted message comes after everything that was sent before it.
+        request = self.client.message_ready(1, 1)
+        assert self.client.wait_for_grant(request)
+        self.client.message_done(request)
         recorder = self.running.recorder
-        assert self.running.hears("done", "j", 1, request)
-        heard, recorder.heard = recorder.heard, []
+        self.running.wait_for_call("done", "j", 1, request)
+        calls, recorder.calls = recorder.calls, []
         signs = {"compute": "+", "computed": "-"}
-        return "".join(signs[one[0]] for one in heard if one[0] in signs)
+        return "".join(signs[one[0]] for one in calls if one[0] in signs)
 
 
 @pytest.fixture
 def rank(tmp_path: Path) -> Iterator[Rank]:
-    with running_gate(unix=tmp_path / "gate") as running:
-        client = GateClient(address(running, tmp_path / "gate"))
-        client.wait_for_first_try(30)
+    with threaded_gate(unix=tmp_path / "gate") as running:
+        client = GateClient(unix_environment(tmp_path / "gate"))
+        client.wait_for_first_try(PATIENCE_S)
         yield Rank(running, client)
         client.close()
 
@@ -84,31 +87,31 @@ def outputs(value: torch.Tensor) -> Outputs:
         (lambda value: {"all": (value, 5)}, lambda found: found["all"][0].sum()),
     ],
 )
-def test_a_forward_and_a_backward_pass_have_a_turn_each(rank: Rank, shape: Any, loss: Any) -> None:
+def test_each_forward_and_each_backward_pass_has_a_turn(rank: Rank, shape: Any, loss: Any) -> None:
     model = rank.follow(shape)
     found = model(torch.ones(3, 2))
-    assert rank.heard() == "+-"
+    assert rank.requests() == "+-"
     loss(found).backward()
-    assert rank.heard() == "+-"
+    assert rank.requests() == "+-"
     with torch.no_grad():
         model(torch.ones(3, 2))
-    assert rank.heard() == "+-"
+    assert rank.requests() == "+-"
 
 
 def test_a_backward_pass_through_several_forward_passes_has_one_turn(rank: Rank) -> None:
     model = rank.follow()
     loss = model(torch.ones(3, 2)).sum() + model(torch.zeros(3, 2)).sum()
-    assert rank.heard() == "+-+-"
+    assert rank.requests() == "+-+-"
     loss.backward(retain_graph=True)
     loss.backward()
-    assert rank.heard() == "+-+-"
+    assert rank.requests() == "+-+-"
 
 
-def test_a_pass_that_fails_ends_its_turn_now_or_with_the_next_one(rank: Rank) -> None:
+def test_a_failed_pass_ends_its_turn_at_once_or_with_the_next_pass(rank: Rank) -> None:
     model = rank.follow()
     with pytest.raises(RuntimeError):
         model(torch.ones(3, 5))
-    assert rank.heard() == "+-"
+    assert rank.requests() == "+-"
     values: Any = torch.ones(3, 2, requires_grad=True)
 
     def fail(_gradient: torch.Tensor) -> None:
@@ -117,22 +120,24 @@ def test_a_pass_that_fails_ends_its_turn_now_or_with_the_next_one(rank: Rank) ->
     values.register_hook(fail)
     with pytest.raises(ValueError):  # noqa: PT011
         model(values).sum().backward()
-    assert rank.heard() == "+-+"
+    assert rank.requests() == "+-+"
     model(torch.ones(3, 2)).sum().backward()
-    assert rank.heard() == "-+-+-"
+    assert rank.requests() == "-+-+-"
 
 
-def test_a_block_that_computes_has_a_turn_and_those_inside_it_none(rank: Rank) -> None:
+def test_a_computation_has_one_turn_even_if_nested(rank: Rank) -> None:
     with rank.turns.turn(), rank.turns.turn():
-        assert rank.heard() == "+"
-    assert rank.heard() == "-"
+        assert rank.requests() == "+"
+    assert rank.requests() == "-"
     with pytest.raises(KeyError), rank.turns.turn():
         raise KeyError
-    assert rank.heard() == "+-"
+    assert rank.requests() == "+-"
 
 
-def test_a_block_that_computes_does_not_talk(monkeypatch: pytest.MonkeyPatch, rank: Rank) -> None:
-    monkeypatch.setattr(Turns, "mine", rank.turns)
+def test_communication_inside_a_computation_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, rank: Rank
+) -> None:
+    monkeypatch.setattr(TurnClient, "of_process", rank.turns)
     with (
         rank.turns.turn(),
         pytest.raises(InputError, match="inside"),
@@ -141,17 +146,15 @@ def test_a_block_that_computes_does_not_talk(monkeypatch: pytest.MonkeyPatch, ra
         pass
 
 
-def test_without_a_gate_nobody_waits_for_a_turn(tmp_path: Path) -> None:
-    with running_gate(unix=tmp_path / "gate") as running:
-        where = address(running, tmp_path / "gate")
-    client = GateClient(where)
-    client.wait_for_first_try(30)
-    with Turns(client).turn():
+def test_without_a_gate_turns_do_not_wait(tmp_path: Path) -> None:
+    client = GateClient(unix_environment(tmp_path / "gate"))
+    client.wait_for_first_try(PATIENCE_S)
+    with TurnClient(client).turn():
         pass
     client.close()
 
 
-def test_the_time_that_a_turn_is_waited_for_is_not_that_of_a_pass(
+def test_the_wait_for_a_turn_is_not_part_of_a_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [0]
@@ -162,28 +165,28 @@ def test_the_time_that_a_turn_is_waited_for_is_not_that_of_a_pass(
 
     model = torch.nn.Linear(2, 2)
     model.register_forward_hook(works)
-    meter = Meter(model)
+    timer = PassTimer(model)
     for wait_ns in (1_000, 2_000):
-        with meter.pause():
+        with timer.pause():
             clock[0] += wait_ns
         model(torch.ones(1, 2))
     clock[0] += 3
-    with meter.pause():
+    with timer.pause():
         clock[0] += 4_000
     clock[0] += 20
-    laps = meter.stop(on_gpu=False)
-    assert split(laps) == (20, 23)
+    laps = timer.stop(on_gpu=False)
+    assert forward_backward_ns(laps) == (20, 23)
     model(torch.ones(1, 2))
     clock[0] += 5
-    assert split(meter.stop(on_gpu=False)) == (10, 5)
-    assert split(Laps([], [], 7)) == (0, 0)
+    assert forward_backward_ns(timer.stop(on_gpu=False)) == (10, 5)
+    assert forward_backward_ns(Laps([], [], 7)) == (0, 0)
 
 
-def test_a_model_that_talks_inside_a_pass_cannot_take_turns() -> None:
+def test_a_model_that_communicates_inside_a_pass_cannot_take_turns() -> None:
     import headway.torch
 
     model: Any = torch.nn.Sequential(torch.nn.SyncBatchNorm(2))
-    with pytest.raises(InputError, match="compute: SyncBatchNorm talks to other ranks"):
+    with pytest.raises(InputError, match="compute: SyncBatchNorm communicates inside a pass"):
         headway.torch.attach(model, compute=True)
     headway.torch.attach(model)
     with headway.torch.computation():

@@ -87,7 +87,7 @@ def read_times(folder: Path) -> tuple[list[Times], Replay]:
     """Read each job's times from a run's log, and replay its decisions, which must be the same."""
     path = folder / "events.jsonl"
     replayed = replay(path)
-    if replayed.difference is not None or replayed.cut_line is not None:
+    if replayed.difference is not None or replayed.truncated_line is not None:
         raise MachineError(f"{path} cannot be replayed.")
     submitted: list[str] = []
     began_ns: dict[str, int] = {}

@@ -103,13 +103,13 @@ def work(process: Process, plan: dict[str, Any]) -> None:
         if session is None:
             time.sleep(plan["message_s"])
             continue
-        request = session.client.ask(plan["message_bytes"], plan["message_bytes"])
+        request = session.client.message_ready(plan["message_bytes"], plan["message_bytes"])
         process.reach(iteration, "asking")
-        process.granted += session.client.wait(request)
+        process.granted += session.client.wait_for_grant(request)
         process.reach(iteration, "sending")
         time.sleep(plan["message_s"])
-        session.client.done(request)
-        session.iterated(int(plan["compute_s"] * 1e9), 1, plan["message_bytes"])
+        session.client.message_done(request)
+        session.iteration_done(int(plan["compute_s"] * 1e9), 1, plan["message_bytes"])
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from headway.cli.options import (
 from headway.configuration import cluster_from, network_from, profiles_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
+from headway.figure_style import check_picture
 from headway.files import STANDARD, check_different, check_output, open_output
-from headway.reports.style import check_picture
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,11 +107,11 @@ def compare_command(
         with open_output(json) as stream:
             stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
     if output is not None:
-        from headway.experiments.figures import paired
-        from headway.reports.style import house_style, save_figure
+        from headway.experiments.compare import draw
+        from headway.figure_style import house_style, save_figure
 
         with house_style():
-            save_figure(paired(found), output)
+            save_figure(draw(found), output)
     console = results(to_stderr=json == STANDARD, uncut=True)
     several = len(jobs) > 1
     console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)

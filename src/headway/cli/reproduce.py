@@ -35,7 +35,7 @@ def reproduce_command(
     An interrupted run goes on where it was when started again.
     """
     from headway.experiments.parallel import thread_count
-    from headway.experiments.reproduce import FULL_SEEDS, QUICK_SEEDS, reproduce
+    from headway.experiments.reproduction import FULL_SEEDS, QUICK_SEEDS, reproduce
 
     if quick and seeds is not None:
         raise InputError("--quick is three seeds; give it or --seeds, not both.")

@@ -18,7 +18,7 @@ from headway.files import STANDARD
 if TYPE_CHECKING:
     import polars
 
-    from headway.experiments.sweep.running import Failure
+    from headway.experiments.sweep.run import Failure
 
 FAILED = 1
 _MOST_FAILURES = 10
@@ -95,7 +95,7 @@ def sweep_command(
     Each finished run is kept at once: started again, the same command goes on where it was.
     """
     from headway.experiments.sweep import read_sweep, run_sweep
-    from headway.experiments.sweep.running import RAY, THREADS, kept_runs
+    from headway.experiments.sweep.run import RAY, THREADS, finished_runs
     from headway.experiments.sweep.store import read_runs
 
     if on not in (THREADS, RAY) and ":" not in on:
@@ -113,7 +113,7 @@ def sweep_command(
     folder = Path(Path(sweep).stem if output is None else output)
     usual = plan.baseline if baseline is None else baseline
     if show:
-        _print(kept_runs(plan, folder), plan.size, usual, rows, columns, value)
+        _print(finished_runs(plan, folder), plan.size, usual, rows, columns, value)
         return
     if folder.resolve() == Path(sweep).resolve():
         raise InputError("is the sweep's file; give a folder with --output.", source=str(folder))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import field
 
-from headway.configuration.conversion import Number, Table, Text
+from headway.configuration.conversion import Number, Table, Text, given
 from headway.configuration.document import Document
 from headway.configuration.files import DescriptionFile
 from headway.domain.cluster import Cluster, ServerGroup, gigabytes
@@ -64,7 +64,7 @@ class UniformTable(Table):
     gpu: str = V100.name
     gpu_idle_w: Number | None = None
     gpu_busy_w: Number | None = None
-    racks: RacksTable = RacksTable()
+    racks: RacksTable = field(default_factory=RacksTable)
     group: None = None
     """Never here; listed to be suggested for a misspelt `[[cluster.gruop]]`."""
 
@@ -78,7 +78,7 @@ class GroupedTable(Table):
     )
 
     group: Annotated[list[GroupTable], msgspec.Meta(min_length=1)]
-    racks: RacksTable = RacksTable()
+    racks: RacksTable = field(default_factory=RacksTable)
 
 
 class UniformFile(DescriptionFile, kw_only=True):
@@ -132,7 +132,7 @@ def _uniform(document: Document, gpu_memory_gb: float | None, gpu: str | None) -
     with document.at("cluster", "racks"):
         if racks.oversubscription is not None and racks.servers_per_rack is None:
             raise InputError("needs 'servers_per_rack' too.", field="oversubscription")
-        return replace(cluster, **_given(racks))
+        return replace(cluster, **given(racks))
 
 
 def _of_groups(document: Document) -> Cluster:
@@ -153,12 +153,7 @@ def _of_groups(document: Document) -> Cluster:
                 "needs racks: 'servers_per_rack', or 'rack' in every group.",
                 field="oversubscription",
             )
-        return Cluster.of(groups, profiles=profiles, **_given(racks))
-
-
-def _given(racks: RacksTable) -> dict[str, Any]:
-    """Return the keys that the file has."""
-    return {key: value for key, value in msgspec.structs.asdict(racks).items() if value is not None}
+        return Cluster.of(groups, profiles=profiles, **given(racks))
 
 
 def _group(table: GroupTable, types: Mapping[str, GpuType]) -> ServerGroup:

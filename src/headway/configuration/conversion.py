@@ -20,7 +20,7 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\S", description="a non-empty strin
 Converted = TypeVar("Converted")
 
 
-class Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Table(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a TOML file; a field without a default is required.
 
     Fields state the keys and their types. The domain checks values in the engine's units.
@@ -28,6 +28,11 @@ class Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Keys with a sentence of their own about why they are refused."""
+
+
+def given(table: Table) -> dict[str, Any]:
+    """Return the keys that a table has a value for, where None stands for a missing key."""
+    return {key: value for key, value in msgspec.structs.asdict(table).items() if value is not None}
 
 
 class Mismatch(Exception):  # noqa: N818 (it is turned into an InputError, which users see)
@@ -46,7 +51,7 @@ class Mismatch(Exception):  # noqa: N818 (it is turned into an InputError, which
 def convert(content: object, kind: type[Converted], path: Path = ()) -> Converted:
     """Return the content, which is at `path`, as a value of the type, or raise `Mismatch`."""
     try:
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise _mismatch(str(error), _Spot(path, content, inspect.type_info(kind))) from None
 
@@ -61,11 +66,10 @@ class _Spot(NamedTuple):
 
 def _mismatch(text: str, root: _Spot) -> Mismatch:
     """Explain an error of msgspec: a message and a path such as `$.group[0].servers`."""
-    match = re.fullmatch(r"(.*?)(?: - at `\$(.*)`)?", text, re.DOTALL)
+    match = re.fullmatch(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", text, re.DOTALL)
     assert match is not None
     message, where = match[1], match[2] or ""
-    spots = list(_walk(where, root))
-    spot = spots[-1]
+    spot = _follow(where, root)
     if match := re.fullmatch(r"Object contains unknown field `(.*)`", message, re.DOTALL):
         return _unknown(match[1], spot)
     if match := re.fullmatch(r"Object missing required field `(.*)`", message):
@@ -76,15 +80,13 @@ def _mismatch(text: str, root: _Spot) -> Mismatch:
     if choices := _find(spot.kind, inspect.LiteralType):
         guess = did_you_mean(str(spot.value), map(str, choices.values))
         return Mismatch(f"unknown {spot.path[-1]} {shown(spot.value)}.{guess}", spot.path)
-    while spot.path and isinstance(spot.path[-1], int) and not _description(spot.kind):
-        spots.pop()
-        spot = spots[-1]
+    if "of length >= 1" in message and not _holds_tables(spot.kind):
+        return Mismatch("must not be empty.", spot.path)
     return Mismatch(f"must be {_expected(spot)}, not {shown(spot.value)}.", spot.path)
 
 
-def _walk(where: str, spot: _Spot) -> Iterator[_Spot]:
-    """Yield the content and each part of it on msgspec's path; `[...]` is a key of a mapping."""
-    yield spot
+def _follow(where: str, spot: _Spot) -> _Spot:
+    """Follow msgspec's path from a spot, up to `[...]`, which is some key of a mapping."""
     for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", where.partition("[...]")[0]):
         step: str | int
         if key:
@@ -96,14 +98,14 @@ def _walk(where: str, spot: _Spot) -> Iterator[_Spot]:
             assert items is not None
             kind = items.item_type
         spot = _Spot((*spot.path, step), spot.value[step], kind)
-        yield spot
+    return spot
 
 
 def _unknown(key: str, spot: _Spot) -> Mismatch:
     struct = _find(spot.kind, inspect.StructType)
     assert struct is not None
     path = (*spot.path, key)
-    if key in struct.cls.REFUSED:
+    if issubclass(struct.cls, Table) and key in struct.cls.REFUSED:
         return Mismatch(struct.cls.REFUSED[key], path)
     known = [field.encode_name for field in struct.fields]
     what = "table" if _is_table(spot.value[key]) else "key"
@@ -115,12 +117,12 @@ def _missing(key: str, spot: _Spot) -> Mismatch:
     assert struct is not None
     kind = next(field.type for field in struct.fields if field.encode_name == key)
     name = _dotted((*spot.path, key))
-    if _holds_tables(kind):
-        problem = f"there are no tables [[{name}]]."
-    elif _find(kind, inspect.StructType):
-        problem = f"there is no table [{name}]."
-    else:
+    if _description(kind) or not (_holds_tables(kind) or _find(kind, inspect.StructType)):
         problem = f"'{key}' is missing."
+    elif _holds_tables(kind):
+        problem = f"there are no tables [[{name}]]."
+    else:
+        problem = f"there is no table [{name}]."
     return Mismatch(problem, spot.path, is_key=False)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from headway.configuration.conversion import Number, Table
 from headway.configuration.document import Document
 from headway.configuration.files import DescriptionFile
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import InputError
 from headway.domain.limits import MOST_GPUS
 from headway.network.allreduce import Link, network_from_link
 from headway.network.contention import NetworkModel
@@ -40,13 +40,6 @@ class NetworkTable(Table):
     gamma_ns_per_byte: Number | None = None
 
 
-_LAWS: dict[str, dict[str, Any]] = {
-    "busiest": {"sharing": "busiest"},
-    "max-min": {"sharing": "max-min"},
-    "no-contention": {"contends": False},
-}
-
-
 class NetworkFile(DescriptionFile, kw_only=True):
     """A file with a `[network]`."""
 
@@ -59,13 +52,7 @@ def read_network(path: str) -> NetworkModel:
     table = document.convert(NetworkFile).network
     with document.at("network"):
         network = _measured(table) if table.algorithm is None else _computed(table)
-        return replace(network, **_LAWS[_known_law(table.law)], servers=table.ring_size)
-
-
-def _known_law(name: str) -> str:
-    if name not in _LAWS:
-        raise InputError(f"unknown law {shown(name)}.{did_you_mean(name, _LAWS)}", field="law")
-    return name
+        return replace(network, law=table.law, ring_size=table.ring_size)
 
 
 def _measured(table: NetworkTable) -> NetworkModel:

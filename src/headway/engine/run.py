@@ -21,13 +21,13 @@ from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
-from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import SIGNATURES
 from headway.policies.policy_set import Choices, PolicySet
 from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
+from headway.results.timeline.sinks import Timeline, TimelineSink
 
 _FIRST_SLICE = 1_000
 _SLICE_S = 0.05
@@ -66,7 +66,7 @@ def simulate(
             `ff+srsf:1@25`, as `PolicySet.parse` reads it.
         seed: For policies that draw random numbers (`rand`).
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
-            jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
+            jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
         timeline: Takes every task's start, end and place. With it every task is simulated.
         progress: Called now and then during a long run.
@@ -113,6 +113,7 @@ def simulate(
         finish_ns=jobs.finish_ns.copy(),
         gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
         gpu_busy_ns=busy_ns,
+        timeline=timeline if isinstance(timeline, Timeline) else None,
     )
 
 
@@ -190,7 +191,7 @@ def _failure(status: int, state: State, policies: Choices) -> InputError | Polic
     if status == kernel.BAD_PLACEMENT:
         return PolicyError(
             f"placement policy '{policies.placement.name}' gave the job with index "
-            f"{tally.culprit} a GPU twice, or one that was not among the candidates."
+            f"{tally.misplaced} a GPU twice, or one that was not among the candidates."
         )
     if tally.waiting > 0:
         culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"

@@ -1,193 +1,190 @@
-"""One connection to the gate: its frames, its heartbeat, and its end."""
+"""One connection to the gate: its frames, its heartbeat and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
-from headway.gate.protocol import (
-    MOST_OPEN,
-    Bye,
-    Frames,
-    Hello,
-    Message,
-    Ping,
-    Pong,
-    ProtocolError,
-    Refused,
-    Welcome,
-    encode,
-)
-from headway.gate.sockets import prefer
+from headway.gate import frames
+from headway.gate.frames import Frame
+from headway.gate.protocol import MAX_OPEN_REQUESTS, FrameReader, ProtocolError, encode
+from headway.gate.sockets import prioritize
 
-HELLO_S = 5.0
-"""How long a connection may take to say who it is."""
+HELLO_TIMEOUT_S = 5.0
+"""How long a new connection may take to send its Hello."""
 
-BEAT_S = 1.0
-SILENT_BEATS = 5
-"""Beats that a worker may leave unanswered. Beats are counted, not seconds: a loop that stood still
-has asked nobody, and blames nobody."""
+PING_INTERVAL_S = 1.0
+MAX_UNANSWERED_PINGS = 5
+"""Pings in a row that a worker may leave unanswered. Pings are counted, not seconds: an event loop
+that was blocked has sent none, and blames nobody."""
 
-REFUSAL_S = 1.0
-"""How long whoever has no valid token waits for the answer, and cannot try another one."""
+REFUSAL_DELAY_S = 1.0
+"""How long the answer to an invalid token is delayed, to slow down guessing."""
 
-MOST_UNREAD_BYTES = 64 * 1024
-"""What may wait for a worker to read it; grants are 13 bytes."""
+MAX_UNREAD_BYTES = 64 * 1024
+"""Bytes that may wait for a worker to read them; a grant has 13."""
 
-FRAMES_A_TURN = 16
-"""Frames of one connection before others have their turn."""
+FRAMES_PER_TURN = 16
+"""Frames of one connection that are handled before other connections get a turn."""
 
-_PING = encode(Ping())
+_PING = encode(frames.Ping())
 
 
-class Keeper(Protocol):
-    """What a connection needs of its gate."""
+class WorkerId(NamedTuple):
+    """One rank of one attempt at a job."""
 
-    def came(self, connection: Connection) -> None:
-        """Take note of a new connection."""
+    job_id: str
+    attempt: int
+    rank: int
 
-    def left(self, connection: Connection) -> None:
-        """Take note of its end."""
 
-    def greet(self, connection: Connection, hello: Hello) -> str:
-        """Take a worker, or return why not."""
+class ConnectionHandler(Protocol):
+    """What a connection reports to its gate."""
 
-    def hear(self, connection: Connection, message: Message) -> bool:
-        """Pass on what a worker says; False if it makes no sense."""
+    def connection_opened(self, connection: Connection) -> None:
+        """A connection was accepted; it has not said who it is."""
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+
+    def hello_received(self, connection: Connection, hello: frames.Hello) -> str:
+        """Welcome a worker and return "", or return why it is refused."""
+
+    def frame_received(self, connection: Connection, frame: Frame) -> bool:
+        """Handle a worker's frame; False if a worker may not send it."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection, of a stranger until `welcome`.
+    """A connection, anonymous (`worker` is None) until `welcome`.
 
-    `worker` is the job, attempt and rank; `open` holds the requests that have not ended, and
-    whether each has been granted.
+    `open_requests` holds the requests that have not ended, and whether each has been granted.
     """
 
-    def __init__(self, gate: Keeper) -> None:
-        self.worker: tuple[str, int, int] | None = None
-        self.open: dict[int, bool] = {}
-        self._gate = gate
+    def __init__(self, handler: ConnectionHandler) -> None:
+        self.worker: WorkerId | None = None
+        self.open_requests: dict[int, bool] = {}
+        self._handler = handler
         self._loop = asyncio.get_running_loop()
-        self._frames = Frames()
-        self._unanswered = 0
-        self._later = False
+        self._reader = FrameReader()
+        self._unanswered_pings = 0
+        self._rescheduled = False
         self._refused = False
         self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: whoever it is has a few seconds to say so."""
+        """Start the timeout for the Hello."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
-        self._timer = self._loop.call_later(HELLO_S, self.end)
-        self._gate.came(self)
+        self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        self._timer = self._loop.call_later(HELLO_TIMEOUT_S, self.end)
+        self._handler.connection_opened(self)
         try:
-            prefer(transport.get_extra_info("socket"))
+            prioritize(transport.get_extra_info("socket"))
         except OSError:
             self.end()
 
     def data_received(self, data: bytes) -> None:
-        """Handle what has come."""
-        self._unanswered = 0
-        self._frames.feed(data)
-        if not self._later:
+        """Handle the frames that are complete."""
+        self._unanswered_pings = 0
+        self._reader.feed(data)
+        if not self._rescheduled:
             self._handle_frames()
 
     def pause_writing(self) -> None:
-        """Let go of a worker that does not read.
+        """Disconnect a worker that does not read.
 
-        Later: this may be called inside `send`, and so inside what the gate's listener does.
+        Not at once: asyncio may call this inside `send`, and so inside a call of the gate's user.
         """
         self._loop.call_soon(self.end)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Note the end, whoever made it."""
+        """End, whichever side closed the connection."""
         self.end()
 
-    def welcome(self, worker: tuple[str, int, int]) -> None:
-        """Be a worker's connection from now on, and start its heartbeat."""
+    def welcome(self, worker: WorkerId) -> None:
+        """Become the connection of a worker, and start its heartbeat."""
         self.worker = worker
-        self.send(encode(Welcome()))
+        self.send(encode(frames.Welcome()))
         self._timer.cancel()
-        # Not all at once for those that came at once.
-        self._timer = self._loop.call_later(random.random() * BEAT_S, self._beat)
+        # A random phase: workers that connect together are not pinged together.
+        self._timer = self._loop.call_later(random.random() * PING_INTERVAL_S, self._ping)
 
-    def ask(self, request: int) -> bool:
-        """Take note of a request; False if it is open already, or one too many."""
-        if request in self.open or len(self.open) >= MOST_OPEN:
+    def open_request(self, request: int) -> bool:
+        """Record a request; False if it is open already or too many are."""
+        if request in self.open_requests or len(self.open_requests) >= MAX_OPEN_REQUESTS:
             return False
-        self.open[request] = False
+        self.open_requests[request] = False
         return True
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame, or drop it if the connection has ended."""
+    def send(self, data: bytes) -> None:
+        """Send an encoded frame, or drop it if the connection has ended."""
         if not self._ended:
-            self._transport.write(frame)
+            self._transport.write(data)
 
     def refuse(self, text: str) -> None:
-        """Say why not, and end."""
-        self.send(encode(Refused(text)))
+        """Send the reason for a refusal, and end."""
+        self.send(encode(frames.Refused(text)))
         self._transport.close()
         self.end()
 
     def end(self) -> None:
-        """Close the connection now; what has not been read from it or sent to it is dropped."""
+        """Close the connection now; bytes that are not yet read or sent are dropped."""
         if self._ended:
             return
         self._ended = True
         self._timer.cancel()
-        self._gate.left(self)
-        # A transport that closes with nothing left to send is closed; aborting would cut it off.
+        self._handler.connection_closed(self)
+        # A transport that is closing with an empty buffer has sent everything; do not abort it.
         if not self._transport.is_closing() or self._transport.get_write_buffer_size() > 0:
             self._transport.abort()
 
     def _handle_frames(self) -> None:
-        """Handle a few frames, and the others after everybody else's turn."""
-        was_later, self._later = self._later, False
+        """Handle a few frames, and reschedule the rest so that other connections get a turn."""
+        was_rescheduled, self._rescheduled = self._rescheduled, False
         try:
-            for _ in range(FRAMES_A_TURN):
+            for _ in range(FRAMES_PER_TURN):
                 if self._ended or self._refused:
                     return
-                message = self._frames.take()
-                if message is None:
-                    if was_later:
+                frame = self._reader.next()
+                if frame is None:
+                    if was_rescheduled:
                         self._transport.resume_reading()
                     return
-                self._handle(message)
+                self._handle(frame)
         except ProtocolError:
             self.end()
             return
         except BaseException:
             self.end()
             raise
-        self._later = True
-        if not was_later and not self._ended:
+        self._rescheduled = True
+        if not was_rescheduled and not self._ended:
             self._transport.pause_reading()
         self._loop.call_soon(self._handle_frames)
 
-    def _handle(self, message: Message) -> None:
-        if isinstance(message, Pong):
+    def _handle(self, frame: Frame) -> None:
+        if isinstance(frame, frames.Pong):
             return
-        if isinstance(message, Bye):
+        if isinstance(frame, frames.Bye):
             self.end()
         elif self.worker is not None:
-            if not self._gate.hear(self, message):
-                raise ProtocolError("a worker would not say that")
-        elif isinstance(message, Hello):
-            refusal = self._gate.greet(self, message)
+            if not self._handler.frame_received(self, frame):
+                raise ProtocolError(f"unexpected {type(frame).__name__} from a worker")
+        elif isinstance(frame, frames.Hello):
+            refusal = self._handler.hello_received(self, frame)
             if refusal:
                 self._refused = True
                 self._transport.pause_reading()
                 self._timer.cancel()
-                self._timer = self._loop.call_later(REFUSAL_S, self.refuse, refusal)
+                self._timer = self._loop.call_later(REFUSAL_DELAY_S, self.refuse, refusal)
         else:
-            raise ProtocolError("a stranger must say who it is")
+            raise ProtocolError("the first frame must be a Hello")
 
-    def _beat(self) -> None:
-        """Ask for a sign of life, or let go of a worker that has given none for too long."""
-        if self._unanswered == SILENT_BEATS:
+    def _ping(self) -> None:
+        """Send a ping, or disconnect a worker that has left too many unanswered."""
+        if self._unanswered_pings == MAX_UNANSWERED_PINGS:
             self.end()
             return
-        self._unanswered += 1
+        self._unanswered_pings += 1
         self.send(_PING)
-        self._timer = self._loop.call_later(BEAT_S, self._beat)
+        self._timer = self._loop.call_later(PING_INTERVAL_S, self._ping)

@@ -1,243 +1,225 @@
-"""The gate: workers connect to it, ask before they send or compute, and are told when to start.
+"""The gate's server: workers connect to it, ask before they send or compute, and wait for grants.
 
-It decides nothing: what workers say goes to a listener, and the listener's grants go back. A worker
-that stops reading or speaking, or says what no worker says, is let go and nobody else notices.
+It decides nothing: requests go to a handler, and the handler's grants go back. A worker that stops
+reading or answering, or breaks the protocol, is disconnected without affecting others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl as tls
 from typing import Protocol
 
 from headway.domain.errors import InputError
-from headway.gate import tokens
-from headway.gate.connections import HELLO_S, Connection
-from headway.gate.listening import UnixAddress, tcp_socket, unix_socket
-from headway.gate.protocol import (
-    VERSION,
-    Compute,
-    Computed,
-    Done,
-    Grant,
-    Hello,
-    Iteration,
-    Ready,
-    encode,
-)
+from headway.gate import frames, tokens
+from headway.gate.address import GateAddress
+from headway.gate.connections import HELLO_TIMEOUT_S, Connection, WorkerId
+from headway.gate.frames import Frame
+from headway.gate.protocol import VERSION, encode
+from headway.gate.sockets import SocketFile, bind_tcp, bind_unix
 
-MOST_STRANGERS = 1024
-"""Connections that have not said who they are; one more, and the oldest of them is closed."""
+MAX_ANONYMOUS = 1024
+"""Connections without a Hello; when there is one more, the oldest is closed."""
 
-_ACCEPTS_A_TURN = 16
-_WAITING_CONNECTIONS = 1024
+_ACCEPTS_PER_TURN = 16
+_BACKLOG = 1024
 
 
-class Listener(Protocol):
-    """Whom a gate tells what workers say; called in the event loop's thread."""
+class GateHandler(Protocol):
+    """What a gate reports to its user; called in the event loop's thread."""
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
+    def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
         """A rank of an attempt has proved who it is."""
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
-        """A worker asks for a message; `grant` may be called at once or later."""
+        """A worker asks to start a message; call `Gate.grant` now or later."""
 
-    def message_done(self, job: str, attempt: int, request: int) -> None:
+    def message_done(self, job_id: str, attempt: int, request: int) -> None:
         """A worker's message has ended."""
 
-    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
-        """A worker asks whether it may compute; `grant` may be called at once or later."""
+    def compute_ready(self, job_id: str, attempt: int, rank: int, request: int) -> None:
+        """A worker asks for a turn to compute; call `Gate.grant` now or later."""
 
-    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
+    def compute_done(self, job_id: str, attempt: int, rank: int, request: int) -> None:
         """A worker's computation has ended."""
 
     def iteration_done(
         self,
-        job: str,
+        job_id: str,
         attempt: int,
         iterations: int,
         forward_ns: int,
         backward_ns: int,
         gradient_bytes: int,
     ) -> None:
-        """A worker has done so many iterations; 0 ns or bytes: unknown."""
+        """A worker reports its iterations so far; 0 ns or bytes means unknown."""
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        """A rank's connection is gone, and all it asked for."""
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+        """A rank's connection has ended, and its open requests with it."""
 
 
 class Gate:
-    """Listens on a Unix socket, a TCP address or both; `secret` is what job tokens come from."""
+    """Listens on Unix sockets and TCP addresses; `secret` is the key of the job tokens."""
 
-    def __init__(self, listener: Listener, secret: str) -> None:
-        self._listener = listener
+    def __init__(self, handler: GateHandler, secret: str) -> None:
+        self._handler = handler
         self._secret = secret
-        self._workers: dict[tuple[str, int, int], Connection] = {}
-        self._ranks: dict[tuple[str, int], set[int]] = {}  # of each attempt, those in _workers
-        self._strangers: dict[Connection, None] = {}
+        self._workers: dict[WorkerId, Connection] = {}
+        self._ranks: dict[tuple[str, int], set[int]] = {}  # connected ranks of each attempt
+        self._anonymous: dict[Connection, None] = {}  # oldest first
         self._servers: list[tuple[asyncio.Server, socket.socket]] = []
-        self._unix: UnixAddress | None = None
+        self._files: list[SocketFile] = []
         self._port: int | None = None
 
     @property
     def connected(self) -> int:
-        """Return the number of workers that have proved who they are."""
+        """The number of workers that have proved who they are."""
         return len(self._workers)
 
     @property
     def port(self) -> int | None:
-        """Return the TCP port that this gate listens on."""
+        """The TCP port that this gate listens on."""
         return self._port
 
-    async def start(
-        self,
-        *,
-        unix: str | os.PathLike[str] | None = None,
-        tcp: tuple[str, int] | None = None,
-        ssl: tls.SSLContext | None = None,
-    ) -> None:
-        """Begin to listen; `ssl` is for TCP alone. Port 0 takes any that is free."""
-        await self.bind(unix=unix, tcp=tcp, ssl=ssl)
+    async def start(self, *addresses: GateAddress, ssl: tls.SSLContext | None = None) -> None:
+        """Listen and accept workers; `ssl` is for TCP only. Port 0 picks a free one."""
+        await self.bind(*addresses, ssl=ssl)
         await self.accept()
 
-    async def bind(
-        self,
-        *,
-        unix: str | os.PathLike[str] | None = None,
-        tcp: tuple[str, int] | None = None,
-        ssl: tls.SSLContext | None = None,
-    ) -> None:
-        """Take the addresses, as `start` does, and let whoever comes wait until `accept`."""
-        if unix is None and tcp is None:
+    async def bind(self, *addresses: GateAddress, ssl: tls.SSLContext | None = None) -> None:
+        """Listen on the addresses; workers that connect wait until `accept`."""
+        if not addresses:
             raise InputError("a gate needs a Unix socket, a TCP address or both.")
         try:
-            if unix is not None:
-                listening, self._unix = unix_socket(unix)
-                await self._serve(listening, None)
-            if tcp is not None:
-                listening = await tcp_socket(*tcp)
-                self._port = listening.getsockname()[1]
-                await self._serve(listening, ssl)
+            for address in addresses:
+                if address.path:
+                    bound, file = bind_unix(address.path)
+                    self._files.append(file)
+                    await self._listen(bound, None)
+                else:
+                    bound = await asyncio.to_thread(bind_tcp, address.host, address.port)
+                    self._port = bound.getsockname()[1]
+                    await self._listen(bound, ssl)
         except BaseException:
             await self.close()
             raise
 
     async def accept(self) -> None:
-        """Let in whoever waits, and all that come."""
-        for server, listening in self._servers:
+        """Accept the workers that wait, and all that connect from now on."""
+        for server, bound in self._servers:
             await server.start_serving()
-            # The loop accepts as many in one turn as may wait: more may wait than it should accept.
-            listening.listen(_WAITING_CONNECTIONS)
+            # asyncio accepts up to its backlog in one turn: let more wait than it should accept.
+            bound.listen(_BACKLOG)
 
-    def grant(self, job: str, attempt: int, request: int, rank: int = 0) -> bool:
-        """Let a worker start what it asked for; False if it waits for no such thing."""
-        worker = self._workers.get((job, attempt, rank))
-        if worker is None or worker.open.get(request, True):
+    def grant(self, job_id: str, attempt: int, request: int, rank: int = 0) -> bool:
+        """Grant a worker's request; False if no such request waits."""
+        connection = self._workers.get(WorkerId(job_id, attempt, rank))
+        if connection is None or connection.open_requests.get(request, True):
             return False
-        worker.open[request] = True
-        worker.send(encode(Grant(request)))
+        connection.open_requests[request] = True
+        connection.send(encode(frames.Grant(request)))
         return True
 
-    def refuse(self, job: str, attempt: int, text: str, rank: int | None = None) -> None:
-        """Tell a rank, or all, why it is not wanted, and let it go without `worker_lost`.
+    def refuse(self, job_id: str, attempt: int, text: str, rank: int | None = None) -> None:
+        """Disconnect a rank, or all ranks, of an attempt with a reason and without `worker_lost`.
 
-        It goes on unasked, and tries again every few seconds.
+        It continues ungated, and tries to connect again every few seconds.
         """
-        for one in [*self._ranks.get((job, attempt), ())] if rank is None else [rank]:
-            worker = self._forget((job, attempt, one))
-            if worker is not None:
-                worker.refuse(text)
+        ranks = [*self._ranks.get((job_id, attempt), ())] if rank is None else [rank]
+        for one in ranks:
+            connection = self._forget(WorkerId(job_id, attempt, one))
+            if connection is not None:
+                connection.refuse(text)
 
     async def close(self) -> None:
-        """Let go of every worker and of the sockets; the listener hears nothing of it."""
+        """Disconnect every worker and close the sockets; the handler is not called."""
         for server, _ in self._servers:
             server.close()
-        connections = [*self._workers.values(), *self._strangers]
-        self._workers, self._ranks, self._strangers, self._servers = {}, {}, {}, []
+        connections = [*self._workers.values(), *self._anonymous]
+        self._workers, self._ranks, self._anonymous, self._servers = {}, {}, {}, []
         for connection in connections:
             connection.end()
-        if self._unix is not None:
-            self._unix.remove()
-        self._unix, self._port = None, None
+        for file in self._files:
+            file.remove()
+        self._files, self._port = [], None
         await asyncio.sleep(0)  # Transports close in the loop's next turn.
 
-    def came(self, connection: Connection) -> None:
-        """Take note of a connection that has said nothing yet."""
-        self._strangers[connection] = None
-        if len(self._strangers) > MOST_STRANGERS:
-            next(iter(self._strangers)).end()
+    def connection_opened(self, connection: Connection) -> None:
+        """Keep a new connection; close the oldest one without a Hello if there are too many."""
+        self._anonymous[connection] = None
+        if len(self._anonymous) > MAX_ANONYMOUS:
+            next(iter(self._anonymous)).end()
 
-    def left(self, connection: Connection) -> None:
-        """Forget a connection that has ended, and tell of it if it was a worker's."""
-        self._strangers.pop(connection, None)
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget a connection, and report it if it was a worker's."""
+        self._anonymous.pop(connection, None)
         worker = connection.worker
         if worker is not None and self._workers.get(worker) is connection:
             self._forget(worker)
-            self._listener.worker_lost(*worker)
+            self._handler.worker_lost(*worker)
 
-    def greet(self, connection: Connection, hello: Hello) -> str:
-        """Take a worker that proves who it is; else return why not."""
+    def hello_received(self, connection: Connection, hello: frames.Hello) -> str:
+        """Welcome a worker whose token is valid, else return why not."""
         if hello.version != VERSION:
             return f"this gate speaks version {VERSION}, not {hello.version}"
-        proof = tokens.job_token(self._secret, hello.job, hello.attempt)
-        if not tokens.same(hello.token, proof):
+        token = tokens.job_token(self._secret, hello.job_id, hello.attempt)
+        if not tokens.same(hello.token, token):
             return "the token is not that of this job and attempt"
-        worker = (hello.job, hello.attempt, hello.rank)
-        before = self._workers.get(worker)
-        if before is not None:
-            before.end()
-        self._strangers.pop(connection, None)
+        worker = WorkerId(hello.job_id, hello.attempt, hello.rank)
+        earlier = self._workers.get(worker)
+        if earlier is not None:
+            earlier.end()
+        self._anonymous.pop(connection, None)
         self._workers[worker] = connection
-        self._ranks.setdefault(worker[:2], set()).add(hello.rank)
+        self._ranks.setdefault((worker.job_id, worker.attempt), set()).add(worker.rank)
         connection.welcome(worker)
-        self._listener.worker_attached(*worker)
+        self._handler.worker_attached(*worker)
         return ""
 
-    def hear(self, connection: Connection, message: object) -> bool:
-        """Pass on what a worker says; False if it makes no sense."""
+    def frame_received(self, connection: Connection, frame: Frame) -> bool:
+        """Pass a worker's frame to the handler; False if a worker may not send it."""
         assert connection.worker is not None
-        job, attempt, rank = connection.worker
-        if isinstance(message, Ready) and rank == 0:
-            if not connection.ask(message.request):
+        job_id, attempt, rank = connection.worker
+        if isinstance(frame, frames.Ready) and rank == 0:
+            if not connection.open_request(frame.request):
                 return False
-            self._listener.message_ready(job, attempt, *message)
-        elif isinstance(message, Done) and rank == 0:
-            connection.open.pop(message.request, None)
-            self._listener.message_done(job, attempt, message.request)
-        elif isinstance(message, Iteration) and rank == 0:
-            self._listener.iteration_done(job, attempt, *message)
-        elif isinstance(message, Compute):
-            if not connection.ask(message.request):
+            self._handler.message_ready(job_id, attempt, *frame)
+        elif isinstance(frame, frames.Done) and rank == 0:
+            connection.open_requests.pop(frame.request, None)
+            self._handler.message_done(job_id, attempt, frame.request)
+        elif isinstance(frame, frames.Iteration) and rank == 0:
+            self._handler.iteration_done(job_id, attempt, *frame)
+        elif isinstance(frame, frames.Compute):
+            if not connection.open_request(frame.request):
                 return False
-            self._listener.compute_ready(job, attempt, rank, message.request)
-        elif isinstance(message, Computed):
-            connection.open.pop(message.request, None)
-            self._listener.compute_done(job, attempt, rank, message.request)
+            self._handler.compute_ready(job_id, attempt, rank, frame.request)
+        elif isinstance(frame, frames.Computed):
+            connection.open_requests.pop(frame.request, None)
+            self._handler.compute_done(job_id, attempt, rank, frame.request)
         else:
             return False
         return True
 
-    def _forget(self, worker: tuple[str, int, int]) -> Connection | None:
+    def _forget(self, worker: WorkerId) -> Connection | None:
         connection = self._workers.pop(worker, None)
         if connection is not None:
-            ranks = self._ranks[worker[:2]]
-            ranks.discard(worker[2])
-            if not ranks:
-                del self._ranks[worker[:2]]
+            attempt = (worker.job_id, worker.attempt)
+            self._ranks[attempt].discard(worker.rank)
+            if not self._ranks[attempt]:
+                del self._ranks[attempt]
         return connection
 
-    async def _serve(self, listening: socket.socket, ssl: tls.SSLContext | None) -> None:
+    async def _listen(self, bound: socket.socket, ssl: tls.SSLContext | None) -> None:
         server = await asyncio.get_running_loop().create_server(
             lambda: Connection(self),
-            sock=listening,
+            sock=bound,
             ssl=ssl,
-            backlog=_ACCEPTS_A_TURN,
-            ssl_handshake_timeout=None if ssl is None else HELLO_S,
+            backlog=_ACCEPTS_PER_TURN,
+            ssl_handshake_timeout=None if ssl is None else HELLO_TIMEOUT_S,
             start_serving=False,
         )
-        self._servers.append((server, listening))
-        listening.listen(_WAITING_CONNECTIONS)
+        self._servers.append((server, bound))
+        bound.listen(_BACKLOG)

@@ -1,14 +1,23 @@
-"""Sockets of the gate, at both ends: quick, first in every queue, and soon known to be dead."""
+"""Sockets of the gate: bound for the server, and given priority at both ends."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
-from typing import TYPE_CHECKING
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headway.domain.errors import InputError, MachineError
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
 
-SILENCE_MS = 3000
+MAX_PATH_BYTES = 107
+"""The longest path of a Unix socket on Linux."""
+
+ACK_TIMEOUT_MS = 3000
 """How long sent bytes may stay unacknowledged before a connection counts as dead."""
 
 _CLASS_SELECTOR_6 = 0xC0
@@ -19,11 +28,11 @@ _INTERACTIVE = 6
 pfifo_fast and prio."""
 
 
-def prefer(connection: socket.socket | TransportSocket) -> None:
-    """Let a TCP connection's small packets go at once and before the gradients.
+def prioritize(connection: socket.socket | TransportSocket) -> None:
+    """Send a TCP connection's small packets at once and ahead of gradients; detect a dead peer.
 
-    This matters on hosts and switches that have a queue of its own for such packets; see
-    docs/reference/gate-protocol.md. Other kinds of sockets are left as they are.
+    Priority matters on hosts and switches that have a separate queue for such packets; see
+    docs/reference/gate-protocol.md. Other kinds of sockets are left unchanged.
     """
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
         return
@@ -34,12 +43,83 @@ def prefer(connection: socket.socket | TransportSocket) -> None:
         (tcp, socket.TCP_KEEPIDLE, 1),
         (tcp, socket.TCP_KEEPINTVL, 1),
         (tcp, socket.TCP_KEEPCNT, 3),
-        (tcp, socket.TCP_USER_TIMEOUT, SILENCE_MS),
+        (tcp, socket.TCP_USER_TIMEOUT, ACK_TIMEOUT_MS),
         (socket.IPPROTO_IP, socket.IP_TOS, _CLASS_SELECTOR_6),
-        # After the type of service, which sets the priority too.
+        # After the type of service, which also sets the priority.
         (socket.SOL_SOCKET, socket.SO_PRIORITY, _INTERACTIVE),
     ]
     if connection.family == socket.AF_INET6:
         options[6] = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, _CLASS_SELECTOR_6)
     for level, name, value in options:
         connection.setsockopt(level, name, value)
+
+
+@dataclass(frozen=True)
+class SocketFile:
+    """The file of a Unix socket, identified by its inode and not only by its path."""
+
+    path: str
+    device: int
+    inode: int
+
+    def remove(self) -> None:
+        """Remove the file, unless another one has replaced it."""
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(self.path)
+            if (found.st_dev, found.st_ino) == (self.device, self.inode):
+                os.unlink(self.path)
+
+
+def bind_unix(path: str) -> tuple[socket.socket, SocketFile]:
+    """Return a socket bound to a path that only this user may connect to."""
+    length = len(os.fsencode(path))
+    if length > MAX_PATH_BYTES:
+        raise InputError(
+            f"the path of a Unix socket has at most {MAX_PATH_BYTES} bytes, and this one {length}: "
+            "choose a shorter folder.",
+            source=path,
+        )
+    bound = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_stale(path)
+        bound.bind(path)
+        # Nobody can have connected before this: the socket does not listen yet.
+        os.chmod(path, 0o600)
+        found = os.lstat(path)
+    except OSError as error:
+        bound.close()
+        raise InputError(f"{error.strerror or error}.", source=path) from None
+    except InputError:
+        bound.close()
+        raise
+    return bound, SocketFile(path, found.st_dev, found.st_ino)
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    """Return a socket bound to the first address that the host name resolves to; may block."""
+    try:
+        found: Any = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise MachineError(f"cannot listen on {host}:{port}: {error.strerror or error}.") from None
+
+
+def _remove_stale(path: str) -> None:
+    """Remove a socket that nobody listens on any more."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise InputError("exists and is not a socket.", source=path)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except BlockingIOError:
+            pass
+    raise InputError("another gate listens there.", source=path)

@@ -1,4 +1,4 @@
-"""Secrets: the scheduler's own in a file that only its user reads, and one for every attempt."""
+"""Tokens: the scheduler's secret, in a file that only its owner can read, and one per attempt."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from pathlib import Path
 
 from headway.domain.errors import InputError
 
-_LONGEST = 1024
+_MAX_BYTES = 1024
 _TOKEN = re.compile(r"[!-~]{32,512}")
 
 
 def create(path: str | os.PathLike[str]) -> str:
-    """Write a new secret into a file that is not there yet, for its owner alone; return it.
+    """Create a file that only its owner can read, with a new secret; return the secret.
 
-    The file appears with all its bytes or not at all. A name that is taken, be it by a link, is
-    refused.
+    The file appears complete or not at all. An existing file or link is an error.
     """
     target, secret = Path(path), secrets.token_hex(32)
     try:
@@ -33,32 +32,32 @@ def create(path: str | os.PathLike[str]) -> str:
                 stream.write(f"{secret}\n")
                 stream.flush()
                 os.fsync(stream.fileno())
-            # Unlike a rename, a link never replaces what is there.
+            # Unlike a rename, a link never replaces an existing file.
             os.link(temporary, target)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
     except FileExistsError:
-        raise InputError("is there already.", source=str(target)) from None
+        raise InputError("exists already.", source=str(target)) from None
     except OSError as error:
         raise InputError(f"{error.strerror or error}.", source=str(target)) from None
     return secret
 
 
 def read(path: str | os.PathLike[str]) -> str:
-    """Return the secret in a file, unless others than its owner may read or change that file."""
+    """Return the secret in a file; an error if anyone but its owner can read or change the file."""
     source = os.fspath(path)
     try:
-        # A pipe in the file's place must not make anyone wait.
+        # Non-blocking: opening a named pipe must not hang.
         handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             _check(os.fstat(handle), source)
-            data = os.read(handle, _LONGEST)
+            data = os.read(handle, _MAX_BYTES)
         finally:
             os.close(handle)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise InputError("is a link, and must be a file.", source=source) from None
+            raise InputError("must be a file, not a link.", source=source) from None
         raise InputError(f"{error.strerror or error}.", source=source) from None
     token = data.decode("ascii", "replace").strip()
     if not _TOKEN.fullmatch(token):
@@ -66,18 +65,18 @@ def read(path: str | os.PathLike[str]) -> str:
     return token
 
 
-def job_token(secret: str, job: str, attempt: int) -> str:
-    """Return what one attempt at a job proves itself with: HMAC-SHA256 under the secret.
+def job_token(secret: str, job_id: str, attempt: int) -> str:
+    """Return the token of one attempt at a job: HMAC-SHA256 under the secret.
 
-    It is worth nothing for another attempt or job, and the secret cannot be had from it.
+    It is worthless for any other attempt or job, and does not reveal the secret.
     """
-    # The number first: it ends at the line feed, whatever the job is called.
-    text = f"headway job token\n{attempt}\n{job}"
+    # The attempt comes first: it ends at the line feed, whatever characters the job's id has.
+    text = f"headway job token\n{attempt}\n{job_id}"
     return hmac.new(_bytes(secret), _bytes(text), hashlib.sha256).hexdigest()
 
 
 def same(one: str, other: str) -> bool:
-    """Tell whether two secrets are equal, in a time that does not tell where they differ."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(_bytes(one), _bytes(other))
 
 
@@ -92,7 +91,7 @@ def _check(status: os.stat_result, source: str) -> None:
         raise InputError("belongs to another user.", source=source)
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InputError(
-            f"others than its owner can read or change it: run chmod 600 {source}, and make a new "
-            "token if they may have read it.",
+            f"others can read or change it: run chmod 600 {source}, and create a new token if they "
+            "may have read it.",
             source=source,
         )

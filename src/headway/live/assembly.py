@@ -17,9 +17,10 @@ import uvicorn
 
 from headway.domain.errors import InputError
 from headway.gate import tokens
-from headway.gate.listening import bound_tcp_socket
+from headway.gate.address import GateAddress
+from headway.gate.environment import WorkerEnvironment
 from headway.gate.server import Gate
-from headway.gate.variables import ATTEMPT, GATE, GATE_CERTIFICATE, JOB, JOB_TOKEN
+from headway.gate.sockets import bind_tcp
 from headway.live import operator_log
 from headway.live.api.app import make_app
 from headway.live.api.server import ApiServer
@@ -59,7 +60,7 @@ def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
         # Compiles the policy, which is slow the first time, before any client can be waiting.
         scheduler = Scheduler(settings, folder, token, policy, store, executor)
         _raise_open_files_limit()
-        api = bound_tcp_socket(settings.api_host, settings.api_port)
+        api = bind_tcp(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
             return asyncio.run(scheduler.run(listening, tls, stop_jobs))
 
@@ -116,8 +117,11 @@ class Scheduler:
             parts.push_async_callback(self._daemon.close)
             # Jobs get the gate's address when they start, so it is bound before any job is
             # restored; workers that connect early wait until all jobs are known.
-            gate_address = self._settings.gate_address
-            await self.gate.bind(unix=self._folder.gate, tcp=gate_address, ssl=tls)
+            addresses = [GateAddress(path=str(self._folder.gate))]
+            if self._settings.gate_address is not None:
+                host, port = self._settings.gate_address
+                addresses.append(GateAddress(host=host, port=port))
+            await self.gate.bind(*addresses, ssl=tls)
             parts.push_async_callback(self.gate.close)
             await restore(self._daemon)
             await self.gate.accept()
@@ -194,18 +198,14 @@ class Scheduler:
 
     def _job_environment(self, attempt: Attempt) -> dict[str, str]:
         """Return the variables with which a job's processes reach the gate."""
-        gate = f"unix:{self._folder.gate}"
-        certificate = None
+        gate, certificate = GateAddress(path=str(self._folder.gate)), ""
         if self._settings.executor.kind == "ray" and self._settings.gate_address is not None:
-            gate = f"tcp:{self._settings.gate_address[0]}:{self.gate.port}"
-            certificate = self._settings.certificate
-        variables = {
-            GATE: gate,
-            JOB: attempt.job_id,
-            ATTEMPT: str(attempt.number),
-            JOB_TOKEN: tokens.job_token(self._token, attempt.job_id, attempt.number),
-        }
-        return variables | ({GATE_CERTIFICATE: str(certificate)} if certificate else {})
+            assert self.gate.port is not None
+            gate = GateAddress(host=self._settings.gate_address[0], port=self.gate.port)
+            certificate = str(self._settings.certificate or "")
+        job_id, number = attempt.job_id, attempt.number
+        token = tokens.job_token(self._token, job_id, number)
+        return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
 
     def _storage_reporter(self, what: str) -> Callable[[str], None]:
         def report(problem: str) -> None:

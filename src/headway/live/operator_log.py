@@ -29,7 +29,7 @@ def configure(level: str = "info") -> None:
     if level not in LEVELS:
         raise InputError(f"unknown level.{did_you_mean(level, LEVELS)}", field="log-level")
     handler = BackgroundHandler(sys.stderr.fileno())
-    handler.setFormatter(_JsonFormatter())
+    handler.setFormatter(JsonFormatter())
     for logger in (_LOGGER, logging.getLogger("uvicorn"), logging.getLogger("asyncio")):
         logger.handlers[:] = [handler]
         logger.propagate = False
@@ -100,8 +100,11 @@ class BackgroundHandler(logging.Handler):
             self._lines.task_done()
 
 
-class _JsonFormatter(logging.Formatter):
+class JsonFormatter(logging.Formatter):
+    """Formats an entry as a line of JSON."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
         values: dict[str, object] = dict(getattr(record, "values", {}))
         if record.exc_info and record.exc_info[1] is not None:
             values["error"] = repr(record.exc_info[1])

@@ -1,1 +1,1 @@
-"""What runs inside a training process: needs the standard library, and PyTorch to time it."""
+"""What runs inside a training process; only `timing` and `turn_client` need PyTorch."""

@@ -1,9 +1,9 @@
-"""A worker's side of the gate: ask first, and go on unasked when nobody answers.
+"""A worker's connection to the gate: ask first, and continue ungated when there is no gate.
 
-A thread keeps the connection: it connects again when it breaks, and answers the gate's pings while
-nobody waits for a grant. Whoever waits reads from the connection itself, which saves the way from
-one thread to another. Nothing here waits for the network but `wait`, and that ends with the
-connection: a gate that is gone stops nobody.
+A thread maintains the connection: it reconnects when the connection breaks, and answers pings while
+nobody waits for a grant. A caller that waits for a grant reads from the connection itself, which
+saves a switch between threads. Only `wait_for_grant` waits for the network, and it returns when the
+connection breaks: a gate that is gone blocks nobody.
 """
 
 from __future__ import annotations
@@ -18,154 +18,146 @@ import ssl
 import threading
 import time
 
-from headway.gate.protocol import (
-    Bye,
-    Compute,
-    Computed,
-    Done,
-    Frames,
-    Grant,
-    Iteration,
-    Message,
-    Ping,
-    Pong,
-    ProtocolError,
-    Ready,
-    Refused,
-    encode,
-)
-from headway.worker.address import Address, RefusedError, connect, greet
+from headway.gate import frames
+from headway.gate.environment import WorkerEnvironment
+from headway.gate.frames import Frame
+from headway.gate.protocol import FrameReader, ProtocolError, encode
+from headway.worker.handshake import GateRefusedError, connect, say_hello
 
-SILENCE_S = 5.0
-"""How long a gate that sends a ping every second may send nothing before it counts as gone."""
+SILENCE_TIMEOUT_S = 5.0
+"""How long a gate, which pings every second, may send nothing before it counts as gone."""
 
-FIRST_RETRY_S = 0.2
-LAST_RETRY_S = 5.0
+MIN_RETRY_S = 0.2
+MAX_RETRY_S = 5.0
 
-REST_S = 0.25
-"""How long after a wait for a grant the thread leaves the connection to the next one."""
+IDLE_S = 0.25
+"""How long after a wait for a grant the thread leaves the connection to the next such wait."""
 
-_PONG = encode(Pong())
+_PONG = encode(frames.Pong())
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _log = logging.getLogger("headway")
 
 
 class GateClient:
-    """A worker's connection to the gate, made again whenever it breaks."""
+    """A rank's connection to the gate, reopened whenever it breaks."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._set_locks()
-        # All this and the socket belong to whoever holds the lock: TLS allows one thread at a time.
-        # Nobody waits for the network while holding it.
+    def __init__(self, environment: WorkerEnvironment, rank: int = 0) -> None:
+        self._environment, self._rank = environment, rank
+        self._create_locks()
+        # The fields up to the blank line and the socket belong to the holder of the lock: TLS
+        # allows one thread at a time. Nobody waits for the network while holding it.
         self._connection: socket.socket | None = None
-        self._frames = Frames()
+        self._reader = FrameReader()
         self._poll = select.poll()
         self._reading = False
-        self._waited_s = float("-inf")
+        self._last_wait_s = float("-inf")
         self._requests = 0
         self._asked: set[int] = set()
         self._granted: set[int] = set()
-        self._lost = ""
+        self._lost_reason = ""
         self._refused = False
 
         self._closing = threading.Event()
         self._tried = threading.Event()
         self._warned = False
-        self._thread = threading.Thread(target=self._keep, name="headway-gate", daemon=True)
+        self._thread = threading.Thread(target=self._maintain, name="headway-gate", daemon=True)
         self._thread.start()
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._close_after_fork)
         atexit.register(self.close)
 
     @property
     def connected(self) -> bool:
-        """Tell whether there is a gate to ask."""
+        """Whether there is a gate to ask."""
         return self._connection is not None
 
     def wait_for_first_try(self, timeout_s: float) -> None:
         """Wait until the first attempt to connect has succeeded or failed."""
         self._tried.wait(timeout_s)
 
-    def ask(self, message_bytes: int, unsent_bytes: int) -> int:
-        """Ask for a message and return the number of the request; never waits."""
+    def message_ready(self, message_bytes: int, unsent_bytes: int) -> int:
+        """Ask to start a message and return the request's number; never blocks."""
         with self._lock:
             self._requests += 1
             request = self._requests
-            if self._send(encode(Ready(request, message_bytes, unsent_bytes))):
+            if self._send(encode(frames.Ready(request, message_bytes, unsent_bytes))):
                 self._asked.add(request)
         return request
 
-    def ask_to_compute(self) -> int:
-        """Ask for a turn to compute and return the number of the request; never waits."""
+    def compute_ready(self) -> int:
+        """Ask for a turn to compute and return the request's number; never blocks."""
         with self._lock:
             self._requests += 1
             request = self._requests
-            if self._send(encode(Compute(request))):
+            if self._send(encode(frames.Compute(request))):
                 self._asked.add(request)
         return request
 
-    def wait(self, request: int) -> bool:
-        """Wait for a grant; False as soon as there is nobody who could give it."""
+    def wait_for_grant(self, request: int) -> bool:
+        """Wait for a grant; False as soon as there is no gate that could give it."""
         with self._lock:
             while request in self._asked and request not in self._granted:
-                self._waited_s = time.monotonic()
+                self._last_wait_s = time.monotonic()
                 if self._reading:
-                    self._heard.wait()
+                    self._data_read.wait()
                 else:
                     self._read()
             granted = request in self._granted
             self._granted.discard(request)
         return granted
 
-    def done(self, request: int) -> None:
-        """Say that a message has ended, to the gate that knows of it."""
-        self._end(request, Done(request))
+    def message_done(self, request: int) -> None:
+        """Report the end of a message to the gate that knows of it."""
+        self._end(request, frames.Done(request))
 
-    def computed(self, request: int) -> None:
-        """Say that a computation has ended, to the gate that knows of it."""
-        self._end(request, Computed(request))
+    def compute_done(self, request: int) -> None:
+        """Report the end of a computation to the gate that knows of it."""
+        self._end(request, frames.Computed(request))
 
-    def iterated(self, iteration: Iteration) -> bool:
-        """Say how many iterations are done; False if nobody heard it."""
+    def iteration_done(self, iteration: frames.Iteration) -> bool:
+        """Report the iterations so far; False if there is no gate."""
         with self._lock:
             return self._send(encode(iteration))
 
     def close(self) -> None:
-        """Say goodbye; whoever waits goes on."""
+        """Disconnect in good order; waits for grants return."""
         self._closing.set()
         with self._lock:
-            self._send(encode(Bye()))
+            self._send(encode(frames.Bye()))
             self._drop("this worker has ended")
 
-    def _end(self, request: int, message: Message) -> None:
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended, after `close`."""
+        self._thread.join(timeout_s)
+
+    def _end(self, request: int, frame: Frame) -> None:
         with self._lock:
             if request in self._asked:
                 self._asked.discard(request)
                 self._granted.discard(request)
-                self._send(encode(message))
+                self._send(encode(frame))
 
-    def _set_locks(self) -> None:
+    def _create_locks(self) -> None:
         self._lock = threading.Lock()
-        self._heard = threading.Condition(self._lock)
+        self._data_read = threading.Condition(self._lock)
         self._broken = threading.Condition(self._lock)
 
-    def _forget(self) -> None:
-        """Close the copy that a fork made, so that the connection ends with its own process."""
+    def _close_after_fork(self) -> None:
+        """Close the child's copy of the connection, so that it ends with the parent process."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-        # Another thread may have held a lock at the fork: nobody would ever let go of it.
-        self._set_locks()
+        # A thread of the parent may have held a lock at the fork: the child could never take it.
+        self._create_locks()
         self._closing = threading.Event()
         self._closing.set()
         self._asked, self._granted = set(), set()
 
-    def _send(self, frame: bytes) -> bool:
-        """Send a small frame at once; a gate that reads nothing any more counts as gone."""
+    def _send(self, data: bytes) -> bool:
+        """Send a small frame without blocking; a gate that does not read counts as gone."""
         if self._connection is None:
             return False
         try:
-            if self._connection.send(frame) == len(frame):
+            if self._connection.send(data) == len(data):
                 return True
             self._drop("it does not read")
         except _WOULD_BLOCK:
@@ -175,36 +167,36 @@ class GateClient:
         return False
 
     def _drop(self, reason: str) -> None:
-        """Be without a gate: every request is void, and whoever waits wakes up."""
+        """Give up the connection: all requests are void, and all waits return."""
         if self._connection is None:
             return
         with contextlib.suppress(OSError):
-            # Wakes whoever reads from it; the thread closes it.
+            # Wakes the thread that reads from it; `_maintain` closes it.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection = None
-        self._lost = reason
+        self._lost_reason = reason
         self._asked.clear()
         self._granted.clear()
-        self._heard.notify_all()
+        self._data_read.notify_all()
         self._broken.notify_all()
 
     def _read(self) -> None:
-        """Wait for the gate's next words without holding the lock, and heed them."""
+        """Wait for data without holding the lock, and handle the frames in it."""
         connection, self._reading = self._connection, True
         self._lock.release()
         try:
-            came = self._poll.poll(SILENCE_S * 1000)
+            ready = self._poll.poll(SILENCE_TIMEOUT_S * 1000)
         finally:
             self._lock.acquire()
             self._reading = False
-            self._heard.notify_all()
+            self._data_read.notify_all()
         if connection is None or self._connection is not connection:
             return
-        if not came:
-            self._drop(f"it said nothing for {SILENCE_S:g} s")
+        if not ready:
+            self._drop(f"it sent nothing for {SILENCE_TIMEOUT_S:g} s")
             return
         try:
-            # More than a record of TLS holds: nothing stays behind where poll would not see it.
+            # More than a TLS record holds: nothing stays in its buffer, where poll cannot see it.
             data = connection.recv(65536)
         except _WOULD_BLOCK:
             return
@@ -212,79 +204,78 @@ class GateClient:
             self._drop(str(error))
             return
         if data:
-            self._frames.feed(data)
-            self._heed_all()
+            self._reader.feed(data)
+            self._handle_frames()
         else:
             self._drop("it closed the connection")
 
-    def _heed_all(self) -> None:
-        """Do as the gate has said so far."""
+    def _handle_frames(self) -> None:
         try:
-            while self._connection is not None and (message := self._frames.take()) is not None:
-                self._heed(message)
+            while self._connection is not None and (frame := self._reader.next()) is not None:
+                self._handle(frame)
         except ProtocolError as error:
             self._drop(str(error))
 
-    def _heed(self, message: Message) -> None:
-        if isinstance(message, Grant):
-            if message.request in self._asked:
-                self._granted.add(message.request)
-        elif isinstance(message, Ping):
+    def _handle(self, frame: Frame) -> None:
+        if isinstance(frame, frames.Grant):
+            if frame.request in self._asked:
+                self._granted.add(frame.request)
+        elif isinstance(frame, frames.Ping):
             self._send(_PONG)
-        elif isinstance(message, Refused):
+        elif isinstance(frame, frames.Refused):
             self._refused = True
-            self._drop(f"it refuses: {message.text}")
+            self._drop(f"refused: {frame.text}")
         else:
-            raise ProtocolError(f"it sent a {type(message).__name__}")
+            raise ProtocolError(f"it sent a {type(frame).__name__}")
 
-    def _keep(self) -> None:
-        """Connect, keep the connection until it breaks, and again."""
-        retry_s = FIRST_RETRY_S
+    def _maintain(self) -> None:
+        """Connect, serve the connection until it breaks, and start over."""
+        retry_s = MIN_RETRY_S
         while not self._closing.is_set():
             self._refused = False
             try:
-                with contextlib.closing(connect(self._address)) as connection:
-                    frames = greet(connection, self._address)
-                    self._use(connection, frames)
-                    reason, retry_s = self._lost, FIRST_RETRY_S
-            except RefusedError as refusal:
-                reason, self._refused = f"it refuses: {refusal}", True
+                with contextlib.closing(connect(self._environment)) as connection:
+                    reader = say_hello(connection, self._environment, self._rank)
+                    self._use(connection, reader)
+                    reason, retry_s = self._lost_reason, MIN_RETRY_S
+            except GateRefusedError as refusal:
+                reason, self._refused = f"refused: {refusal}", True
             except (OSError, ProtocolError) as error:
                 reason = str(error) or type(error).__name__
             self._warn(reason)
             self._tried.set()
             if self._refused:
-                retry_s = LAST_RETRY_S
+                retry_s = MAX_RETRY_S
             self._closing.wait(retry_s)
-            retry_s = min(2 * retry_s, LAST_RETRY_S)
+            retry_s = min(2 * retry_s, MAX_RETRY_S)
 
-    def _use(self, connection: socket.socket, frames: Frames) -> None:
-        """Let requests go through a connection until it breaks."""
+    def _use(self, connection: socket.socket, reader: FrameReader) -> None:
+        """Let requests use a connection until it breaks."""
         connection.setblocking(False)
         if self._warned:
-            _log.warning("headway: attached to the gate at %s again", self._address)
+            _log.warning("headway: connected to the gate at %s again", self._environment.gate)
             self._warned = False
         with self._lock:
             if self._closing.is_set():
                 return
-            self._connection, self._frames, self._poll = connection, frames, select.poll()
+            self._connection, self._reader, self._poll = connection, reader, select.poll()
             self._poll.register(connection, select.POLLIN)
             self._tried.set()
-            self._heed_all()
+            self._handle_frames()
             while self._connection is connection:
-                if self._reading or time.monotonic() < self._waited_s + REST_S:
-                    self._broken.wait(REST_S)
+                if self._reading or time.monotonic() < self._last_wait_s + IDLE_S:
+                    self._broken.wait(IDLE_S)
                 else:
                     self._read()
             while self._reading:
-                self._heard.wait()
+                self._data_read.wait()
 
     def _warn(self, reason: str) -> None:
-        """Say once that there is no gate, until there is one again."""
+        """Warn that there is no gate, once until there is one again."""
         if not self._warned and not self._closing.is_set():
             _log.warning(
-                "headway: no gate at %s (%s): training goes on unasked, and tries again",
-                self._address,
+                "headway: no gate at %s (%s): training continues ungated while it reconnects",
+                self._environment.gate,
                 reason,
             )
             self._warned = True

@@ -1,4 +1,4 @@
-"""This process's place in a live job: its connection to the gate, and what it has done so far."""
+"""This process's session with the gate: its connection, and the iterations that it reports."""
 
 from __future__ import annotations
 
@@ -7,57 +7,59 @@ import functools
 import os
 import threading
 import time
-from dataclasses import replace
 
-from headway.gate.protocol import Iteration
-from headway.worker.address import address_from
+from headway.gate.environment import WorkerEnvironment
+from headway.gate.frames import Iteration
 from headway.worker.client import GateClient
 
-FIRST_TRY_S = 2.0
+CONNECT_WAIT_S = 2.0
 """How long the start of a job waits for a gate that is slow to answer."""
 
-LEAST_BETWEEN_S = 0.05
-"""Iterations that end sooner after the last one told are told with a later one."""
+REPORT_INTERVAL_S = 0.05
+"""The least time between two reports; an iteration that ends sooner is part of the next report."""
 
 
 class Session:
-    """This process's connection, and rank 0's counts."""
+    """This process's connection, and rank 0's counters."""
 
     def __init__(self, client: GateClient) -> None:
         self.client = client
         self.sent_bytes = 0
         self._iterations = 0
-        self._untold: Iteration | None = None
-        self._told_s = float("-inf")
+        self._unreported: Iteration | None = None
+        self._last_report_s = float("-inf")
         self._models = 0
 
-    def counts_this_model(self) -> bool:
-        """Tell whether a model's iterations are the job's: those of the first one are."""
+    def counts_next_model(self) -> bool:
+        """Return whether the iterations of the next attached model are the job's: the first's are.
+
+        Call it once for each model.
+        """
         self._models += 1
         return self._models == 1
 
-    def iterated(self, forward_ns: int, backward_ns: int, gradient_bytes: int) -> None:
-        """Count an iteration, and tell the gate if the last time is long enough ago."""
+    def iteration_done(self, forward_ns: int, backward_ns: int, gradient_bytes: int) -> None:
+        """Count an iteration, and report it unless the last report is too recent."""
         self._iterations += 1
-        self._untold = Iteration(self._iterations, forward_ns, backward_ns, gradient_bytes)
+        self._unreported = Iteration(self._iterations, forward_ns, backward_ns, gradient_bytes)
         now_s = time.monotonic()
-        if now_s - self._told_s >= LEAST_BETWEEN_S:
-            self._told_s = now_s
-            self.tell()
+        if now_s - self._last_report_s >= REPORT_INTERVAL_S:
+            self._last_report_s = now_s
+            self.flush()
 
-    def tell(self) -> None:
-        """Tell the gate what it has not heard yet."""
-        if self._untold is not None and self.client.iterated(self._untold):
-            self._untold = None
+    def flush(self) -> None:
+        """Report the iterations that the gate does not know of."""
+        if self._unreported is not None and self.client.iteration_done(self._unreported):
+            self._unreported = None
 
 
 _LOCK = threading.Lock()
 
 
 def session_of(rank: int, computes: bool = False) -> Session | None:
-    """Return this process's session, made at first need; None if it has no gate to ask.
+    """Return this process's session, created on first use; None if it has no gate to ask.
 
-    Ranks other than 0 have one if they ask before they compute.
+    Ranks other than 0 have one only if they ask for turns to compute.
     """
     if rank != 0 and not computes:
         return None
@@ -67,12 +69,12 @@ def session_of(rank: int, computes: bool = False) -> Session | None:
 
 @functools.cache
 def _session(rank: int) -> Session | None:
-    address = address_from(os.environ)
-    if address is None:
+    environment = WorkerEnvironment.from_variables(os.environ)
+    if environment is None:
         return None
-    client = GateClient(replace(address, rank=rank))
-    client.wait_for_first_try(FIRST_TRY_S)
+    client = GateClient(environment, rank)
+    client.wait_for_first_try(CONNECT_WAIT_S)
     session = Session(client)
-    # Runs before the client's own goodbye, which was registered before it.
-    atexit.register(session.tell)
+    # Exit handlers run in reverse order: this one before the client's, which disconnects.
+    atexit.register(session.flush)
     return session

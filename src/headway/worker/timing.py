@@ -1,4 +1,4 @@
-"""How long forward and backward passes take, measured as they run and without waiting for a GPU."""
+"""The durations of forward and backward passes, measured without waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
 
 Mark: TypeAlias = Any
-"""A moment: an int, nanoseconds on the CPU; or an event on a GPU's stream."""
+"""A point in time: nanoseconds on the CPU (an int), or an event on a GPU's stream."""
 
-_MOST_MARKS = 2048
+_MAX_MARKS = 2048
 
 
 class Laps(NamedTuple):
-    """An iteration's marks: begin and end of each forward pass and of each pause, and its end."""
+    """An iteration: the begin and end of each forward pass and each pause, and its own end."""
 
     passes: list[Mark]
     pauses: list[Mark]
     end: Mark
 
 
-class Meter:
-    """Notes when a model's forward passes begin and end, in training alone."""
+class PassTimer:
+    """Records when a model's forward passes begin and end, in training mode only."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._on_gpu = next(model.parameters()).is_cuda
@@ -37,7 +37,7 @@ class Meter:
         model.register_forward_hook(self._end)
 
     def stop(self, on_gpu: bool) -> Laps:
-        """Return the iteration's marks, and start anew."""
+        """Return the iteration's marks, and start the next iteration."""
         marks, self._marks = self._marks, []
         if on_gpu != self._on_gpu or len(marks) % 2:
             marks = []
@@ -45,16 +45,16 @@ class Meter:
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Do not count what goes by inside, between forward passes or after them."""
+        """Exclude the time inside, between forward passes or after them."""
         begin = _mark(self._on_gpu)
         yield
-        if self._marks and len(self._pauses) < _MOST_MARKS:
+        if self._marks and len(self._pauses) < _MAX_MARKS:
             self._pauses += [begin, _mark(self._on_gpu)]
 
     def _begin(self, model: torch.nn.Module, _inputs: Any) -> None:
         if model.training and torch.is_grad_enabled():
-            if len(self._marks) % 2 or len(self._marks) >= _MOST_MARKS:
-                self._marks = []  # A pass that failed, or many that nobody learned from.
+            if len(self._marks) % 2 or len(self._marks) >= _MAX_MARKS:
+                self._marks = []  # A pass failed, or many ran without a backward pass.
             if not self._marks:
                 self._pauses = []
             self._marks.append(_mark(self._on_gpu))
@@ -64,18 +64,17 @@ class Meter:
             self._marks.append(_mark(self._on_gpu))
 
 
-def split(laps: Laps) -> tuple[int, int]:
-    """Return an iteration's forward and backward nanoseconds; its GPU must have come to its end.
+def forward_backward_ns(laps: Laps) -> tuple[int, int]:
+    """Return an iteration's forward and backward time in ns; its GPU must have reached its end.
 
-    Forward is the time inside forward passes, backward all the rest from the first forward pass to
-    the last bucket of gradients, less the pauses: the loss is in it, and the optimizer's step is
-    not.
+    Forward is the time inside forward passes. Backward is the rest, from the first forward pass to
+    the last bucket of gradients, less the pauses: it includes the loss, and not the optimizer step.
     """
     if not laps.passes:
         return 0, 0
     forward_ns = _sum_ns(laps.passes)
-    all_ns = _elapsed_ns(laps.passes[0], laps.end)
-    return forward_ns, max(all_ns - forward_ns - _sum_ns(laps.pauses), 0)
+    total_ns = _elapsed_ns(laps.passes[0], laps.end)
+    return forward_ns, max(total_ns - forward_ns - _sum_ns(laps.pauses), 0)
 
 
 def _sum_ns(marks: list[Mark]) -> int:

@@ -46,8 +46,8 @@ POLICIES = [
 ]
 NETWORKS = [
     NetworkModel(),
-    NetworkModel(servers=3, sharing="max-min"),
-    NetworkModel(contends=False),
+    NetworkModel(ring_size=3, law="max-min"),
+    NetworkModel(law="no-contention"),
 ]
 NODES = ["n0", "n1", "n2"]
 JOBS = ["a", "b", "c", "d", "e"]
@@ -84,6 +84,7 @@ MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "attempts": st.integers(1, 3),
         "iterations": some,
         "slots": slots,
+        "hold": st.booleans(),
     },
     JobCancelled: {"job_id": jobs},
     JobStarted: {"job_id": jobs, "attempt": attempts},
@@ -189,7 +190,7 @@ def test_the_core_stays_consistent_and_its_log_repeats(
     for kind, fields in drawn:
         now_ns += dice.choice([0, 1, 1_000, 10_000_000, -5])
         if fields.get("attempt", 0) is None:
-            known = core.known.get(fields["job_id"])
+            known = core.state.jobs.get(fields["job_id"])
             fields["attempt"] = known.attempts if known else 1
         event = kind(at_ns=now_ns, **fields)
         account.note(event)

@@ -81,7 +81,7 @@ def test_a_changed_saved_clock_affects_no_job(tmp_path: Path, step_s: int) -> No
         await eventually_async(lambda: daemon.registry["1"].state == "running")
         executor.end(executor.launched[0], 0)
         assert daemon.registry["1"].state == "done"
-        assert daemon.core.now_ns >= int(clock_ns)
+        assert daemon.core.state.now_ns >= int(clock_ns)
         within_1_s = daemon.metrics.registry.get_sample_value(
             "headway_jct_seconds_bucket", {"le": "1.0"}
         )
@@ -97,8 +97,8 @@ def test_a_changed_saved_clock_affects_no_job(tmp_path: Path, step_s: int) -> No
 def test_an_event_with_an_earlier_time_counts_as_now(tmp_path: Path) -> None:
     async def main() -> None:
         async with running_daemon(tmp_path, FakeExecutor()) as daemon:
-            now_ns = daemon.core.now_ns
+            now_ns = daemon.core.state.now_ns
             daemon.pipeline.handle(JobExited(at_ns=0, job_id="9", attempt=1, code=0))
-            assert daemon.core.now_ns == now_ns
+            assert daemon.core.state.now_ns == now_ns
 
     asyncio.run(main())

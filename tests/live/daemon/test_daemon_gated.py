@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.gates import make_certificate
+from gate.threaded_gate import make_certificate
 from headway import testbed as testbeds
 from live.scheduler_process import SchedulerProcess, python, running_scheduler
 from waiting import eventually
@@ -23,45 +23,45 @@ NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
 
 ASKS = """
 import os, sys, time
-from headway.worker.address import address_from
+from headway.gate.environment import WorkerEnvironment
 from headway.worker.client import GateClient
 if os.environ["RANK"] != "0":
     sys.exit()
 print(os.getpid(), flush=True)
-gate = GateClient(address_from(os.environ))
+gate = GateClient(WorkerEnvironment.from_variables(os.environ))
 gate.wait_for_first_try(30)
 messages, seconds = int(sys.argv[1]), float(sys.argv[2])
 while messages > 0 or not os.path.exists(sys.argv[3]):
     messages -= 1
-    request = gate.ask(25 * 2**20, 25 * 2**20)
-    granted = gate.wait(request)
+    request = gate.message_ready(25 * 2**20, 25 * 2**20)
+    granted = gate.wait_for_grant(request)
     began = time.monotonic_ns()
     time.sleep(seconds)
     print(int(granted), began, time.monotonic_ns(), flush=True)
-    gate.done(request)
+    gate.message_done(request)
 """
 
 
 COMPUTES = """
 import os, sys, time
-from dataclasses import replace
-from headway.worker.address import address_from
+from headway.gate.environment import WorkerEnvironment
 from headway.worker.client import GateClient
 rank = int(os.environ["RANK"])
-gate = GateClient(replace(address_from(os.environ), rank=rank))
+environment = WorkerEnvironment.from_variables(os.environ)
+gate = GateClient(environment, rank)
 gate.wait_for_first_try(30)
 for number in range(10):
-    request = gate.ask_to_compute()
-    granted = gate.wait(request)
+    request = gate.compute_ready()
+    granted = gate.wait_for_grant(request)
     began = time.monotonic_ns()
     time.sleep(0.01)
     ended = time.monotonic_ns()
-    gate.computed(request)
+    gate.compute_done(request)
     # In one piece: a warning of another thread may come between pieces.
     sys.stdout.write(f"{rank} {int(granted)} {began} {ended}\\n")
-stray = GateClient(replace(address_from(os.environ), rank=7))
+stray = GateClient(environment, 7)
 stray.wait_for_first_try(30)
-sys.stdout.write(f"{rank} {int(stray.wait(stray.ask_to_compute()))} 0 0\\n")
+sys.stdout.write(f"{rank} {int(stray.wait_for_grant(stray.compute_ready()))} 0 0\\n")
 """
 
 

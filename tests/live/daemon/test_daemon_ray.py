@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from gate.gates import make_certificate
+from gate.threaded_gate import make_certificate
 from live.executors.driving import having
 from live.scheduler_process import PRINTS, SchedulerProcess, python
 from waiting import eventually
 
 HERE = Path(__file__).parent
-TRAINING = HERE.parents[1] / "worker" / "training.py"
+TRAINING = HERE.parents[1] / "worker" / "training_script.py"
 
 
 def free_port() -> int:

@@ -22,9 +22,7 @@ from headway import jit
 from headway.domain.errors import HeadwayError, InputError
 from headway.experiments.parallel import thread_count
 from headway.experiments.sweep.grid import Inputs, Outcome, Point, Runner
-from headway.experiments.sweep.specification import own_file
 from headway.files import make_folder, open_output
-from headway.policies.policy_set import PolicySet
 from headway.ray_session import connected, signals_held
 from headway.results.store import code_version
 
@@ -181,8 +179,8 @@ def _run_batch(
 
 
 def _unpacked(inputs: Inputs) -> Inputs:
-    """Return inputs whose policy files lie on this machine, where compiled code is found again."""
-    places: dict[str, str] = {}
+    """Return the inputs with policy files on this machine, where compiled code is cached."""
+    paths: dict[str, str] = {}
     for path, content in inputs.files.items():
         folder = jit.cache_folder() / "sent" / hashlib.sha256(content).hexdigest()[:16]
         target = folder / Path(path).name
@@ -190,18 +188,6 @@ def _unpacked(inputs: Inputs) -> Inputs:
             make_folder(folder)
             with open_output(target) as stream:
                 stream.write(content)
-        places[path] = str(target)
-
-    def moved(name: str) -> str:
-        file = own_file(name)
-        return name if file is None else places[file] + name[len(file) :]
-
-    def settled(policies: PolicySet) -> PolicySet:
-        return replace(
-            policies,
-            placement=moved(policies.placement),
-            priority=moved(policies.priority),
-            admission=moved(policies.admission),
-        )
-
-    return replace(inputs, policies=tuple(map(settled, inputs.policies)))
+        paths[path] = str(target)
+    policies = tuple(policy.with_files_at(paths) for policy in inputs.policies)
+    return replace(inputs, policies=policies)

@@ -24,9 +24,9 @@ from headway.experiments.sweep.pivot import (
     tables,
 )
 from headway.experiments.sweep.store import read_runs
+from headway.figure_style import COLOURS, INK, house_style
 from headway.files import check_output, open_output
 from headway.reports.page import Picture, Section, html_page
-from headway.reports.style import COLOURS, INK, house_style
 from headway.reports.tables import Table
 
 if TYPE_CHECKING:

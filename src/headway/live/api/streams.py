@@ -20,19 +20,19 @@ KEEP_ALIVE_S = 15.0
 """How long a stream of changes may be silent before a comment is sent."""
 
 
-async def stream_log(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
+async def stream_log(daemon: Daemon, job_id: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
     """Yield a rank's output from the latest attempt on; with `follow`, until the job has ended."""
-    number = daemon.registry[job].attempts
-    reader = Tail(daemon.executor.log(Attempt(job, number), rank))
+    number = daemon.registry[job_id].attempts
+    reader = Tail(daemon.executor.log(Attempt(job_id, number), rank))
     try:
         while True:
-            record = daemon.registry[job]  # before reading, so that no output is missed
+            record = daemon.registry[job_id]  # before reading, so that no output is missed
             if data := await asyncio.to_thread(reader.read, CHUNK_BYTES):
                 yield data
             elif record.attempts > number:
                 number += 1
                 reader.close()
-                reader = Tail(daemon.executor.log(Attempt(job, number), rank))
+                reader = Tail(daemon.executor.log(Attempt(job_id, number), rank))
             elif not follow or record.finished:
                 return
             else:

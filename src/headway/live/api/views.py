@@ -13,16 +13,16 @@ from headway.live.executors import Attempt
 from headway.version import __version__
 
 
-def job_view(daemon: Daemon, job: str) -> dict[str, Any]:
+def job_view(daemon: Daemon, job_id: str) -> dict[str, Any]:
     """Return a job's record, and why it is waiting."""
-    record = daemon.registry[job]
-    why = "" if record.finished else daemon.core.why(job)
+    record = daemon.registry[job_id]
+    why = "" if record.finished else daemon.core.why(job_id)
     if not record.finished and record.state != JobState.RUNNING and daemon.store.problem:
         why = f"the state cannot be written: {daemon.store.problem}"
-    elif problem := daemon.attempts.start_problem(Attempt(job, record.attempts)):
+    elif problem := daemon.attempts.start_problem(Attempt(job_id, record.attempts)):
         why = f"{problem}; will be retried soon."
     view: dict[str, Any] = msgspec.to_builtins(record)
-    if not record.finished and (known := daemon.core.job(job)) is not None:
+    if not record.finished and (known := daemon.core.job(job_id)) is not None:
         view["iterations"] = known.iterations  # the record may be some seconds old
     return view | {"why": why}
 

@@ -1,18 +1,17 @@
 """The registered policies, called from Python for one decision at a time.
 
-A policy that fails must not stop a cluster: a placement that raises or spoils its list leaves the
-job queued, a priority that raises gives the key 0, an admission that raises admits. The latest
-failure is kept for people to read.
+A policy that fails must not stop a cluster: a job stays queued if its placement raises or returns
+invalid candidates, a priority that raises gives the key 0, an admission that raises admits. The
+latest failure is kept for people to read.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.domain.limits import MOST_BYTES
-from headway.domain.records import ClusterView
-from headway.live.core.traffic import direct
+from headway.domain.records import ClusterView, Integers
+from headway.live.core.operations import direct
 from headway.policies.policy_set import PolicySet
 from headway.policies.registry import ADMIT
 
@@ -20,7 +19,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class Rules:
-    """What decides: a placement, a priority and an admission, compiled."""
+    """The three policies that decide, compiled."""
 
     def __init__(self, policy: str) -> None:
         """Choose and compile.
@@ -49,25 +48,20 @@ class Rules:
             chosen.admission.parameter,
         )
 
-    def place(
-        self, cluster: ClusterView, job: int, candidates: NDArray[np.int64], count: int
-    ) -> NDArray[np.int64] | None:
-        """Return the `count` GPUs of the candidates that a job gets, ascending, or None."""
-        allowed = candidates.copy()
+    def place(self, cluster: ClusterView, job: int, candidates: Integers) -> bool:
+        """Return whether a job is placed; the policy then wants it on the first candidates."""
         try:
             # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
             with np.errstate(over="ignore"):
-                if not self._place(cluster, job, candidates, self._parameters[0]):
-                    return None
+                return bool(self._place(cluster, job, candidates, self._parameters[0]))
         except Exception as error:
             self._failed(f"placement '{self.placement_name}'", error)
-            return None
-        taken = np.unique(candidates[:count])
-        if len(taken) < count or not np.isin(taken, allowed).all():
-            problem = ValueError("gave a GPU twice, or one that was not among the candidates")
-            self._failed(f"placement '{self.placement_name}'", problem)
-            return None
-        return taken
+            return False
+
+    def invalid_candidates(self) -> None:
+        """Count a placement that did not leave valid candidates first."""
+        problem = ValueError("gave a GPU twice, or one that was not among the candidates")
+        self._failed(f"placement '{self.placement_name}'", problem)
 
     def key(self, cluster: ClusterView, job: int) -> int:
         """Return a job's priority key."""
@@ -78,10 +72,10 @@ class Rules:
             return 0
         return key if key in _INT64 else 0
 
-    def admit(self, cluster: ClusterView, job: int) -> int:
-        """Return what the admission says to a job's message: WAIT, ADMIT, or a time in ns."""
+    def admit(self, cluster: ClusterView, message: int) -> int:
+        """Return the admission's answer about a message: WAIT, ADMIT, or a time in ns."""
         try:
-            return int(self._admit(cluster, job, self._parameters[2]))
+            return int(self._admit(cluster, message, self._parameters[2]))
         except Exception as error:
             self._failed(f"admission '{self.admission_name}'", error)
             return ADMIT

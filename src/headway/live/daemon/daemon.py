@@ -170,15 +170,15 @@ class Daemon:
         )
         return self.registry[record.job_id]
 
-    def cancel(self, job: str) -> JobRecord:
+    def cancel(self, job_id: str) -> JobRecord:
         """Cancel a job, queued or running."""
-        record = self.registry[job]
+        record = self.registry[job_id]
         if record.finished:
-            raise ConflictError(f"job {job} is already {record.state}.")
-        operator_log.info("job cancelled", job=job)
-        self.registry.update(job, cancelled=True)
-        self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job))
-        return self.registry[job]
+            raise ConflictError(f"job {job_id} is already {record.state}.")
+        operator_log.info("job cancelled", job=job_id)
+        self.registry.update(job_id, cancelled=True)
+        self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job_id))
+        return self.registry[job_id]
 
     def drain(self, node: str, draining: bool) -> None:
         """Place no new jobs on a node, or allow them again."""

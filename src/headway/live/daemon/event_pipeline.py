@@ -129,9 +129,9 @@ class EventPipeline:
         if self._attempts.closing:
             # A launch that is not carried out leaves its job queued for the next scheduler.
             changed -= {one.job_id for one in instructions if isinstance(one, Launch)}
-        for job in changed:
-            known = None if job is None else self._core.job(job)
-            if known is not None and job in self._registry:
+        for job_id in changed:
+            known = None if job_id is None else self._core.job(job_id)
+            if known is not None and job_id in self._registry:
                 self._registry.copy_from_core(known)
 
     def _act(self, instruction: AnyInstruction) -> None:

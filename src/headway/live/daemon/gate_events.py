@@ -19,7 +19,7 @@ from headway.live.executors import Attempt
 
 
 class GateEvents:
-    """The gate's listener."""
+    """The gate's handler."""
 
     def __init__(
         self,
@@ -32,25 +32,25 @@ class GateEvents:
         self._pipeline, self._clock = pipeline, clock
         self._registry, self._attempts, self._grants = registry, attempts, grants
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
+    def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
         """Mark the attempt as started; disconnect a worker whose attempt is stopping or over."""
-        one = Attempt(job, attempt)
+        one = Attempt(job_id, attempt)
         self._attempts.started(one)
         if not self._attempts.wanted(one):
             state = "being stopped" if one in self._attempts else "over"
             self._grants.release(one, f"this attempt is {state}")
-        elif rank >= self._registry[job].spec.gpus:
+        elif rank >= self._registry[job_id].spec.gpus:
             self._grants.refuse_rank(one, rank, f"the job has no slot for rank {rank}")
 
     def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
+        self, job_id: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
     ) -> None:
         """Handle a worker's request to start a message."""
-        self._grants.requested(job, attempt, request)
+        self._grants.requested(job_id, attempt, request)
         self._pipeline.handle(
             MessageReady(
                 at_ns=self._clock.now_ns(),
-                job_id=job,
+                job_id=job_id,
                 attempt=attempt,
                 request=request,
                 message_bytes=message_bytes,
@@ -58,31 +58,31 @@ class GateEvents:
             )
         )
 
-    def message_done(self, job: str, attempt: int, request: int) -> None:
+    def message_done(self, job_id: str, attempt: int, request: int) -> None:
         """Handle the end of a message."""
-        self._grants.withdrawn(job, attempt, request)
+        self._grants.withdrawn(job_id, attempt, request)
         now_ns = self._clock.now_ns()
         self._pipeline.handle(
-            MessageDone(at_ns=now_ns, job_id=job, attempt=attempt, request=request)
+            MessageDone(at_ns=now_ns, job_id=job_id, attempt=attempt, request=request)
         )
 
-    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
+    def compute_ready(self, job_id: str, attempt: int, rank: int, request: int) -> None:
         """Handle a rank's request to compute."""
         now_ns = self._clock.now_ns()
         self._pipeline.handle(
-            ComputeReady(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
+            ComputeReady(at_ns=now_ns, job_id=job_id, attempt=attempt, rank=rank, request=request)
         )
 
-    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
+    def compute_done(self, job_id: str, attempt: int, rank: int, request: int) -> None:
         """Handle the end of a rank's computation."""
         now_ns = self._clock.now_ns()
         self._pipeline.handle(
-            ComputeDone(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
+            ComputeDone(at_ns=now_ns, job_id=job_id, attempt=attempt, rank=rank, request=request)
         )
 
     def iteration_done(
         self,
-        job: str,
+        job_id: str,
         attempt: int,
         iterations: int,
         forward_ns: int,
@@ -93,7 +93,7 @@ class GateEvents:
         self._pipeline.handle(
             IterationDone(
                 at_ns=self._clock.now_ns(),
-                job_id=job,
+                job_id=job_id,
                 attempt=attempt,
                 iterations=iterations,
                 forward_ns=forward_ns or None,
@@ -102,9 +102,9 @@ class GateEvents:
             )
         )
 
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
+    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
         """Free everything that a disconnected rank had requested or been granted."""
         if rank == 0:
-            self._grants.withdrawn(job, attempt)
+            self._grants.withdrawn(job_id, attempt)
         now_ns = self._clock.now_ns()
-        self._pipeline.handle(WorkerLost(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank))
+        self._pipeline.handle(WorkerLost(at_ns=now_ns, job_id=job_id, attempt=attempt, rank=rank))

@@ -17,10 +17,10 @@ class GrantGate(Protocol):
     def connected(self) -> int:
         """The number of connected workers."""
 
-    def grant(self, job: str, attempt: int, request: int, rank: int = 0) -> bool:
+    def grant(self, job_id: str, attempt: int, request: int, rank: int = 0) -> bool:
         """Allow a worker to start a message or a computation."""
 
-    def refuse(self, job: str, attempt: int, text: str, rank: int | None = None) -> None:
+    def refuse(self, job_id: str, attempt: int, text: str, rank: int | None = None) -> None:
         """Disconnect a rank, or all ranks, of an attempt, which then continues ungated."""
 
 
@@ -38,15 +38,15 @@ class GrantSender:
         """The number of connected workers."""
         return 0 if self.gate is None else self.gate.connected
 
-    def requested(self, job: str, attempt: int, request: int) -> None:
+    def requested(self, job_id: str, attempt: int, request: int) -> None:
         """Start measuring a message request."""
-        self._requested_ns.setdefault((job, attempt), {})[request] = time.perf_counter_ns()
+        self._requested_ns.setdefault((job_id, attempt), {})[request] = time.perf_counter_ns()
 
-    def withdrawn(self, job: str, attempt: int, request: int | None = None) -> None:
+    def withdrawn(self, job_id: str, attempt: int, request: int | None = None) -> None:
         """Stop measuring a request that ended ungranted, or all requests of an attempt."""
         if request is None:
-            self._requested_ns.pop((job, attempt), None)
-        elif requests := self._requested_ns.get((job, attempt)):
+            self._requested_ns.pop((job_id, attempt), None)
+        elif requests := self._requested_ns.get((job_id, attempt)):
             requests.pop(request, None)
 
     def grant(self, grant: GrantMessage, cause: AnyEvent) -> None:

@@ -29,15 +29,15 @@ class JobRegistry:
         self._store, self._clock, self._feed, self._metrics = store, clock, feed, metrics
         self._records = {record.job_id: record for record in store.jobs}
         self._counts = Counter(record.state for record in store.jobs)
-        self._last_id = max((int(job) for job in self._records), default=0)
+        self._last_id = max((int(job_id) for job_id in self._records), default=0)
 
-    def __contains__(self, job: object) -> bool:
-        return job in self._records
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._records
 
-    def __getitem__(self, job: str) -> JobRecord:
-        record = self._records.get(job)
+    def __getitem__(self, job_id: str) -> JobRecord:
+        record = self._records.get(job_id)
         if record is None:
-            raise NotFoundError(f"there is no job {job}.")
+            raise NotFoundError(f"there is no job {job_id}.")
         return record
 
     def records(self) -> list[JobRecord]:
@@ -88,15 +88,15 @@ class JobRegistry:
             reason=job.reason,
         )
 
-    def update(self, job: str, **values: Any) -> None:
+    def update(self, job_id: str, **values: Any) -> None:
         """Change fields of a job's record, and save it if any of them differs."""
-        old = self._records[job]
+        old = self._records[job_id]
         new = msgspec.structs.replace(old, **values)
         if new == old:
             return
         if new.state != old.state:
             new = self._changed_state(old, new)
-        self._records[job] = new
+        self._records[job_id] = new
         self._store.save(new)
         if new.state != old.state or new.slots != old.slots:
             self._feed.publish("job", new)
@@ -117,9 +117,9 @@ class JobRegistry:
     def _forget_oldest(self) -> None:
         if sum(self._counts[state] for state in FINISHED) <= MAX_FINISHED:
             return
-        for job, record in self._records.items():
+        for job_id, record in self._records.items():
             if record.finished:
-                del self._records[job]
+                del self._records[job_id]
                 self._counts[record.state] -= 1
-                self._store.delete(job)
+                self._store.delete(job_id)
                 return

@@ -127,10 +127,10 @@ class StateStore:
             self._pending.jobs[record.job_id] = record
             self._condition.notify()
 
-    def delete(self, job: str) -> None:
+    def delete(self, job_id: str) -> None:
         """Delete a job's record as soon as possible."""
         with self._condition:
-            self._pending.jobs[job] = None
+            self._pending.jobs[job_id] = None
             self._condition.notify()
 
     def set(self, name: str, value: str) -> None:
@@ -202,9 +202,9 @@ class StateStore:
 
     def _write(self, batch: _Batch) -> str:
         """Write a batch, all or nothing; return the problem, if any."""
-        records = {job: one for job, one in batch.jobs.items() if one is not None}
+        records = {job_id: one for job_id, one in batch.jobs.items() if one is not None}
         records |= {one.job_id: one for one, _ in batch.inserts}
-        deleted = [(int(job),) for job, one in batch.jobs.items() if one is None]
+        deleted = [(int(job_id),) for job_id, one in batch.jobs.items() if one is None]
         meta = batch.meta | {CLOCK: str(self._now_ns())}
         try:
             self._database.execute("BEGIN IMMEDIATE")

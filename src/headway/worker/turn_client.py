@@ -1,0 +1,175 @@
+"""A rank's turns to compute: requested before a pass, ended when the device has finished it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from threading import Lock
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from headway.worker.client import GateClient
+from headway.worker.queue_thread import QueueThread
+from headway.worker.session import session_of
+from headway.worker.timing import PassTimer
+
+_cuda: Any = torch.cuda
+_CPU = torch.device("cpu")
+_engine: Any = torch.autograd.Variable._execution_engine
+"""Not typed in PyTorch."""
+
+
+class _EndingTurn(NamedTuple):
+    """A turn that ends when a GPU reaches an event."""
+
+    event: Any
+    request: int
+
+
+class TurnClient:
+    """This process's turns: at most one at a time, and asking for the next ends the previous one.
+
+    So a pass that fails keeps its turn no longer than until the next pass.
+    """
+
+    of_process: ClassVar[TurnClient | None] = None
+    """This process's client, once it has one."""
+
+    def __init__(self, client: GateClient) -> None:
+        self.in_backward = False
+        """Whether this process has the turn of a backward pass."""
+        self.timer: PassTimer | None = None
+        """Does not count the time spent waiting for a turn."""
+        self._client = client
+        self._lock = Lock()
+        self._request: int | None = None  # of the current turn
+        self._device = _CPU
+        self._ending: QueueThread[_EndingTurn] | None = None
+
+    @property
+    def computing(self) -> bool:
+        """Whether this process has a turn."""
+        return self._request is not None
+
+    def begin(self, device: torch.device, *, backward: bool = False) -> None:
+        """Wait for a turn to compute on a device."""
+        self._end_turn()
+        if not backward:
+            self.in_backward = False
+        if device.type == "cuda" and not backward:
+            # An all-reduce may be in flight there: a turn must not wait for the network.
+            _cuda.current_stream(device).synchronize()
+        request = self._client.compute_ready()
+        with contextlib.nullcontext() if self.timer is None else self.timer.pause():
+            self._client.wait_for_grant(request)
+        self._request, self._device = request, device
+
+    def end(self) -> None:
+        """End the turn, if there is one, as soon as the device has done its work so far.
+
+        Never blocks: a thread waits for a GPU.
+        """
+        self.in_backward = False
+        self._end_turn()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Compute inside, on the current GPU if one is in use; a turn already held is reused."""
+        if self.computing:
+            yield
+            return
+        on_gpu = _cuda.is_initialized()
+        self.begin(torch.device("cuda", _cuda.current_device()) if on_gpu else _CPU)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def follow(self, model: torch.nn.parallel.DistributedDataParallel) -> None:
+        """Take a turn for each forward and backward pass of a model.
+
+        Forward turns are those of the module inside DDP: DDP itself communicates before it
+        (buffers), and a rank with a turn must not wait for a rank without one.
+        """
+        device = next(model.parameters()).device
+        module: torch.nn.Module = model.module
+        module.register_forward_pre_hook(lambda _module, _inputs: self.begin(device))
+        module.register_forward_hook(
+            lambda _module, _inputs, _outputs: self.end(), always_call=True
+        )
+
+        def begin_backward(_gradient: torch.Tensor) -> None:
+            with self._lock:
+                begun, self.in_backward = self.in_backward, True
+            if not begun:
+                self.begin(device, backward=True)
+                # Runs when all gradients are computed, and before DDP's own callback, which waits
+                # for the network; also where DDP sends nothing (`no_sync`).
+                _engine.queue_callback(self.end)
+
+        def expect_backward(_model: torch.nn.Module, _inputs: Any, outputs: Any) -> None:
+            for tensor in _tensors(outputs):
+                if tensor.requires_grad:
+                    tensor.register_hook(begin_backward)  # type: ignore[no-untyped-call]
+
+        model.register_forward_hook(expect_backward)
+
+    def _end_turn(self) -> None:
+        with self._lock:
+            request, self._request = self._request, None
+        if request is None:
+            return
+        if self._device.type != "cuda":
+            self._client.compute_done(request)
+            return
+        if self._ending is None:
+            self._ending = QueueThread(self._end_on_gpu, "headway-turns")
+        event = _cuda.Event(blocking=True)
+        event = _cuda.current_stream(self._device).record_event(event)
+        self._ending.put(_EndingTurn(event, request))
+
+    def _end_on_gpu(self, ending: _EndingTurn) -> None:
+        # A GPU error surfaces in the training itself.
+        with contextlib.suppress(Exception):
+            ending.event.synchronize()
+        self._client.compute_done(ending.request)
+
+
+@functools.cache
+def turn_client_of(rank: int) -> TurnClient | None:
+    """Return this process's turn client; None if it has no gate to ask."""
+    session = session_of(rank, computes=True)
+    TurnClient.of_process = None if session is None else TurnClient(session.client)
+    return TurnClient.of_process
+
+
+def computing() -> bool:
+    """Return whether this process has a turn."""
+    return TurnClient.of_process is not None and TurnClient.of_process.computing
+
+
+def end_turn_around_backward() -> None:
+    """End a turn that spans a backward pass, once all gradients are computed: DDP waits inside it.
+
+    A backward pass that has its own turn ends it itself.
+    """
+    turns = TurnClient.of_process
+    if turns is not None and not turns.in_backward:
+        turns.end()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in the output of a model."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    elif is_dataclass(value):
+        parts = [getattr(value, field.name) for field in fields(value)]
+    return [tensor for part in parts for tensor in _tensors(part)]
