@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +23,7 @@ from headway.experiments.sweep import on_ray, run_sweep, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, key_of, points
 from headway.experiments.sweep.store import RunStore
 from headway.ray_session import connected
+from waiting import eventually
 
 OWN = '''
 """A policy whose file ends Ray workers that load it."""
@@ -158,10 +158,7 @@ def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> Non
     _, err = process.communicate()
     assert process.returncode == 130, err
     assert "Finished runs are kept in many; repeat the command to continue." in err
-    deadline = time.monotonic() + 10
-    while left := processes_with(f"HEADWAY_TEST_MARK={mark}"):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    eventually(lambda: not processes_with(f"HEADWAY_TEST_MARK={mark}"), within_s=10)
     assert len(finished(tmp_path / "many")) >= 5
 
 
