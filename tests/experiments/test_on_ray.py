@@ -93,7 +93,7 @@ def test_workers_get_the_contents_of_files(ray: Any, tmp_path: Path) -> None:
         assert outcome.rows["jobs"] == expected[f"{outcome.key}.parquet"]
 
 
-def test_what_a_dead_worker_had_is_run_by_another(ray: Any, tmp_path: Path) -> None:
+def test_the_runs_of_a_dead_worker_are_done_by_another(ray: Any, tmp_path: Path) -> None:
     own, mark = tmp_path / "once.py", tmp_path / "mark"
     condition = f"not Path({str(mark)!r}).exists() and not Path({str(mark)!r}).touch()"
     own.write_text(OWN.format(condition=condition))
@@ -149,7 +149,7 @@ def test_ray_listens_on_the_loopback_interface_only(ray: Any, tmp_path: Path) ->
     assert {address for address, _ in listening} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 
 
-def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_an_interrupt_ends_ray_and_keeps_finished_runs(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     process = start(tmp_path, "--on", "ray", "-j", "2", HEADWAY_TEST_MARK=mark)
     wait_for_runs(tmp_path / "many", 5, process)
@@ -176,7 +176,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr == f"headway: error: {message}\n"
 
 
-def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_address_without_a_cluster_is_refused_at_once(tmp_path: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
