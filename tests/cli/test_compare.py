@@ -1,4 +1,4 @@
-"""`headway compare` as a person uses it."""
+"""`headway compare` on the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_one_file_has_no_intervals_and_says_so(capsys: pytest.CaptureFixture[str
     assert "nan" not in outcome.out
 
 
-def test_json_on_standard_output_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_output_has_only_the_json(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--policies", POLICIES, "--cluster", "2x2", "--json", "-"]
     outcome = headway(capsys, "compare", "a.csv", "b.csv", *options)
     assert len(json.loads(outcome.out)["policies"]) == 3
@@ -81,7 +81,7 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
         ("a.csv --policies X -j 0", "threads: must be at least 1, not 0."),
     ],
 )
-def test_what_cannot_be_compared_is_told(
+def test_invalid_comparisons_are_refused(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = headway(capsys, "compare", *arguments.replace("X", POLICIES).split())

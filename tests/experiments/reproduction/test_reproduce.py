@@ -71,7 +71,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     folder = tmp_path_factory.mktemp("reproduction")
     shutil.copytree(runs, folder / "runs")
     counts: list[int] = []
-    made = reproduce(folder, FULL_SEEDS, 2, lambda *told: counts.extend(told), pytest.fail)
+    made = reproduce(folder, FULL_SEEDS, 2, lambda *both: counts.extend(both), pytest.fail)
     assert counts == [count, count]
     return made
 
@@ -98,7 +98,7 @@ def table(folder: Path, name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_everything_is_there(full: Reproduction) -> None:
+def test_every_file_is_written(full: Reproduction) -> None:
     figures = [f"figures/{name}.{ending}" for name in FIGURES for ending in ("pdf", "svg")]
     tables = [f"tables/{name}.md" for name in TABLES]
     frames = ["gpus.parquet", "jobs.parquet", "runs.parquet"]
@@ -140,7 +140,7 @@ def number(cell: str) -> tuple[float, float]:
     return float(value), float(margin or 0)
 
 
-def test_the_tables_are_what_the_raw_results_give(full: Reproduction) -> None:
+def test_the_tables_agree_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     raw = figures_of(folder)
     assert len(raw) == len(paper.cases())
@@ -182,7 +182,7 @@ def test_the_tables_are_what_the_raw_results_give(full: Reproduction) -> None:
                 assert number(cell)[0] == pytest.approx(samples.mean(), abs=0.501)
 
 
-def test_paired_differences_are_what_the_raw_results_give(full: Reproduction) -> None:
+def test_paired_differences_agree_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     raw = figures_of(folder)
     cases = {**paper.PLACEMENTS, **paper.KAPPAS, **paper.SCHEDULERS}
@@ -205,7 +205,7 @@ def test_paired_differences_are_what_the_raw_results_give(full: Reproduction) ->
         assert lower == f"{(by_seed < 0).sum()} of 20"
 
 
-def test_the_table_of_waits_and_servers_is_what_the_raw_results_give(full: Reproduction) -> None:
+def test_the_table_of_waits_and_servers_agrees_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     jobs = polars.read_parquet(folder / "jobs.parquet").to_dicts()
     rows = table(folder, "whereabouts")
@@ -249,7 +249,7 @@ class Page(HTMLParser):
                 self.ids.append(value or "")
 
 
-def test_the_report_has_every_figure_and_needs_nothing_from_outside(full: Reproduction) -> None:
+def test_the_report_has_every_figure_and_is_self_contained(full: Reproduction) -> None:
     text = full.report.read_text()
     page = Page()
     page.feed(text)
@@ -268,10 +268,10 @@ def test_the_report_has_every_figure_and_needs_nothing_from_outside(full: Reprod
     assert addresses == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
-def test_the_report_tells_command_versions_seeds_and_parameters(full: Reproduction) -> None:
+def test_the_report_states_command_versions_seeds_and_parameters(full: Reproduction) -> None:
     text = full.report.read_text()
-    for told in ("headway reproduce --seeds 0:19", "numba", "polars", "matplotlib", "0:19"):
-        assert told in text
+    for expected in ("headway reproduce --seeds 0:19", "numba", "polars", "matplotlib", "0:19"):
+        assert expected in text
     assert "a 669,000 ns, b 0.853 ns/byte, eta 0.235 ns/byte" in text
     assert platform_version() in text
 
@@ -280,7 +280,7 @@ def platform_version() -> str:
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
-def test_the_report_holds_the_verdicts_of_the_findings(full: Reproduction) -> None:
+def test_the_report_shows_the_verdicts_of_the_findings(full: Reproduction) -> None:
     rows = {row[0]: row for row in table(full.report.parent, "claims")}
     assert len(rows) == len(full.findings["16 GB"]) == 21
     for finding in full.findings["16 GB"]:
@@ -307,7 +307,7 @@ def test_the_same_runs_give_the_same_bits(full: Reproduction, quick: Path) -> No
     assert written(quick) == written(full.report.parent)
 
 
-def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
+def test_an_interrupted_reproduction_continues_and_gives_the_same_bits(
     full: Reproduction, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = headway(capsys, "reproduce", "--seeds", "0:1", "-o", str(quick))
@@ -410,7 +410,7 @@ def test_bad_arguments_get_one_clear_line(
 
 
 @pytest.mark.parametrize("name", ["runs", "figures", "tables", "report.html"])
-def test_what_is_in_the_way_is_told_before_any_run(
+def test_a_file_in_the_way_is_reported_before_any_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "report.html":
