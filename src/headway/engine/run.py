@@ -14,9 +14,9 @@ from numba import types
 from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
