@@ -92,7 +92,7 @@ def simulate(
     state = prepare(
         workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
     )
-    wall_s = _run(state, policies, timeline, progress)
+    wall_s = drive(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
     seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
@@ -129,7 +129,7 @@ def _kernel(state: State) -> Callable[..., int]:
     return _kernels[0]
 
 
-def _run(
+def drive(
     state: State,
     policies: Choices,
     timeline: TimelineSink | None,

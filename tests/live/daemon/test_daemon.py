@@ -26,6 +26,8 @@ from live.scheduler_process import (
 )
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:

@@ -18,6 +18,8 @@ from headway import testbed as testbeds
 from live.scheduler_process import SchedulerProcess, python, running_scheduler
 from waiting import eventually
 
+pytestmark = [pytest.mark.root, pytest.mark.torch]
+
 NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
 """A job with three slots fills one node and half of the other."""
 

@@ -94,7 +94,7 @@ def test_grants_go_out_before_the_event_is_logged(tmp_path: Path) -> None:
             order.append("log")
             add(line)
 
-        daemon.log.add = logged  # type: ignore[method-assign]
+        daemon.log.add = logged  # type: ignore[assignment,method-assign]
         gate.on_grant = lambda: order.append("grant")
         daemon.gate_events.message_ready("1", 1, 7, MB, MB)
         assert order == ["grant", "log"]
@@ -105,7 +105,7 @@ def test_grants_go_out_before_the_event_is_logged(tmp_path: Path) -> None:
 def test_an_event_raised_while_another_is_handled_waits_for_its_end(tmp_path: Path) -> None:
     async def work(daemon: Daemon, gate: RecordingGate) -> None:
         logged: list[bytes] = []
-        daemon.log.add = logged.append  # type: ignore[method-assign]
+        daemon.log.add = logged.append  # type: ignore[assignment,method-assign]
         gate.on_grant = lambda: daemon.gate_events.worker_lost("1", 1, 0)
         daemon.gate_events.message_ready("1", 1, 7, MB, MB)
         assert [b"MessageReady" in logged[0], b"WorkerLost" in logged[1]] == [True, True]
