@@ -94,7 +94,7 @@ def test_grants_go_out_before_the_event_is_logged(tmp_path: Path) -> None:
             order.append("log")
             add(line)
 
-        daemon.log.add = logged  # type: ignore[assignment,method-assign]
+        daemon.log.add = logged  # type: ignore[method-assign]
         gate.on_grant = lambda: order.append("grant")
         daemon.gate_events.message_ready("1", 1, 7, MB, MB)
         assert order == ["grant", "log"]
