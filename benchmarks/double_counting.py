@@ -96,7 +96,7 @@ def run(method: Method, memory_gb: int, seed: int) -> Outcome:
         workload, cluster, NetworkModel(), method.scheduler, counts_twice=method.counts_twice
     )
     if not method.counts_twice:
-        exact = simulate(workload, cluster, scheduler=method.scheduler)
+        exact = simulate(workload, cluster, policy=f"lwf:1+{method.scheduler}")
         if outcome.finish_ns.tolist() != exact.finish_ns.tolist():
             raise SystemExit("the engine and the plain kernel differ")
         if outcome.too_soon:

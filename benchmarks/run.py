@@ -17,11 +17,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from baseline import run_baseline
 
 import headway
-from headway import Cluster, NetworkModel, Timeline, Workload, generate_workload, simulate
+from headway import (
+    Cluster,
+    NetworkModel,
+    PolicySet,
+    Timeline,
+    Workload,
+    generate_workload,
+    simulate,
+)
 from headway.workload.generate import PRESETS
 
 PAPER = PRESETS["paper"]
@@ -60,13 +69,14 @@ def speed(repeats: int) -> None:
     for seed in (0, 1):
         workload = generate_workload("paper", seed=seed)
         for scheduler in ("ada-srsf", "srsf:1", "srsf:2", "srsf:3"):
-            result = simulate(workload, scheduler=scheduler)
+            policy = f"lwf:1+{scheduler}"
+            result = simulate(workload, policy=policy)
             check = run_baseline(workload, Cluster(), NetworkModel(), scheduler)
             if check.finish_ns.tolist() != result.finish_ns.tolist():
                 raise SystemExit("the engine and the plain kernel differ")
             engine, plain = [], []
             for _ in range(repeats):
-                engine.append(simulate(workload, scheduler=scheduler).summary.wall_s)
+                engine.append(simulate(workload, policy=policy).summary.wall_s)
                 plain.append(run_baseline(workload, Cluster(), NetworkModel(), scheduler).wall_s)
             ratio = statistics.median(p / e for p, e in zip(plain, engine, strict=True))
             tasks = result.summary.simulated_tasks
@@ -79,8 +89,8 @@ def speed(repeats: int) -> None:
 def features(repeats: int) -> None:
     workload = generate_workload("paper", seed=0)
 
-    def timed(**options: str) -> float:
-        return best(lambda: simulate(workload, **options).summary.wall_s, repeats)  # type: ignore[arg-type]
+    def timed(policy: PolicySet) -> float:
+        return best(lambda: simulate(workload, policy=policy).summary.wall_s, repeats)
 
     def recorded() -> float:
         began = time.perf_counter()
@@ -93,11 +103,12 @@ def features(repeats: int) -> None:
             list(pool.map(lambda _: simulate(workload), range(8)))
         return time.perf_counter() - began
 
-    usual = timed()
+    paper = PolicySet.parse("paper")
+    usual = timed(paper)
     print("\nRatios of time, paper's workload, seed 0, lwf:1 with ada-srsf")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(headway.__file__).with_name("policies")
-        copies = {}
+        copies: dict[str, Any] = {}
         for kind, name, known in (
             ("placement", "lwf", "lwf"),
             ("admission", "ada_dual", "ada-dual"),
@@ -106,7 +117,7 @@ def features(repeats: int) -> None:
             path = Path(folder, f"own_{name}.py")
             path.write_text(text.replace(f'"{known}"', f'"own-{known}"'))
             copies[kind] = f"{path}:own-{known}" + (":1" if known == "lwf" else "")
-        own = timed(**copies)
+        own = timed(paper.override(**copies))
     print(f"  own copies of lwf and ada-dual in files of their own   {own / usual:>6.2f}")
     print(f"  recording a timeline in memory                         {recorded() / usual:>6.2f}")
     one, two = best(lambda: threads(1), 2), best(lambda: threads(2), 2)

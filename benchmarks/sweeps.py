@@ -25,7 +25,7 @@ from headway.experiments.parallel import run_in_threads
 from headway.experiments.sweep import on_ray, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, Runner, key_of, points
 from headway.experiments.sweep.specification import Sweep
-from headway.experiments.sweep.store import Store
+from headway.experiments.sweep.store import RunStore
 from headway.ray_session import connected
 
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -38,10 +38,10 @@ CLUSTERS = ["16x4", "8x8"]
 
 
 @contextmanager
-def fresh_store() -> Iterator[Store]:
+def fresh_store() -> Iterator[RunStore]:
     folder = tempfile.mkdtemp(prefix="headway-bench-")
     try:
-        with Store(Path(folder)) as store:
+        with RunStore(Path(folder)) as store:
             yield store
     finally:
         shutil.rmtree(folder)
@@ -57,7 +57,7 @@ def measure(
         execute(dict(runs), store.add)
         store.write_tables(sweep, runs)
         elapsed_s = time.perf_counter() - started
-        assert len(store.kept) == len(runs)
+        assert len(store.finished) == len(runs)
     return len(runs) / elapsed_s
 
 
@@ -84,7 +84,7 @@ def main() -> None:
                     "clusters": CLUSTERS,
                 }
             )
-            inputs = Inputs.of(sweep, jobs=False)
+            inputs = Inputs.of(sweep)
             ways: dict[str, Callable[..., None]] = {
                 "one thread": in_threads(inputs, 1),
                 "two threads": in_threads(inputs, 2),

@@ -1,4 +1,4 @@
-"""Two policies of one's own: the complete example of the tutorial "Your own policy".
+"""Two custom policies: the complete example of the tutorial "Your own policy".
 
 headway simulate jobs.csv --placement examples/my_policies.py:packed
 headway simulate jobs.csv --admission examples/my_policies.py:patient:0.25
@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.domain.records import ClusterView
-from headway.network.messages import bytes_left, most_messages
-from headway.policies import Parameter, admission_policy, placement_policy
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies import (
+    ClusterView,
+    Integers,
+    Parameter,
+    admission_policy,
+    bytes_left,
+    most_messages,
+    placement_policy,
+    stable_sort,
+)
 
 
 @placement_policy("packed", steady=True, timeless=True)
 def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
-    """Fill the servers that are fullest already, so that whole servers stay free for large jobs."""
+    """Fill the fullest servers first, so that whole servers stay free for large jobs."""
     free_bytes = np.zeros(len(cluster.servers), np.int64)
     for gpu in range(len(cluster.gpus)):
         free_bytes[cluster.gpus[gpu].server] += cluster.gpus[gpu].free_bytes
-    # Stable sorts: the last one decides first, the earlier ones among its equals.
+    # The sorts are stable: the last key is the most significant.
     stable_sort(candidates, cluster.gpus.load_ns)
     stable_sort(candidates, cluster.gpus.server)
     stable_sort(candidates, free_bytes[cluster.gpus.server])
@@ -28,16 +34,16 @@ def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: floa
 
 
 @admission_policy("patient", parameter=Parameter("share", least=0))
-def patient(cluster: ClusterView, job: int, share: float) -> bool:
-    """Join other messages only if one's own is at most a share of what is left of every one."""
-    if most_messages(cluster, job) == 0:
+def patient(cluster: ClusterView, message: int, share: float) -> bool:
+    """Join other messages only if this one is at most a share of what is left of each."""
+    if most_messages(cluster, message) == 0:
         return True
-    first = cluster.jobs[job].first_link
-    for link in range(first, first + cluster.jobs[job].links):
+    first = cluster.messages[message].first_link
+    for link in range(first, first + cluster.messages[message].links):
         other = cluster.ports[cluster.links[link].port].first_message
         while other >= 0:
-            left = bytes_left(cluster, cluster.links[other].job)
-            if cluster.jobs[job].gradient_bytes > share * left:
+            left = bytes_left(cluster, cluster.links[other].message)
+            if cluster.messages[message].size_bytes > share * left:
                 return False
             other = cluster.links[other].next
     return True

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from headway.domain.pace import compute_times_ns
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
 from headway.results.schema import Result
 
@@ -125,7 +125,7 @@ def check_bytes(result: Result, tasks: Records) -> None:
 def _speed(result: Result, job: int, running: list[int]) -> float:
     """Return the bytes per ns of a job's message among those of the running jobs, its own too."""
     network = result.settings.network
-    if not network.contends:
+    if not network.messages_meet:
         return 1 / network.b_ns_per_byte
     links = {other: _links(result, other) for other in running}
     factors = {link: factor for own in links.values() for link, factor in own.items()}
@@ -135,7 +135,7 @@ def _speed(result: Result, job: int, running: list[int]) -> float:
         link: len(own) / (factors[link] * network.cost_ns_per_byte(len(own)))
         for link, own in users.items()
     }
-    if network.sharing == "busiest":
+    if network.law == "busiest":
         return min(carries[link] / len(users[link]) for link in links[job])
     # All messages become faster together; those on a link that is full stay as they are.
     speed: dict[int, float] = {}
@@ -160,7 +160,7 @@ def check_admission(result: Result, tasks: Records) -> None:
         "srsf:2": 2,
         "srsf:3": 3,
     }.get(result.settings.admission)
-    if most is None or not result.settings.network.contends:
+    if most is None or not result.settings.network.messages_meet:
         return
     changes: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for message in tasks[tasks.kind == MESSAGE]:

@@ -11,50 +11,40 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 import oracle
+from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.network.laws.registry import LAWS
+from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result
+from headway.results.timeline.sinks import Timeline
 
-PLACEMENTS = (
-    "rand",
-    "ff",
-    "ls",
-    "lwf:1",
-    "lwf:2",
-    "lwf:4",
-    "lwf:8",
-    "spread",
-    "least-delay",
-    "consolidate",
-    "tiresias",
-    "apart",
-)
-PRIORITIES = ("srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.004", "gpu-intensity")
-ADMISSIONS = ("ada-dual", "k-way", "interleave", "srsf:1", "srsf:2", "srsf:3")
+PLACEMENTS = built_in("placement")
+PRIORITIES = built_in("priority")
+ADMISSIONS = built_in("admission")
+LAWS_THAT_MEET = [law.name for law in LAWS.values() if law.messages_meet]
 NETWORKS = (
     NetworkModel(),
     NetworkModel(),
     NetworkModel(a_ns=0, eta_ns_per_byte=0.0),
     NetworkModel(a_ns=7, b_ns_per_byte=1.0, eta_ns_per_byte=0.5),
-    NetworkModel(contends=False),
+    NetworkModel(law="no-contention"),
 )
 
 
 @st.composite
 def varied(draw: st.DrawFn, networks: tuple[NetworkModel, ...]) -> NetworkModel:
-    """Draw one of these networks as it is, with fair shares, with a ring's servers, or both."""
-    return replace(
-        draw(st.sampled_from(networks)),
-        sharing=draw(st.sampled_from(["busiest", "max-min"])),
-        servers=draw(st.sampled_from([None, None, 2, 3, 7])),
-    )
+    """Draw one of these networks as it is, by another law, with a ring's size, or both."""
+    network = draw(st.sampled_from(networks))
+    if network.law == "busiest":
+        network = replace(network, law=draw(st.sampled_from(LAWS_THAT_MEET)))
+    return replace(network, ring_size=draw(st.sampled_from([None, None, 2, 3, 7])))
 
 
 @dataclass(frozen=True)
@@ -69,6 +59,10 @@ class Case:
     admission: str
     seed: int
     bucket_bytes: int | None
+
+    @property
+    def policies(self) -> PolicySet:
+        return PolicySet(self.placement, self.priority, self.admission, self.bucket_bytes)
 
 
 def durations() -> st.SearchStrategy[int]:
@@ -193,11 +187,8 @@ def run_engine(
         case.workload,
         case.cluster,
         network=case.network,
-        placement=case.placement,
-        priority=case.priority,
-        admission=case.admission,
+        policy=case.policies,
         seed=case.seed,
-        bucket_mb=None if case.bucket_bytes is None else case.bucket_bytes / 2**20,
         acceleration=acceleration,
         timeline=timeline,
     )
@@ -230,9 +221,9 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
         a_ns=case.network.a_ns,
         b=case.network.b_ns_per_byte,
         eta=case.network.eta_ns_per_byte,
-        contends=case.network.contends,
-        sharing=case.network.sharing,
-        ring=case.network.servers,
+        contends=case.network.messages_meet,
+        sharing="max-min" if case.network.law == "max-min" else "busiest",
+        ring=case.network.ring_size,
         placement=case.placement,
         priority=case.priority,
         admission=case.admission,

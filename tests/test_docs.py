@@ -131,9 +131,11 @@ def test_the_page_of_calibrate_is_what_its_parser_says() -> None:
     assert made == (DOCS / "reference" / "calibrate.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["SYSTEM", "JOB", "GPU", "SERVER", "PORT", "SEAT", "LINK"])
+@pytest.mark.parametrize(
+    "name", ["SYSTEM", "JOB", "MESSAGE_RECORD", "GPU", "SERVER", "PORT", "SEAT", "LINK"]
+)
 def test_the_tables_of_records_list_every_field(name: str) -> None:
-    text = (DOCS / "reference" / "api.md").read_text()
+    text = (DOCS / "reference" / "policies.md").read_text()
     section = text.split(f"### `{name}`")[1].split("\n### ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     told = [field for row in rows for field in re.findall(r"`(\w+)`", row)]
@@ -171,7 +173,7 @@ def test_the_figures_of_the_first_tutorial_are_right() -> None:
     page = (DOCS / "tutorial" / "first-simulation.md").read_text()
     workload = headway.generate_workload("paper", seed=0)
     for scheduler in ("ada-srsf", "srsf:1"):
-        summary = headway.simulate(workload, scheduler=scheduler).summary
+        summary = headway.simulate(workload, policy=f"lwf:1+{scheduler}").summary
         assert f"average JCT                           {summary.average_jct_s:,.2f} s" in page
         assert f"makespan                             {summary.makespan_s:,.2f} s" in page
 
@@ -197,6 +199,43 @@ def test_the_table_of_model_sizes_is_that_of_the_importer() -> None:
         gradient_mb, memory_mb = size.gradient_bytes / 2**20, size.memory_bytes / 2**20
         row = f"| `{model}` | {PARAMETERS[model]:,} | {gradient_mb:.1f} | {memory_mb:,.0f} |"
         assert row in page
+
+
+def test_the_readme_shows_what_its_example_prints() -> None:
+    readme = (ROOT / "README.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
+    shown = re.findall(r"```text\n(.*?)```", readme, re.DOTALL)[0]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == shown
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    start = (ROOT / "README.md").read_text().splitlines()[:15]
+    assert any(line.startswith("make demo") for line in start)
+    assert any(line.startswith("make test") for line in start)
+
+
+def test_every_path_and_module_of_the_architecture_exists() -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    paths = re.findall(
+        r"`((?:src|tests|benchmarks|docs)(?:/[\w./-]+)?|[\w-]+\.(?:toml|yml))`", page
+    )
+    assert len(paths) > 30
+    for path in paths:
+        assert (ROOT / path).exists(), path
+    for name in re.findall(r"`(headway(?:\.\w+)+)`", page):
+        file = ROOT / "src" / name.replace(".", "/")
+        # The last part may be a function of a module, such as `headway.torch.attach`.
+        modules = (file, file.with_suffix(".py"), file.parent.with_suffix(".py"))
+        assert any(module.exists() for module in modules), name
+
+
+def test_the_table_of_growth_is_that_of_the_measurements() -> None:
+    """`python benchmarks/growth/growth.py report` writes it anew."""
+    script = ROOT / "benchmarks" / "growth" / "growth.py"
+    words = [sys.executable, str(script), "table"]
+    made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert made == (DOCS / "policies" / "measured" / "growth.md").read_text()
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

@@ -181,7 +181,7 @@ def test_every_general_case_runs_to_its_end(case: Case) -> None:
 
 def slower_by_an_uplink(case: Case) -> bool:
     """Whether an uplink changes when some job ends."""
-    if not case.cluster.uplinks or not case.network.contends:
+    if not case.cluster.uplinks or not case.network.messages_meet:
         return False
     groups = [replace(group, rack="") for group in case.cluster.all_groups]
     flat = replace(case, cluster=Cluster.of(groups))

@@ -53,17 +53,23 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_the_three_lines_of_the_documentation_work() -> None:
     workload = headway.generate_workload("paper", seed=0)
-    result = headway.simulate(workload, "16x4", placement="lwf:1", scheduler="ada-srsf")
+    result = headway.simulate(workload, "16x4", policy="lwf:1+ada-srsf")
     assert round(result.summary.average_jct_s, 2) == 2693.86
 
 
 @pytest.mark.parametrize(
     ("statement", "heavy"),
     [
-        ("import headway", ["numpy", "numba", "polars", "rich", "typer"]),
-        ("import headway; headway.NetworkModel; headway.Job", ["numba", "polars", "rich"]),
-        ("import headway.cli.main", ["numba", "polars", "matplotlib"]),
-        ("import headway; headway.simulate", ["polars", "rich", "typer", "torch", "ray"]),
+        ("import headway", ["msgspec", "numpy", "numba", "polars", "rich", "typer"]),
+        (
+            "import headway; headway.NetworkModel; headway.Job",
+            ["msgspec", "numba", "polars", "rich"],
+        ),
+        ("import headway.cli.main", ["matplotlib", "msgspec", "numba", "polars"]),
+        (
+            "import headway; headway.simulate",
+            ["msgspec", "polars", "rich", "typer", "torch", "ray"],
+        ),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(statement: str, heavy: list[str]) -> None:

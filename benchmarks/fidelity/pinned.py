@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.domain.records import ClusterView
-from headway.policies import placement_policy
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies import ClusterView, Integers, placement_policy, stable_sort
 
 
 @placement_policy("pinned", steady=True, timeless=True)

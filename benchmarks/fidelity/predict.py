@@ -19,12 +19,12 @@ _PINNED = f"{Path(__file__).parent / 'pinned.py'}:pinned"
 
 def models(paper: NetworkModel, hosts: int) -> dict[str, NetworkModel]:
     """Return the network models to compare, all with the same measured a, b and eta."""
-    ring = replace(paper, servers=hosts)
+    ring = replace(paper, ring_size=hosts)
     return {
         "paper": paper,
         "by servers": ring,
-        "max-min": replace(paper, sharing="max-min"),
-        "max-min, by servers": replace(ring, sharing="max-min"),
+        "max-min": replace(paper, law="max-min"),
+        "max-min, by servers": replace(ring, law="max-min"),
     }
 
 
@@ -48,8 +48,7 @@ def predicted_s(mix: Sequence[Timed], hosts: int, network: NetworkModel) -> list
         Workload(jobs),
         f"{hosts}x{len(mix)}",
         network=network,
-        placement=_PINNED,
-        scheduler=f"srsf:{len(mix)}",
+        policy=f"{_PINNED}+srsf:{len(mix)}",
     )
     return [float(jct) for jct in result.jct_s]
 

@@ -17,7 +17,7 @@ import argparse
 import csv
 import time
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +96,7 @@ def _run(setting: Setting, seed: int, policy: str) -> Run:
     started = time.perf_counter()
     summary = headway.simulate(workload, setting.cluster, policy=policy).summary
     return Run(
-        *astuple(setting),
+        **asdict(setting),
         seed=seed,
         policy=policy,
         average_jct_s=summary.average_jct_s,
@@ -193,7 +193,7 @@ def figure(found: Sequence[Outcome]) -> Figure:
     import numpy as np
     from matplotlib.figure import Figure
 
-    from headway.reports.style import COLOURS, INK, house_style
+    from headway.figure_style import COLOURS, INK, house_style
 
     with house_style():
         picture = Figure(figsize=(7.2, 3.4), layout="constrained", facecolor="white")
@@ -238,8 +238,7 @@ def figure(found: Sequence[Outcome]) -> Figure:
 
 
 def _label(setting: Setting) -> str:
-    text = f"{setting.gpus:,} GPUs\n{setting.jobs:,} jobs"
-    return text if setting.span_s == 1200 else f"{text}\nin {setting.span_s:,} s"
+    return f"{setting.gpus:,} GPUs\n{setting.jobs:,} jobs\nin {setting.span_s:,} s"
 
 
 def main() -> None:
@@ -255,7 +254,7 @@ def main() -> None:
     if arguments.action == "table":
         print(markdown(found), end="")
         return
-    from headway.reports.style import save_figure
+    from headway.figure_style import save_figure
 
     TABLE.write_text(markdown(found))
     FIGURE.parent.mkdir(exist_ok=True)

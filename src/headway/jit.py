@@ -2,7 +2,7 @@
 
 Entry points (the kernel, each policy) are compiled with an explicit signature and cached on disk,
 so that the next process starts at once. Numba notices an edit of the cached function's own file but
-not of a file it calls into, so the folder's name carries a hash of the package's sources.
+not of the files that it calls into, so the folder's name contains a hash of the package's sources.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from numba.core.event import Listener, install_listener
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COMPILED_FOLDERS = ("domain", "network", "policies", "engine")
+_COMPILED_FILES = ("results/timeline/compiled.py", "reports/perfetto_encoding.py")
 _lock = threading.Lock()
 _log = logging.getLogger("headway")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -33,11 +34,11 @@ _njit: Any = numba.njit
 _config: Any = numba.config
 
 
-def source_hash(*places: str) -> str:
+def source_hash(*paths: str) -> str:
     """Return a hash of the sources of the engine and of these folders or files of the package."""
     package = Path(__file__).parent
     sources = [Path(__file__)]
-    for name in (*_COMPILED_FOLDERS, *places):
+    for name in (*_COMPILED_FOLDERS, *paths):
         sources += sorted(package.glob(name if name.endswith(".py") else f"{name}/**/*.py"))
     digest = hashlib.sha256()
     for source in sources:
@@ -53,7 +54,9 @@ def cache_folder() -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
     for parent in (root, Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"):
-        folder = parent / source_hash("reports/wire")
+        folder = parent / source_hash(
+            "results/timeline/compiled.py", "reports/perfetto_encoding.py"
+        )
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
@@ -62,13 +65,13 @@ def cache_folder() -> Path:
 
 
 def _folder_of(function: Callable[..., Any]) -> Path:
-    """Return where a function's code is kept: what Numba stores is bound to the module's name."""
+    """Return the folder of a function's code: what Numba stores is bound to the module's name."""
     return cache_folder() / function.__module__
 
 
 @contextlib.contextmanager
 def _cached_in(folder: Path) -> Iterator[None]:
-    """Let Numba keep what is compiled inside in a folder, and leave its setting as it was."""
+    """Make Numba cache what is compiled inside in a folder, then restore its setting."""
     before = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder)
     try:
@@ -97,20 +100,20 @@ def routine(function: Function) -> Function:
 
 
 class _Announcement(Listener):
-    """Says once that something is being compiled; a function from the disk cache is not."""
+    """Says once that something is being compiled, not that it is loaded from the disk cache."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._told = False
+        self._announced = False
 
     def on_start(self, event: object) -> None:
-        """Tell what takes so long."""
-        if not self._told:
+        """Log what takes so long."""
+        if not self._announced:
             _log.info("Compiling %s for this machine, once …", self._title)
-            self._told = True
+            self._announced = True
 
     def on_end(self, event: object) -> None:
-        """Say nothing: what comes next speaks for itself."""
+        """Log nothing."""
 
 
 def entry_point(function: Function, signature: Any, title: str, **options: bool) -> Function:

@@ -284,11 +284,12 @@ CLUSTERS = {
     ),
     "an unknown table": (
         "[clusters]\nservers = 1\n",
-        "c.toml, line 1, column 2 (clusters): unknown table or key. Did you mean 'cluster'?",
+        "c.toml, line 1, column 2 (clusters): unknown table. Did you mean 'cluster'?",
     ),
     "too many GPUs": (
         "[cluster]\nservers = 9999999\ngpus_per_server = 4\n",
-        "c.toml, servers x gpus_per_server: must be at most 16,777,216, not 39999996.",
+        "c.toml, line 1, column 2 (servers x gpus_per_server): must be at most 16,777,216, "
+        "not 39999996.",
     ),
     "an unknown GPU": (
         '[cluster]\nservers = 1\ngpus_per_server = 4\ngpu = "v10"\n',
@@ -296,7 +297,7 @@ CLUSTERS = {
     ),
     "a GPU that is a number": (
         "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu = 100\n",
-        "c.toml, line 4, column 1 (gpu): unknown GPU 100. Did you mean 'v100'?",
+        "c.toml, line 4, column 1 (gpu): must be a string, not 100.",
     ),
     "negative watts": (
         "[cluster]\nservers = 1\ngpus_per_server = 4\ngpu_idle_w = -1\n",
@@ -316,7 +317,7 @@ CLUSTERS = {
     ),
     "groups and a shape": (
         f"[cluster]\nservers = 4\n{GROUP}",
-        "c.toml, line 2, column 1 (servers): goes into the groups, [[cluster.group]].",
+        "c.toml, line 2, column 1 (servers): belongs in the groups, [[cluster.group]].",
     ),
     "a group that is a number": (
         "[cluster]\ngroup = 3\n",
@@ -328,7 +329,7 @@ CLUSTERS = {
     ),
     "an incomplete second group": (
         f"{GROUP}[[cluster.group]]\nservers = 3\n",
-        "c.toml, line 5, column 3: 'gpus_per_server' is missing.",
+        "c.toml, line 5, column 11: 'gpus_per_server' is missing.",
     ),
     "a second group without servers": (
         f"{GROUP}[[cluster.group]]\nservers = 0\ngpus_per_server = 1\n",
@@ -344,15 +345,15 @@ CLUSTERS = {
     ),
     "too many GPUs in groups": (
         GROUP.replace("servers = 2", "servers = 9999999"),
-        "c.toml, GPUs of all groups: must be at most 16,777,216, not 39999996.",
+        "c.toml, line 1, column 3 (GPUs of all groups): must be at most 16,777,216, not 39999996.",
     ),
     "a rack by number": (
         f"{GROUP}rack = 1\n",
-        "c.toml, line 5, column 1 (rack): must be a name in quotes, not 1.",
+        "c.toml, line 5, column 1 (rack): must be a non-empty string, not 1.",
     ),
     "a group in no rack": (
         f'{GROUP}rack = "a"\n{GROUP}',
-        "c.toml, line 6, column 3: every group must name its rack, or none.",
+        "c.toml, line 6, column 11: either every group names its rack, or none does.",
     ),
     "racks twice": (
         f'{GROUP}rack = "a"\n[cluster.racks]\nservers_per_rack = 2\n',
@@ -392,11 +393,11 @@ CLUSTERS = {
     ),
     "a known type of GPU": (
         GROUP + TYPE.replace("tpu", "v100"),
-        "c.toml, line 5, column 2: 'v100' is a known GPU; choose another name.",
+        "c.toml, line 5, column 6 (v100): 'v100' is a built-in type of GPU; choose another name.",
     ),
     "an incomplete type of GPU": (
         GROUP + TYPE.replace("idle_w = 1\n", ""),
-        "c.toml, line 5, column 2: 'idle_w' is missing.",
+        "c.toml, line 5, column 6: 'idle_w' is missing.",
     ),
     "a GPU without speed": (
         GROUP + TYPE.replace("tflops = 9", "tflops = 0"),
@@ -426,7 +427,7 @@ CLUSTERS = {
     ),
     "a type that is a number": (
         f"{GROUP}[gpu]\nx = 3\n",
-        "c.toml, line 6, column 1 (x): must be a table [gpu.x], not a value.",
+        "c.toml, line 6, column 1 (x): must be a table [gpu.x], not 3.",
     ),
     "a profile for a shape": (
         f"[cluster]\nservers = 4\ngpus_per_server = 2\n{MEASURED}",
@@ -442,11 +443,11 @@ CLUSTERS = {
     ),
     "a profile without a model": (
         GROUP + MEASURED.replace('model = "vgg16"', "model = 16"),
-        "c.toml, line 6, column 1 (model): must be a name, not 16.",
+        "c.toml, line 6, column 1 (model): must be a non-empty string, not 16.",
     ),
     "a profile twice": (
         f"{GROUP}{MEASURED}{MEASURED}batch_size = 16\n",
-        "c.toml, line 11, column 1 (model): 'vgg16' on 'a100-sxm4' stands there twice for one "
+        "c.toml, line 11, column 1 (model): duplicate profile of 'vgg16' on 'a100-sxm4' at one "
         "batch size.",
     ),
     "a profile of half a sample": (
@@ -457,7 +458,10 @@ CLUSTERS = {
         f"profile = 1\n{GROUP}",
         "c.toml, line 1, column 1 (profile): must be tables [[profile]], not 1.",
     ),
-    "a value for a table": ("cluster = 4\n", "c.toml: there is no table [cluster]."),
+    "a value for a table": (
+        "cluster = 4\n",
+        "c.toml, line 1, column 1 (cluster): must be a table [cluster], not 4.",
+    ),
     "a number of 400 digits": (
         "[cluster]\nservers = 1\ngpus_per_server = 1\ngpu_memory_gb = 1" + "0" * 400 + "\n",
         "c.toml, line 4, column 1 (gpu_memory_gb): must be at most 8,388,608 GB, "
@@ -505,39 +509,52 @@ NETWORKS = {
     ),
     "a and an algorithm": (
         RING + "a_ns = 1\n",
-        "n.toml, line 6, column 1 (a_ns): 'a_ns' follows from 'algorithm'; give one of them.",
+        "n.toml, line 6, column 1 (a_ns): follows from 'algorithm'; give only one of them.",
     ),
     "alpha without an algorithm": (
         "[network]\na_ns = 1\nb_ns_per_byte = 1\nalpha_ns = 1\n",
-        "n.toml, line 4, column 1 (alpha_ns): 'alpha_ns' needs 'algorithm' too.",
+        "n.toml, line 4, column 1 (alpha_ns): needs 'algorithm' too.",
     ),
     "an algorithm alone": (
         '[network]\nalgorithm = "ring"\n',
-        "n.toml, line 2, column 1 (algorithm): 'algorithm' needs 'nodes' too.",
+        "n.toml, line 2, column 1 (algorithm): needs 'nodes' too.",
     ),
-    "contends as a number": (
-        "[network]\na_ns = 1\nb_ns_per_byte = 1\ncontends = 3\n",
-        "n.toml, line 4, column 1 (contends): must be true or false, not 3.",
+    "the former key contends": (
+        "[network]\na_ns = 1\nb_ns_per_byte = 1\ncontends = false\n",
+        "n.toml, line 4, column 1 (contends): is now part of 'law': write law = \"no-contention\" "
+        "for contends = false.",
     ),
-    "an unknown sharing": (
-        '[network]\na_ns = 1\nb_ns_per_byte = 1\nsharing = "maxmin"\n',
-        "n.toml, line 4, column 1 (sharing): unknown sharing 'maxmin'. Did you mean 'max-min'?",
+    "the former key sharing": (
+        '[network]\na_ns = 1\nb_ns_per_byte = 1\nsharing = "max-min"\n',
+        "n.toml, line 4, column 1 (sharing): is now called 'law'.",
+    ),
+    "the former key servers": (
+        "[network]\na_ns = 1\nservers = 2\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (servers): is now called 'ring_size'.",
+    ),
+    "an unknown law": (
+        '[network]\na_ns = 1\nb_ns_per_byte = 1\nlaw = "maxmin"\n',
+        "n.toml, line 4, column 1 (law): unknown law 'maxmin'. Did you mean 'max-min'?",
+    ),
+    "a law that is a number": (
+        "[network]\na_ns = 1\nb_ns_per_byte = 1\nlaw = 3\n",
+        "n.toml, line 4, column 1 (law): must be a string, not 3.",
     ),
     "a ring of half a server": (
-        "[network]\na_ns = 1\nservers = 2.5\nb_ns_per_byte = 1\n",
-        "n.toml, line 3, column 1 (servers): must be a whole number, not 2.5.",
+        "[network]\na_ns = 1\nring_size = 2.5\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (ring_size): must be a whole number, not 2.5.",
     ),
     "a ring of one server": (
-        "[network]\na_ns = 1\nservers = 1\nb_ns_per_byte = 1\n",
-        "n.toml, line 3, column 1 (servers): must be at least 2, not 1.",
+        "[network]\na_ns = 1\nring_size = 1\nb_ns_per_byte = 1\n",
+        "n.toml, line 3, column 1 (ring_size): must be at least 2, not 1.",
     ),
-    "a ring of other servers than nodes": (
-        RING + "servers = 8\n",
-        "n.toml, line 6, column 1 (servers): must be as many as 'nodes', 4, not 8.",
+    "a ring size other than the nodes": (
+        RING + "ring_size = 8\n",
+        "n.toml, line 6, column 1 (ring_size): must equal 'nodes', 4, not 8.",
     ),
-    "the servers of a ring for a tree": (
-        RING.replace("ring", "binary-tree") + "servers = 4\n",
-        "n.toml, line 6, column 1 (servers): goes with the algorithm 'ring' alone, not "
+    "a ring size for a tree": (
+        RING.replace("ring", "binary-tree") + "ring_size = 4\n",
+        "n.toml, line 6, column 1 (ring_size): is for the algorithm 'ring' only, not "
         "'binary-tree'.",
     ),
 }
@@ -591,7 +608,7 @@ OPTIONS = {
     f"--placement {FAULTY}:unknown_field": "placement policy unknown_field does not compile: there "
     "is no field 'colour'.",
     f"--admission {FAULTY}:too_few_arguments": "admission policy 'too_few_arguments' must take 3 "
-    "arguments (cluster, job, parameter), not 2.",
+    "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
     "--seed -1": "seed: must be at least 0, not -1.",

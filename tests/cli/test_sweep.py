@@ -1,4 +1,4 @@
-"""`headway sweep` as a person uses it."""
+"""`headway sweep` on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands import headway
 from headway.experiments.sweep.specification import read_sweep
-from headway.experiments.sweep.store import Store
+from headway.experiments.sweep.store import RunStore
 
 ROWS = "a,0,4,8,resnet50\nb,0.1,2,6,vgg16\nc,0.3,3,6,lstm-ptb\n"
 GOOD = """\
@@ -33,7 +33,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("good.toml").write_text(GOOD)
 
 
-def test_a_sweep_prints_tables_and_says_where_the_runs_are(
+def test_a_sweep_prints_tables_and_the_path_of_the_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     outcome = headway(capsys, "sweep", "good.toml", "-j", "2")
@@ -48,7 +48,7 @@ def test_a_sweep_prints_tables_and_says_where_the_runs_are(
     assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ a second\)\.\n", outcome.err)
 
 
-def test_what_is_there_can_be_shown_from_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_runs_can_be_shown_by_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml", "-o", "out")
     options = ["--rows", "policy", "--columns", "workload", "--value", "makespan_s"]
     options += ["--baseline", "ff+srsf:1"]
@@ -61,13 +61,13 @@ def test_what_is_there_can_be_shown_from_file_or_folder(capsys: pytest.CaptureFi
 
 def test_showing_needs_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml")
-    with Store(Path("good")):
+    with RunStore(Path("good")):
         assert headway(capsys, "sweep", "--show", "good.toml").status == 0
         outcome = headway(capsys, "sweep", "good.toml")
     assert outcome.status == 2
     assert outcome.err == (
-        f"headway: error: good: another sweep is writing there (process {os.getpid()}); wait for "
-        "it, or give another folder with --output.\n"
+        f"headway: error: good: is in use by process {os.getpid()}; wait for it, or give another "
+        "folder with --output.\n"
     )
 
 
@@ -79,7 +79,9 @@ def test_a_report_is_drawn_from_the_folder(capsys: pytest.CaptureFixture[str]) -
     assert Path("page.html").read_bytes() == Path("good/report.html").read_bytes()
 
 
-def test_failed_runs_are_listed_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_runs_are_listed_and_the_exit_status_is_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("good.toml").write_text(GOOD.replace('"2x4"', '"1x2"'))
     outcome = headway(capsys, "sweep", "good.toml")
     assert outcome.status == 1
@@ -107,7 +109,7 @@ def test_paths_are_relative_to_the_file(capsys: pytest.CaptureFixture[str]) -> N
     assert Path("s/runs.parquet").is_file()
 
 
-def test_workloads_can_be_tables_of_their_own() -> None:
+def test_workloads_can_be_arrays_of_tables() -> None:
     Path("t.toml").write_text(
         'policies = "paper"\nseeds = [7]\n'
         '[[workloads]]\nfile = "a.csv"\nseeds = "0:3"\n'
@@ -130,7 +132,7 @@ BAD = {
     "an empty list": (TWO + "clusters = []\n", "s.toml, line 3, column 1 (clusters): must not be"),
     "a number for text": (
         TWO + "clusters = [16]\n",
-        "s.toml, line 3, column 13 (clusters): must be text, or a list of such, not 16.",
+        "s.toml, line 3, column 13 (clusters): must be a string, not 16.",
     ),
     "a bad shape": (
         TWO + 'clusters = [\n    "16x4",\n    "16-4",\n]\n',
@@ -148,7 +150,7 @@ BAD = {
     ),
     "a policy twice": (
         'workloads = "a.csv"\npolicies = ["paper", "paper"]\n',
-        "s.toml, line 2, column 23 (policies): 'paper' stands there twice.",
+        "s.toml, line 2, column 23 (policies): duplicate 'paper'.",
     ),
     "a misspelt placement": (
         TWO + 'placement = ["ff", "fff"]\n',
@@ -160,11 +162,11 @@ BAD = {
     ),
     "a negative bucket": (
         TWO + "bucket_mb = [25, -1]\n",
-        "s.toml, line 3, column 18 (bucket_mb): must be 0 or more MB, not -1.0.",
+        "s.toml, line 3, column 18 (bucket_mb): must be 0 or more MB, not -1.",
     ),
     "text for a number": (
         TWO + 'bucket_mb = "25"\n',
-        "s.toml, line 3, column 14 (bucket_mb): must be a number, or a list of such, not '25'.",
+        "s.toml, line 3, column 1 (bucket_mb): must be a number or a list of numbers, not '25'.",
     ),
     "no memory": (
         TWO + "gpu_memory_gb = 0\n",
@@ -172,13 +174,21 @@ BAD = {
     ),
     "bad seeds": (
         TWO + 'seeds = "0-20"\n',
-        "s.toml, line 3, column 1 (seeds): must be how many (20), a range (5:24) or a list "
+        "s.toml, line 3, column 1 (seeds): must be a count (20), a range (5:24) or a list "
         "(3,7,11), not '0-20'.",
     ),
     "seeds that are no numbers": (
         TWO + 'seeds = ["a"]\n',
-        "s.toml, line 3, column 1 (seeds): must be how many (20), a range ('5:24') or a list "
-        "([3, 7]), not ['a'].",
+        "s.toml, line 3, column 11 (seeds): must be a whole number, not 'a'.",
+    ),
+    "seeds that are true": (
+        TWO + "seeds = true\n",
+        "s.toml, line 3, column 1 (seeds): must be a count (20), a range ('5:24') or a list "
+        "([3, 7]), not True.",
+    ),
+    "a mix that is no table": (
+        'policies = "paper"\nworkloads = { recipe = "paper", mix = { x = 1 } }\n',
+        "s.toml, line 2, column 33 (mix): must be a table such as { 1 = 80, 8 = 30 }, not {'x'",
     ),
     "an unknown key of a workload": (
         'policies = "paper"\nworkloads = [\n  "a.csv",\n  { recipe = "paper", job = 4 },\n]\n',
@@ -187,7 +197,7 @@ BAD = {
     "a file with a recipe's key": (
         'policies = "paper"\n[[workloads]]\nrecipe = "paper"\n[[workloads]]\nfile = "a.csv"\n'
         "jobs = 4\n",
-        "s.toml, line 6, column 1 (jobs): unknown key. Known: file, name, seeds.",
+        "s.toml, line 6, column 1 (jobs): is for a recipe, not for a file.",
     ),
     "a recipe that is none": (
         'policies = "paper"\nworkloads = { recipe = "papers" }\n',
@@ -203,11 +213,11 @@ BAD = {
     ),
     "neither recipe nor file": (
         'policies = "paper"\nworkloads = { name = "x" }\n',
-        "s.toml, line 2, column 13 (workloads): needs a `recipe` or a `file`, one of them.",
+        "s.toml, line 2, column 13 (workloads): needs either a 'recipe' or a 'file'.",
     ),
     "two workloads of one name": (
         'policies = "paper"\nworkloads = ["a.csv", { file = "a.csv" }]\n',
-        "s.toml, line 2, column 23 (workloads): two are called 'a.csv'; give one a `name`.",
+        "s.toml, line 2, column 23 (workloads): two are called 'a.csv'; give one a 'name'.",
     ),
     "a missing file": (
         'policies = "paper"\nworkloads = ["b.csv"]\n',
@@ -238,7 +248,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_refused_with_its_place(
+def test_an_error_in_the_file_names_line_and_column(
     capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
     text, message = BAD[case]
@@ -261,10 +271,13 @@ def test_a_bad_file_is_refused_with_its_place(
         ("sweep good.toml -o -", "output: must name a folder, not '-'."),
         ("sweep good.toml -o a.csv", "a.csv: File exists."),
         ("sweep good.toml -j 0", "threads: must be at least 1, not 0."),
-        ("sweep good.toml --show", "good: no sweep has been run there yet."),
+        ("sweep good.toml --show", "good: has no finished runs; run the sweep first."),
         ("sweep . --show", ".: there is no runs.parquet; run a sweep first."),
         ("report .", ".: there is no runs.parquet; run a sweep first."),
-        ("report . -o page.svg", "page.svg: the report of a sweep is a page; must end in .html."),
+        (
+            "report . -o page.svg",
+            "page.svg: the report of a sweep must end in .html.",
+        ),
         ("report . --from 3", "--from and --to choose a part of a timeline; a sweep has none."),
     ],
 )

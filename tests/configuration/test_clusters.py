@@ -39,7 +39,7 @@ def test_the_example_is_two_racks_with_three_types() -> None:
     )
 
 
-def test_a_shape_may_have_racks(tmp_path: Path) -> None:
+def test_equal_servers_may_be_in_racks(tmp_path: Path) -> None:
     shape = "[cluster]\nservers = 5\ngpus_per_server = 2\n"
     cluster = read(
         tmp_path, f"{shape}[cluster.racks]\nservers_per_rack = 2\noversubscription = 3\n"
@@ -57,7 +57,7 @@ def test_a_group_has_the_reference_type_unless_it_names_one(tmp_path: Path) -> N
     assert cluster.uplinks == ()
 
 
-def test_racks_may_be_cut_from_groups_in_order(tmp_path: Path) -> None:
+def test_racks_are_filled_with_the_servers_of_all_groups_in_order(tmp_path: Path) -> None:
     group = "[[cluster.group]]\nservers = 3\ngpus_per_server = 1\n"
     cluster = read(tmp_path, f"{group}{group}[cluster.racks]\nservers_per_rack = 2\n")
     assert cluster.server_rack == (0, 0, 1, 1, 2, 2)
@@ -68,5 +68,20 @@ def test_racks_may_be_cut_from_groups_in_order(tmp_path: Path) -> None:
 def test_options_for_equal_gpus_are_refused_with_groups(
     memory_gb: float | None, gpu: str | None
 ) -> None:
-    with pytest.raises(InputError, match=r"the groups of servers in .* leave the option out"):
+    with pytest.raises(InputError, match=r"the groups of servers in .* omit this option"):
         cluster_from(str(EXAMPLES / "mixed-cluster.toml"), memory_gb, gpu)
+
+
+def test_options_replace_the_memory_and_power_of_equal_servers(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[cluster]\nservers = 1\ngpus_per_server = 2\ngpu_memory_gb = 8\n")
+    cluster = cluster_from(str(path), 32, "a100")
+    assert cluster == Cluster(1, 2, 32 * 2**30, A100.idle_w, A100.busy_w)
+
+
+def test_an_error_about_an_option_does_not_point_into_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[cluster]\nservers = 1\ngpus_per_server = 2\ngpu_memory_gb = 8\n")
+    with pytest.raises(InputError) as caught:
+        cluster_from(str(path), 0)
+    assert str(caught.value) == "gpu_memory_gb: must be at least 0.000977 GB, not 0."

@@ -14,25 +14,23 @@ def read(tmp_path: Path, *lines: str) -> NetworkModel:
     return network_from(str(path))
 
 
-def test_a_network_is_the_papers_unless_its_file_says_otherwise(tmp_path: Path) -> None:
+def test_the_papers_law_is_the_default(tmp_path: Path) -> None:
     network = read(tmp_path, "a_ns = 5", "b_ns_per_byte = 2")
     assert network == NetworkModel(5, 2.0, 0.0)
-    assert (network.sharing, network.servers) == ("busiest", None)
+    assert (network.law, network.ring_size) == ("busiest", None)
 
 
-def test_fair_shares_and_the_servers_of_a_ring_are_keys_of_their_own(tmp_path: Path) -> None:
+def test_the_law_and_the_ring_size_are_keys(tmp_path: Path) -> None:
     measured = ("a_ns = 5", "b_ns_per_byte = 2", "eta_ns_per_byte = 1")
-    assert read(tmp_path, *measured, 'sharing = "max-min"') == NetworkModel(
-        5, 2.0, 1.0, sharing="max-min"
-    )
-    assert read(tmp_path, *measured, "servers = 4", "contends = false") == NetworkModel(
-        5, 2.0, 1.0, contends=False, servers=4
+    assert read(tmp_path, *measured, 'law = "max-min"') == NetworkModel(5, 2.0, 1.0, law="max-min")
+    assert read(tmp_path, *measured, "ring_size = 4", 'law = "no-contention"') == NetworkModel(
+        5, 2.0, 1.0, law="no-contention", ring_size=4
     )
 
 
-def test_a_ring_that_is_computed_for_its_nodes_may_serve_other_numbers(tmp_path: Path) -> None:
+def test_a_computed_ring_scales_to_other_numbers_of_servers(tmp_path: Path) -> None:
     ring = ('algorithm = "ring"', "alpha_ns = 100", "beta_ns_per_byte = 1", "gamma_ns_per_byte = 1")
-    four = read(tmp_path, *ring, "nodes = 4", "servers = 4")
+    four = read(tmp_path, *ring, "nodes = 4", "ring_size = 4")
     for nodes in (2, 3, 8):
         other = read(tmp_path, *ring, f"nodes = {nodes}")
         assert four.latency_ns(nodes) == other.a_ns

@@ -1,4 +1,4 @@
-"""Sets of model profiles, shipped and from files."""
+"""Sets of model profiles that ship with Headway or come from files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ bucket_ready_ms = [2.5, 20.8]
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_a_shipped_set_can_be_read_and_its_types_are_known(name: str) -> None:
+def test_a_shipped_set_is_valid_and_names_known_types_of_gpu(name: str) -> None:
     (found,) = profiles_from([name])
     assert found.name == name
     assert found.profiles
@@ -51,12 +51,12 @@ def test_a_shipped_set_has_the_papers_models_at_the_papers_batch_sizes_first(nam
         assert found.by_model[model.name][0].batch_size == model.batch_size
 
 
-def test_without_names_the_set_is_the_papers() -> None:
+def test_the_papers_set_is_the_default() -> None:
     assert profiles_from(()) == profiles_from(["v100"]) == PAPER_PROFILES
     assert PAPER_PROFILES[0].profiles == tuple(MODELS.values())
 
 
-def test_a_file_is_read_in_its_order_with_its_units(tmp_path: Path) -> None:
+def test_a_file_keeps_its_order_and_converts_units(tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     path.write_text(
         f'[calibration]\nmeasured_at = "now"\n{ENTRY}{ENTRY.replace("= 8", "= 4")}'
@@ -74,19 +74,22 @@ def test_a_file_is_read_in_its_order_with_its_units(tmp_path: Path) -> None:
     [
         ("", "m.toml: there are no tables [[model]]."),
         ("model = 3\n", "m.toml, line 1, column 1 (model): must be tables [[model]], not 3."),
-        ("[models]\n", "line 1, column 2 (models): unknown table or key. Did you mean 'model'?"),
+        ("[models]\n", "line 1, column 2 (models): unknown table. Did you mean 'model'?"),
         (ENTRY + "speed = 3\n", "line 17, column 1 (speed): unknown key."),
         (ENTRY.replace("memory_mb = 9000\n", ""), "line 2, column 3: 'memory_mb' is missing."),
         (ENTRY.replace("10.5", "0"), "line 7, column 1 (forward_ms): must be at least 0.000001"),
         (ENTRY.replace("21\n", '"21"\n'), "line 8, column 1 (backward_ms): must be a number"),
         (ENTRY.replace("= 9000", "= nan"), "(memory_mb): must be a finite number of MB"),
         (ENTRY.replace("= 8", "= 0"), "line 5, column 1 (batch_size): must be at least 1"),
-        (ENTRY.replace('"bert"', '""'), "line 3, column 1 (name): must be a name in quotes"),
-        (ENTRY.replace('"h100"', "7"), "line 4, column 1 (gpu): must be a name in quotes, not 7."),
-        (ENTRY * 2, "line 19, column 1 (name): 'bert' on 'h100-sxm5' stands there twice for batch"),
+        (ENTRY.replace('"bert"', '""'), "line 3, column 1 (name): must be a non-empty string"),
+        (
+            ENTRY.replace('"h100"', "7"),
+            "line 4, column 1 (gpu): must be a non-empty string, not 7",
+        ),
+        (ENTRY * 2, "line 19, column 1 (name): duplicate profile of 'bert' on 'h100-sxm5' at"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_place(
+def test_errors_in_a_file_name_the_line_and_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies import Integers, stable_sort
 
 
 def never_place(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:

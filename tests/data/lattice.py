@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.network.messages import most_messages
-from headway.policies.registry import ADMIT, WAIT, Parameter, admission_policy
+from headway.policies import (
+    ADMIT,
+    WAIT,
+    ClusterView,
+    Parameter,
+    admission_policy,
+    most_messages,
+)
 
 
 @admission_policy("lattice", parameter=Parameter("ns", least=1, integer=True), steady=True)
-def lattice(cluster: ClusterView, job: int, parameter: float) -> int:
+def lattice(cluster: ClusterView, message: int, parameter: float) -> int:
     """Start alone on the job's servers, at a multiple of `parameter` ns."""
-    if most_messages(cluster, job) > 0:
+    if most_messages(cluster, message) > 0:
         return WAIT
     now_ns, step_ns = cluster.system[0].now_ns, int(parameter)
     past_ns = now_ns % step_ns
@@ -18,12 +23,12 @@ def lattice(cluster: ClusterView, job: int, parameter: float) -> int:
 
 
 @admission_policy("fickle", parameter=Parameter("ns", least=1, integer=True))
-def fickle(cluster: ClusterView, job: int, parameter: float) -> int:
+def fickle(cluster: ClusterView, message: int, parameter: float) -> int:
     """As `lattice`, but asked at every instant; an odd job takes back a time it named."""
     now_ns, step_ns = cluster.system[0].now_ns, int(parameter)
     past_ns = now_ns % step_ns
-    if past_ns == 0 and most_messages(cluster, job) == 0:
+    if past_ns == 0 and most_messages(cluster, message) == 0:
         return ADMIT
-    if most_messages(cluster, job) > 0 and job % 2 == 1:
+    if most_messages(cluster, message) > 0 and cluster.messages[message].job % 2 == 1:
         return WAIT
     return int(now_ns + step_ns - past_ns)

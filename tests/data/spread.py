@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headway.policies.ordering import Integers, stable_sort
+from headway.policies import Integers, stable_sort
 
 
 def spread(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.policies.ordering import Integers
+from headway.policies import Integers
 
 PAIRS = np.array([[0, 6], [1, 9], [2, 3], [4, 12]])
 """On servers of three GPUs: jobs 0, 1 and 2 meet on server 0, jobs 2 and 3 on server 1."""

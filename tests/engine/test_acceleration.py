@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 from builders import DATA
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError
 from headway.domain.job import Job
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.run import _kernel
 from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
-from headway.policies.presets import choose_policies
 from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters, varied
 
 STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
@@ -28,7 +27,7 @@ NETWORKS = (
     NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.0),
     NetworkModel(a_ns=13),
     NetworkModel(a_ns=1, b_ns_per_byte=0.5, eta_ns_per_byte=1.0),
-    NetworkModel(a_ns=3, contends=False),
+    NetworkModel(a_ns=3, law="no-contention"),
 )
 
 
@@ -92,13 +91,12 @@ def run(case: Case, acceleration: str) -> tuple[object, ...]:
 
 def run_state(case: Case, acceleration: str) -> State:
     """Run a case and return the engine's own bookkeeping."""
-    policies = choose_policies(case.placement, "ada-srsf", case.priority, case.admission)
     times_ns = compute_times_ns(case.workload, case.cluster)
     state = prepare(
         case.workload,
         case.cluster,
         case.network,
-        policies,
+        case.policies.choices,
         times_ns,
         case.seed,
         case.bucket_bytes,
@@ -106,8 +104,8 @@ def run_state(case: Case, acceleration: str) -> State:
         0,
     )
     advance = _kernel(state)
-    chosen = (policies.placement, policies.priority, policies.admission)
-    while advance(state, *(choice.compiled() for choice in chosen), 1000) != kernel.FINISHED:
+    rules = [choice.compiled() for choice in case.policies.choices]
+    while advance(state, *rules, 1000) != kernel.FINISHED:
         pass
     return state
 
@@ -122,12 +120,12 @@ def test_what_repeats_is_as_the_oracle_says(case: Case) -> None:
 @given(case=repetitive((1, 20, 200, 2_000)))
 def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> None:
     plain = run(case, "none")
-    assert run(case, "gangs") == plain
+    assert run(case, "fused") == plain
     assert run(case, "solo") == plain
     assert run(case, "full") == plain
 
 
-@pytest.mark.parametrize(("less", "more"), [("none", "gangs"), ("gangs", "solo"), ("solo", "full")])
+@pytest.mark.parametrize(("less", "more"), [("none", "fused"), ("fused", "solo"), ("solo", "full")])
 def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
     """Each leaves out instants that the one before it has."""
 
@@ -147,9 +145,9 @@ def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
     """A set that repeats, and in which somebody takes what another leaves, is skipped exactly."""
 
     def reaches(case: Case) -> bool:
-        if case.network.sharing != "max-min" or not case.network.contends:
+        if case.network.law != "max-min":
             return False
-        papers = replace(case, network=replace(case.network, sharing="busiest"))
+        papers = replace(case, network=replace(case.network, law="busiest"))
         solo, full = run_state(case, "solo"), run_state(case, "full")
         return bool(
             full.tally[0].instants < solo.tally[0].instants // 2
@@ -230,5 +228,5 @@ def test_with_a_policy_that_does_not_promise_to_be_timeless_nothing_is_skipped()
 
 
 def test_an_unknown_acceleration_is_refused() -> None:
-    with pytest.raises(InputError, match="acceleration: must be one of none, gangs, solo, full"):
+    with pytest.raises(InputError, match="acceleration: must be one of none, fused, solo, full"):
         run(case_of(jobs_of((0, 1, 1, 1, 1, 0)), Cluster()), "warp")

@@ -12,8 +12,8 @@ import oracle
 from builders import DATA
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases, run_engine, run_oracle
 
@@ -143,7 +143,7 @@ def shared(case: Case) -> bool:
 
 def joins(case: Case) -> bool:
     """Whether AdaDUAL lets a message join another."""
-    return case.network.contends and overlapping(replace(case, admission="ada-dual")) == 2
+    return case.network.messages_meet and overlapping(replace(case, admission="ada-dual")) == 2
 
 
 def shifts(case: Case) -> bool:
@@ -165,7 +165,7 @@ def passes(case: Case) -> bool:
     outcome = run_oracle(case)
     messages = [task for task in outcome.tasks if task.kind == "message"]
     servers = [set(case.cluster.servers_of(gpus)) for gpus in outcome.gpus]
-    return case.network.contends and any(
+    return case.network.messages_meet and any(
         first.job == last.job != between.job
         and first.iteration == last.iteration
         and first.end_ns <= between.start_ns < between.end_ns <= last.start_ns
@@ -181,7 +181,10 @@ def passes(case: Case) -> bool:
     [
         (queued, "a job that waits for memory"),
         (shared, "two jobs on one GPU"),
-        (lambda case: case.network.contends and overlapping(case) >= 3, "three-way contention"),
+        (
+            lambda case: case.network.messages_meet and overlapping(case) >= 3,
+            "three-way contention",
+        ),
         (joins, "AdaDUAL joining a message"),
         (passes, "a bucket that passes another job's"),
         (shifts, "a message shifted in time"),

@@ -32,9 +32,7 @@ def outcomes() -> list[list[Any]]:
     workload = generate_workload(RECIPE, seed=7)
     rows: list[list[Any]] = []
     for shape, placement, priority, admission in COMBINATIONS:
-        result = simulate(
-            workload, shape, placement=placement, priority=priority, admission=admission, seed=3
-        )
+        result = simulate(workload, shape, policy=f"{placement}+{priority}+{admission}", seed=3)
         summary = {
             name: value for name, value in result.to_dict()["summary"].items() if name != "wall_s"
         }

@@ -14,15 +14,16 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from builders import DATA, make_job, make_workload
+from builders import DATA, make_job, make_workload, paper_with
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.engine.run import simulate
-from headway.network.contention import SHARINGS, NetworkModel
+from headway.network.contention import NetworkModel
+from headway.network.laws.registry import LAWS
 from strategies import Case, cases, run_engine, run_oracle
 
 PAPERS = NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
-FAIR = replace(PAPERS, sharing="max-min")
+FAIR = replace(PAPERS, law="max-min")
 
 
 def job(size: int, **changes: Any) -> Any:
@@ -33,9 +34,7 @@ def job(size: int, **changes: Any) -> Any:
 def finish_ns(network: NetworkModel, *jobs: Any, servers: str, placement: str) -> list[int]:
     count, gpus = map(int, servers.split("x"))
     cluster = Cluster(count, gpus, gpu_memory_bytes=1)
-    result = simulate(
-        make_workload(*jobs), cluster, network=network, placement=placement, scheduler="srsf:3"
-    )
+    result = simulate(make_workload(*jobs), cluster, network=network, policy=f"{placement}+srsf:3")
     return [int(end) for end in result.finish_ns]
 
 
@@ -70,13 +69,10 @@ def test_a_chain_is_as_in_the_paper_where_all_links_are_equally_full() -> None:
     assert finish_ns(PAPERS, *jobs, **place)[1:] == [120, 270, 370]
 
 
-@pytest.mark.parametrize("sharing", ["busiest", "max-min"])
-@pytest.mark.parametrize("contends", [True, False])
-def test_a_job_on_more_servers_has_the_latency_and_the_bytes_of_a_longer_ring(
-    sharing: Any, contends: bool
-) -> None:
+@pytest.mark.parametrize("law", LAWS)
+def test_a_job_on_more_servers_has_the_latency_and_the_bytes_of_a_longer_ring(law: str) -> None:
     """Measured among two; on four a byte weighs 1.5 and there are three times the steps."""
-    network = replace(PAPERS, a_ns=10, servers=2, sharing=sharing, contends=contends)
+    network = replace(PAPERS, a_ns=10, ring_size=2, law=law)
     for servers, message_ns in ((2, 10 + 100), (4, 30 + 150)):
         result = simulate(
             make_workload(job(100, gpus=servers, iterations=7)), f"{servers}x1", network=network
@@ -85,9 +81,9 @@ def test_a_job_on_more_servers_has_the_latency_and_the_bytes_of_a_longer_ring(
 
 
 def test_buckets_each_pay_the_latency_of_the_ring() -> None:
-    network = replace(PAPERS, a_ns=10, servers=2)
+    network = replace(PAPERS, a_ns=10, ring_size=2)
     workload = make_workload(job(100, gpus=4, iterations=3))
-    result = simulate(workload, "4x1", network=network, bucket_mb=40 / 2**20)
+    result = simulate(workload, "4x1", network=network, policy=paper_with(bucket_mb=40 / 2**20))
     assert result.finish_ns.tolist() == [3 * (20 + 3 * 30 + 60 + 60 + 30)]
 
 
@@ -100,8 +96,8 @@ def test_the_remaining_service_of_a_placed_job_counts_its_servers() -> None:
     jobs = [job(100, gpus=4), job(0, gpus=1, forward_ns=300, backward_ns=300)]
     cluster = Cluster(4, 1, gpu_memory_bytes=2)
     for servers, end_ns in ((2, 600), (None, 620)):
-        network = replace(PAPERS, a_ns=10, servers=servers)
-        result = simulate(make_workload(*jobs), cluster, network=network, placement="ff")
+        network = replace(PAPERS, a_ns=10, ring_size=servers)
+        result = simulate(make_workload(*jobs), cluster, network=network, policy="ff+ada-srsf")
         assert result.gpus == ((0, 1, 2, 3), (0,))
         assert result.finish_ns[1] == end_ns
 
@@ -109,7 +105,7 @@ def test_the_remaining_service_of_a_placed_job_counts_its_servers() -> None:
 @pytest.mark.parametrize(("ring", "servers"), [(2, 4), (2**24, 2)])
 def test_a_ring_whose_messages_could_take_too_long_is_refused(ring: int, servers: int) -> None:
     """Among four servers there are three times the steps of two; among two, far fewer than N."""
-    network = replace(PAPERS, a_ns=2**60, servers=ring)
+    network = replace(PAPERS, a_ns=2**60, ring_size=ring)
     workload = make_workload(job(100, gpus=4))
     if servers == 4:
         with pytest.raises(InputError, match="could take over 73 years"):
@@ -118,15 +114,16 @@ def test_a_ring_whose_messages_could_take_too_long_is_refused(ring: int, servers
         assert simulate(workload, f"{servers}x2", network=network).finish_ns[0] < 2**40
 
 
-@pytest.mark.parametrize("servers", [None, 2, 5])
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("ring_size", [None, 2, 5])
 @settings(max_examples=min(settings().max_examples, 60))
 @given(data=st.data())
 def test_the_engine_agrees_with_the_oracle_where_many_messages_share_links(
-    servers: int | None, data: st.DataObject
+    ring_size: int | None, law: str, data: st.DataObject
 ) -> None:
     """Half of the cases have racks with uplinks."""
     case = data.draw(cases(general=data.draw(st.booleans())))
-    network = replace(case.network, contends=True, sharing="max-min", servers=servers)
+    network = replace(case.network, law=law, ring_size=ring_size)
     placement = data.draw(st.sampled_from(["rand", "spread"]))
     admission = data.draw(st.sampled_from(["srsf:2", "srsf:3", "srsf:9", "k-way"]))
     case = replace(case, network=network, placement=placement, admission=admission)
@@ -145,15 +142,15 @@ def test_where_at_most_two_messages_meet_fair_shares_are_the_papers_model(
 ) -> None:
     case = replace(data.draw(cases()), admission=admission)
     papers, fair = (
-        run_engine(replace(case, network=replace(case.network, sharing=sharing)))
-        for sharing in SHARINGS
+        run_engine(replace(case, network=replace(case.network, law=law)))
+        for law in ("busiest", "max-min")
     )
     assert fair.finish_ns.tolist() == papers.finish_ns.tolist()
 
 
 def differs(case: Case) -> bool:
     """Whether some job ends at another time than in the paper's model."""
-    papers, fair = (replace(case.network, sharing=sharing) for sharing in SHARINGS)
+    papers, fair = (replace(case.network, law=law) for law in ("busiest", "max-min"))
     return (
         run_oracle(replace(case, network=fair)).finish_ns
         != run_oracle(replace(case, network=papers)).finish_ns

@@ -40,10 +40,10 @@ def test_two_messages_share_a_server_and_both_slow_down() -> None:
     # Two jobs on GPUs of their own; messages of 100 bytes start together at 20 and cost 2.5 a byte.
     job = make_job(gpus=2, forward_ns=10, backward_ns=10, gradient_bytes=100, memory_bytes=10)
     cluster = Cluster(servers=2, gpus_per_server=2, gpu_memory_bytes=10)
-    spread = {"placement": f"{DATA}/spread.py:spread", "network": network}
-    both = simulate(make_workload(job, job), cluster, scheduler="srsf:2", **spread)  # type: ignore[arg-type]
+    workload, spread = make_workload(job, job), f"{DATA}/spread.py:spread"
+    both = simulate(workload, cluster, network=network, policy=f"{spread}+srsf:2")
     assert both.finish_ns.tolist() == [270, 270]
-    one = simulate(make_workload(job, job), cluster, scheduler="srsf:1", **spread)  # type: ignore[arg-type]
+    one = simulate(workload, cluster, network=network, policy=f"{spread}+srsf:1")
     assert one.finish_ns.tolist() == [120, 220]
 
 
@@ -51,11 +51,11 @@ def test_without_contention_nothing_waits_and_nothing_slows_down() -> None:
     workload = generate_workload(Recipe(20, 5, {2: 1, 4: 1}, (5, 9), ["vgg16"]), seed=1)
     free = NetworkModel().without_contention()
     results = [
-        simulate(workload, "4x2", network=free, scheduler=name).finish_ns.tolist()
+        simulate(workload, "4x2", network=free, policy=f"lwf:1+{name}").finish_ns.tolist()
         for name in ("ada-srsf", "srsf:1", "srsf:3")
     ]
     assert results[0] == results[1] == results[2]
-    contended = simulate(workload, "4x2", scheduler="srsf:1")
+    contended = simulate(workload, "4x2", policy="lwf:1+srsf:1")
     assert sum(results[0]) < sum(contended.finish_ns.tolist())
 
 
@@ -130,13 +130,13 @@ def test_a_seed_must_be_a_whole_number_in_range(seed: int) -> None:
 def test_policies_that_leave_everything_waiting_are_named() -> None:
     workload = make_workload(make_job(gpus=2))
     with pytest.raises(PolicyError) as caught:
-        simulate(workload, "2x1", placement=f"{DATA}/faulty.py:never_place")
+        simulate(workload, "2x1", policy=f"{DATA}/faulty.py:never_place+ada-srsf")
     assert str(caught.value) == (
         "placement policy 'never_place' leaves jobs queued for ever: nothing is running and "
         "nothing more will arrive."
     )
     with pytest.raises(PolicyError, match="'never_admit' leaves all-reduces waiting for ever"):
-        simulate(workload, "2x1", admission=f"{DATA}/faulty.py:never_admit")
+        simulate(workload, "2x1", policy=f"lwf:1+srsf+{DATA}/faulty.py:never_admit")
 
 
 def test_one_job_without_memory_does_not_limit_the_others() -> None:
@@ -159,7 +159,7 @@ def test_clusters_and_networks_may_be_named_as_on_the_command_line(tmp_path: Pat
     workload = make_workload(make_job(gpus=2, gradient_bytes=100))
     result = simulate(workload, str(file), network=str(file))
     assert result.finish_ns.tolist() == [3_000_105]
-    assert not simulate(workload, "2x1", network="no-contention").settings.network.contends
+    assert not simulate(workload, "2x1", network="no-contention").settings.network.messages_meet
 
 
 def test_a_long_queue_is_not_searched_in_vain() -> None:
@@ -176,16 +176,18 @@ def test_a_long_queue_is_not_searched_in_vain() -> None:
 def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
     full = make_job(gpus=1, memory_bytes=16384 * MB)
     with pytest.raises(PolicyError, match=f"'{name}' gave the job with index"):
-        simulate(make_workload(full, make_job(gpus=2)), "3x1", placement=f"{DATA}/faulty.py:{name}")
+        simulate(
+            make_workload(full, make_job(gpus=2)), "3x1", policy=f"{DATA}/faulty.py:{name}+ada-srsf"
+        )
 
 
 def test_an_error_inside_a_policy_is_reported() -> None:
     with pytest.raises(PolicyError, match="raised IndexError"):
-        simulate(make_workload(make_job()), "1x1", placement=f"{DATA}/faulty.py:beyond")
+        simulate(make_workload(make_job()), "1x1", policy=f"{DATA}/faulty.py:beyond+ada-srsf")
     with pytest.raises(PolicyError, match="raised IndexError"):
-        simulate(make_workload(make_job()), "2x4", placement=f"{DATA}/faulty.py:short_keys")
+        simulate(make_workload(make_job()), "2x4", policy=f"{DATA}/faulty.py:short_keys+ada-srsf")
     with pytest.raises(PolicyError, match="raised ValueError: too many"):
-        simulate(make_workload(make_job()), "1x1", placement=f"{DATA}/faulty.py:raises")
+        simulate(make_workload(make_job()), "1x1", policy=f"{DATA}/faulty.py:raises+ada-srsf")
 
 
 def test_an_empty_workload_is_refused() -> None:

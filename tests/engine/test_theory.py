@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import DATA, make_job, make_workload
+from builders import DATA, make_job, make_workload, paper_with
 from headway.domain.cluster import Cluster
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
@@ -38,8 +38,7 @@ def ends(first_bytes: int, second_bytes: int, delay_ns: int, admission: str) -> 
         make_workload(*jobs),
         Cluster(servers=2, gpus_per_server=2, gpu_memory_bytes=1000),
         network=NETWORK,
-        placement=SPREAD,
-        admission=admission,
+        policy=paper_with(placement=SPREAD, admission=admission),
     )
     assert [len({gpu // 2 for gpu in gpus}) for gpus in result.gpus] == [2, 2]
     first, second = (int(end) - READY_NS for end in result.finish_ns)

@@ -1,4 +1,4 @@
-"""Small sweeps for the tests, and what is left on disk by them."""
+"""Small sweeps for the tests, and how to read their folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headway.experiments.sweep.store import JOBS, LOG, RUNS
+from headway.experiments.sweep.store import LOG, RUNS
 
 HEADER = "job_id,arrival_s,gpus,iterations,model\n"
 ROWS = "a,0,4,8,resnet50\nb,0.1,2,6,vgg16\nc,0.3,3,6,lstm-ptb\n"
@@ -33,5 +33,5 @@ def finished(folder: Path) -> list[str]:
 
 def deterministic_bytes(folder: Path) -> dict[str, bytes]:
     """Return the files that must be the same to the bit however a sweep was run."""
-    jobs = {path.name: path.read_bytes() for path in (folder / JOBS).glob("*.parquet")}
+    jobs = {path.name: path.read_bytes() for path in (folder / "jobs").glob("*.parquet")}
     return {RUNS: (folder / RUNS).read_bytes(), **jobs}

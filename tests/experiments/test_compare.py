@@ -13,8 +13,7 @@ from builders import EXAMPLES, make_job, make_workload
 from headway.domain.errors import InputError
 from headway.domain.workload import Workload
 from headway.experiments import statistics
-from headway.experiments.compare import METRICS, Comparison, compare
-from headway.experiments.figures import paired
+from headway.experiments.compare import METRICS, Comparison, compare, draw
 
 POLICIES = ("lwf:1+ada-srsf", "rand+srsf:1", "ff+fifo+srsf:2", "lwf:1+srsf:1@1.5")
 
@@ -34,20 +33,20 @@ def found() -> Comparison:
 
 
 def test_every_figure_is_what_simulate_returns(found: Comparison) -> None:
-    options = [
-        {"placement": "lwf:1", "scheduler": "ada-srsf"},
-        {"placement": "rand", "scheduler": "srsf:1"},
-        {"placement": "ff", "priority": "fifo", "admission": "srsf:2"},
-        {"placement": "lwf:1", "scheduler": "srsf:1", "bucket_mb": 1.5},
+    sets = [
+        headway.PolicySet("lwf:1", "srsf", "ada-dual"),
+        headway.PolicySet("rand", "srsf", "srsf:1"),
+        headway.PolicySet("ff", "fifo", "srsf:2"),
+        headway.PolicySet("lwf:1", "srsf", "srsf:1", 3 * 2**19),
     ]
-    for policy, chosen in zip(POLICIES, options, strict=True):
+    for policy, policies in zip(POLICIES, sets, strict=True):
         for seed, workload in enumerate(workloads(3)):
             summary = headway.simulate(
                 workload,
                 "3x2",
                 network=headway.NetworkModel(a_ns=5),
+                policy=policies,
                 seed=seed,
-                **chosen,  # type: ignore[arg-type]
             ).summary
             for metric in METRICS[:-1]:
                 assert found.sample(policy, metric)[seed] == getattr(summary, metric)
@@ -78,7 +77,7 @@ def test_one_workload_has_no_intervals() -> None:
         assert math.isnan(estimate.high)
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert data["policies"][1]["against_first"]["average_jct_s"]["ratio"]["low"] is None
-    paired(found)
+    draw(found)
 
 
 def test_plain_values_hold_every_run(found: Comparison) -> None:
@@ -89,7 +88,7 @@ def test_plain_values_hold_every_run(found: Comparison) -> None:
 
 
 def test_the_figure_shows_every_policy(found: Comparison) -> None:
-    average, ratios = paired(found).axes
+    average, ratios = draw(found).axes
     assert [label.get_text() for label in average.get_yticklabels()] == list(POLICIES)
     assert len(average.patches) == len(POLICIES)
     assert len(ratios.lines) == 1 + 2 * (len(POLICIES) - 1)
@@ -123,7 +122,7 @@ def test_bad_policies_are_refused(policies: list[str], message: str) -> None:
 def test_bad_workloads_and_seeds_are_refused() -> None:
     with pytest.raises(InputError, match="at least one workload"):
         compare([], POLICIES)
-    with pytest.raises(InputError, match="as many as workloads"):
+    with pytest.raises(InputError, match="as many as there are workloads"):
         compare(workloads(2), POLICIES, seeds=[1])
     with pytest.raises(InputError, match="threads: must be at least 1"):
         compare(workloads(1), POLICIES, threads=0)

@@ -1,4 +1,4 @@
-"""Sweeps run every combination once, the same to the bit, and lose nothing when they are ended."""
+"""Sweeps do every run once, with the same bits each time, and survive being killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from headway.experiments.sweep.grid import key_of, points
 from headway.experiments.sweep.pivot import layout_of, pivot, tables
 from headway.experiments.sweep.report import write_sweep_report
 from headway.experiments.sweep.specification import COORDINATES
-from headway.experiments.sweep.store import JOBS, LOG, Store
+from headway.experiments.sweep.store import LOG, RunStore
+from waiting import eventually
 
 MANY = """
 seeds = 60
@@ -64,7 +64,7 @@ def test_every_run_is_what_simulate_returns(swept: Swept, home: Path) -> None:
         )
         for name in ("average_jct_s", "p95_jct_s", "makespan_s", "energy_j", "simulated_tasks"):
             assert row[name] == getattr(result.summary, name)
-        jobs = polars.read_parquet(home / "out" / JOBS / f"{row['run']}.parquet")
+        jobs = polars.read_parquet(home / "out" / "jobs" / f"{row['run']}.parquet")
         assert jobs["finish_ns"].to_list() == result.finish_ns.tolist()
         assert jobs["gpus"].to_list() == [list(gpus) for gpus in result.gpus]
         assert set(jobs["run"]) == {row["run"]}
@@ -91,28 +91,26 @@ def test_threads_change_no_bit(swept: Swept, home: Path, tmp_path: Path, threads
     assert deterministic_bytes(tmp_path) == deterministic_bytes(home / "out")
 
 
-def test_what_is_finished_is_not_run_again(swept: Swept, home: Path) -> None:
+def test_finished_runs_are_not_repeated(swept: Swept, home: Path) -> None:
     log, tables = finished(home / "out"), deterministic_bytes(home / "out")
-    told: list[tuple[int, int]] = []
-    run_sweep(small_sweep(home), home / "out", started=lambda *counts: told.append(counts))
-    assert told == [(16, 16)]
+    counts: list[tuple[int, int]] = []
+    run_sweep(small_sweep(home), home / "out", started=lambda *both: counts.append(both))
+    assert counts == [(16, 16)]
     assert finished(home / "out") == log
     assert deterministic_bytes(home / "out") == tables
 
 
 def test_a_longer_sweep_runs_only_what_is_new(home: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     run_sweep(small_sweep(home), tmp_path)
     longer = small_sweep(home, seeds="0:4", policies=["paper", "rand+srsf:1", "headway"])
-    run_sweep(longer, tmp_path, started=lambda *counts: told.append(counts))
-    assert told == [(16, 36)]
+    run_sweep(longer, tmp_path, started=lambda *both: counts.append(both))
+    assert counts == [(16, 36)]
 
 
-def test_rows_of_jobs_that_are_asked_for_later_are_made(
-    swept: Swept, home: Path, tmp_path: Path
-) -> None:
+def test_rows_of_jobs_can_be_added_later(swept: Swept, home: Path, tmp_path: Path) -> None:
     run_sweep(small_sweep(home), tmp_path)
-    assert not (tmp_path / JOBS).exists()
+    assert not (tmp_path / "jobs").exists()
     run_sweep(small_sweep(home, jobs=True), tmp_path)
     assert deterministic_bytes(tmp_path) == deterministic_bytes(home / "out")
 
@@ -136,10 +134,7 @@ def test_overrides_change_parts_of_every_policy(home: Path, tmp_path: Path) -> N
     result = headway.simulate(
         headway.generate_workload(sweep_of(sweep).workloads[1].value.source, 0),  # type: ignore[arg-type]
         headway.Cluster.parse("3x2", 32),
-        placement="ls",
-        priority="fifo",
-        admission="srsf:1",
-        bucket_mb=62.5,
+        policy="ls+fifo+srsf:1@62.5",
     )
     assert row["average_jct_s"] == result.summary.average_jct_s
     assert (row["placement"], row["scheduler"], row["gpu"]) == ("ls", None, "a100")
@@ -150,7 +145,7 @@ def keys(document: dict[str, Any]) -> list[str]:
     return [key_of(sweep, point) for point in points(sweep)]
 
 
-def test_changed_inputs_have_other_keys(home: Path, tmp_path: Path) -> None:
+def test_changed_inputs_change_the_keys(home: Path, tmp_path: Path) -> None:
     own, cluster = tmp_path / "own.py", tmp_path / "site.toml"
     own.write_text("def first(cluster, job, candidates, parameter): return True\n")
     cluster.write_text("[cluster]\nservers = 2\ngpus_per_server = 4\n")
@@ -170,7 +165,7 @@ def test_changed_inputs_have_other_keys(home: Path, tmp_path: Path) -> None:
     assert changed == [True, False, False, False] * 4
 
 
-def test_other_code_runs_everything_again(
+def test_a_change_of_the_code_repeats_every_run(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = keys(small_sweep(tmp_path))
@@ -179,7 +174,7 @@ def test_other_code_runs_everything_again(
 
 
 @pytest.mark.parametrize("damage", ["torn", "no newline", "noise in the middle", "empty"])
-def test_a_damaged_log_costs_only_the_lines_that_are_damaged(
+def test_a_damaged_log_loses_only_the_damaged_lines(
     swept: Swept, home: Path, tmp_path: Path, damage: str
 ) -> None:
     run_sweep(small_sweep(home), tmp_path)
@@ -191,19 +186,19 @@ def test_a_damaged_log_costs_only_the_lines_that_are_damaged(
         "empty": [],
     }
     (tmp_path / LOG).write_bytes(b"".join(contents[damage]))
-    told: list[tuple[int, int]] = []
-    found = run_sweep(small_sweep(home), tmp_path, started=lambda *counts: told.append(counts))
-    assert told == [(0 if damage == "empty" else 15, 16)]
+    counts: list[tuple[int, int]] = []
+    found = run_sweep(small_sweep(home), tmp_path, started=lambda *both: counts.append(both))
+    assert counts == [(0 if damage == "empty" else 15, 16)]
     assert found.runs.equals(swept.runs)
     assert (tmp_path / LOG).read_bytes().count(b"\n") == (17 if "middle" in damage else 16)
 
 
-def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
-    with Store(tmp_path):
-        message = rf"another sweep is writing there \(process {os.getpid()}\); wait for it, or give"
+def test_only_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
+    with RunStore(tmp_path):
+        message = rf"is in use by process {os.getpid()}; wait for it, or give"
         with pytest.raises(InputError, match=message):
-            Store(tmp_path)
-    with Store(tmp_path):
+            RunStore(tmp_path)
+    with RunStore(tmp_path):
         pass
 
 
@@ -220,11 +215,11 @@ def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[s
 
 
 def wait_for_runs(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not (folder / LOG).exists() or (folder / LOG).read_bytes().count(b"\n") < count:
+    def enough() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+        return (folder / LOG).exists() and len(finished(folder)) >= count
+
+    eventually(enough)
 
 
 def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
@@ -238,7 +233,7 @@ def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     process = start(tmp_path, "-j", "2")
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert f"{len(log)} of 240 runs are there already, in many." in err
+    assert f"{len(log)} of 240 runs are already done, in many." in err
     again = finished(tmp_path / "many")
     assert again[: len(log)] == log
     assert len(again) == len(set(again)) == 240
@@ -247,34 +242,32 @@ def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     assert deterministic_bytes(tmp_path / "many") == deterministic_bytes(tmp_path / "at once")
 
 
-def test_an_interrupt_keeps_what_is_finished_and_says_so(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_finished_runs_and_says_so(tmp_path: Path) -> None:
     process = start(tmp_path, "--jobs")
     wait_for_runs(tmp_path / "many", 5, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
-    assert "Finished runs are kept in many; the same command goes on." in err
+    assert "Finished runs are kept in many; repeat the command to continue." in err
     count = len(finished(tmp_path / "many"))
     assert polars.read_parquet(tmp_path / "many" / "runs.parquet").height == count
-    assert len(list((tmp_path / "many" / JOBS).glob("*.parquet"))) == count
-    with Store(tmp_path / "many") as store:
-        assert len(store.kept) == count
+    assert len(list((tmp_path / "many" / "jobs").glob("*.parquet"))) == count
+    with RunStore(tmp_path / "many") as store:
+        assert len(store.finished) == count
 
 
-def test_a_process_that_is_killed_lets_go_of_the_folder(tmp_path: Path) -> None:
+def test_a_killed_process_releases_the_folder(tmp_path: Path) -> None:
     process = start(tmp_path)
     wait_for_runs(tmp_path / "many", 1, process)
-    with pytest.raises(
-        InputError, match=rf"another sweep is writing there \(process {process.pid}"
-    ):
+    with pytest.raises(InputError, match=rf"is in use by process {process.pid}"):
         run_sweep(tmp_path / "many.toml", tmp_path / "many")
     process.kill()
     process.communicate()
-    with Store(tmp_path / "many") as store:
-        assert store.kept
+    with RunStore(tmp_path / "many") as store:
+        assert store.finished
 
 
-def test_failed_runs_are_told_and_the_others_go_on(home: Path, tmp_path: Path) -> None:
+def test_failed_runs_are_reported_and_the_others_continue(home: Path, tmp_path: Path) -> None:
     found = run_sweep(small_sweep(home, clusters=["3x2", "1x2"]), tmp_path)
     assert found.runs.height == 2 + 12
     assert [failure.coordinates["cluster"] for failure in found.failures] == ["1x2", "1x2"]
@@ -302,14 +295,14 @@ def test_figures_are_means_and_ratios_are_paired(swept: Swept) -> None:
     assert math.isnan(alone.low)
 
 
-def test_what_is_in_neither_rows_nor_columns_is_averaged(swept: Swept) -> None:
+def test_axes_in_neither_rows_nor_columns_are_averaged(swept: Swept) -> None:
     layout = layout_of(swept.runs, rows=["policy"], columns=[])
     found = pivot(swept.runs, layout, "makespan_s").cells[("paper",), ()]
     sample = swept.runs.filter(policy="paper")["makespan_s"].to_numpy()
     assert found == statistics.mean(np.array(sample))
 
 
-def test_tables_without_columns_are_one(swept: Swept) -> None:
+def test_without_columns_there_is_one_table(swept: Swept) -> None:
     (table,) = tables(swept.runs, layout_of(swept.runs, rows=["cluster", "policy"]), "paper")
     assert table.header[:3] == ("cluster", "policy", "average JCT [s]")
     assert table.header[-1] == "average JCT, ratio to paper"
@@ -321,7 +314,7 @@ def test_tables_without_columns_are_one(swept: Swept) -> None:
     ]
 
 
-def test_runs_that_are_missing_leave_cells_empty(swept: Swept) -> None:
+def test_missing_runs_leave_cells_empty(swept: Swept) -> None:
     frame = swept.runs.filter(~((polars.col("policy") == "paper") & (polars.col("seed") > 0)))
     layout = layout_of(frame, rows=["policy", "workload"])
     ratio = pivot(frame, layout, "average_jct_s", "paper")
@@ -331,7 +324,7 @@ def test_runs_that_are_missing_leave_cells_empty(swept: Swept) -> None:
     assert [row[-1] for row in text] == ["–"] * 4
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(swept: Swept, home: Path) -> None:
+def test_the_report_is_one_self_contained_page(swept: Swept, home: Path) -> None:
     page = write_sweep_report(home / "out").read_text()
     assert page.count("<svg") == 2
     assert "Average JCT, ratio to paper" in page

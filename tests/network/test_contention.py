@@ -56,10 +56,10 @@ def test_without_contention_every_k_costs_as_one() -> None:
             "eta_ns_per_byte: must be from 0 to 1e9 nanoseconds a byte, not -0.1.",
         ),
         ({"eta_ns_per_byte": "much"}, "eta_ns_per_byte: must be a number, not 'much'."),
-        ({"sharing": "max_min"}, "sharing: unknown sharing 'max_min'. Did you mean 'max-min'?"),
-        ({"sharing": None}, "sharing: unknown sharing None. Known: busiest, max-min."),
-        ({"servers": 1}, "servers: must be at least 2, not 1."),
-        ({"servers": True}, "servers: must be a whole number, not True."),
+        ({"law": "max_min"}, "law: unknown law 'max_min'. Did you mean 'max-min'?"),
+        ({"law": None}, "law: unknown law None. Known: busiest, max-min, no-contention."),
+        ({"ring_size": 1}, "ring_size: must be at least 2, not 1."),
+        ({"ring_size": True}, "ring_size: must be a whole number, not True."),
     ],
 )
 def test_an_impossible_network_is_refused(changes: dict[str, float], message: str) -> None:
@@ -70,7 +70,7 @@ def test_an_impossible_network_is_refused(changes: dict[str, float], message: st
 
 def test_a_network_tells_what_it_is() -> None:
     assert str(NETWORK) == "a 669,000 ns, b 0.853 ns/byte, eta 0.235 ns/byte"
-    assert str(NetworkModel(contends=False)) == "a 669,000 ns, b 0.853 ns/byte, no contention"
-    assert str(NetworkModel(a_ns=0, sharing="max-min", servers=4)) == (
+    assert str(NetworkModel(law="no-contention")) == "a 669,000 ns, b 0.853 ns/byte, no contention"
+    assert str(NetworkModel(a_ns=0, law="max-min", ring_size=4)) == (
         "a 0 ns, b 0.853 ns/byte, both among 4 servers, eta 0.235 ns/byte, max-min sharing"
     )

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from headway.domain.records import GPU, JOB, LINK, PORT, SEAT, SERVER, SYSTEM, ClusterView, zeros
-from headway.network.messages import (
-    all_reduce_alone_ns,
-    bytes_left,
-    message_cost_ns_per_byte,
-    most_messages,
+from headway.domain.records import (
+    GPU,
+    IN_FLIGHT,
+    JOB,
+    LINK,
+    MESSAGE_RECORD,
+    PORT,
+    SEAT,
+    SERVER,
+    SYSTEM,
+    ClusterView,
+    zeros,
 )
+from headway.network.messages import all_reduce_alone_ns, bytes_left, most_messages
 
 
 @pytest.fixture
@@ -19,6 +26,7 @@ def cluster() -> ClusterView:
     view = ClusterView(
         system=zeros(1, SYSTEM),
         jobs=zeros(1, JOB),
+        messages=zeros(1, MESSAGE_RECORD),
         gpus=zeros(3, GPU),
         servers=zeros(3, SERVER),
         seats=zeros(3, SEAT),
@@ -27,14 +35,14 @@ def cluster() -> ClusterView:
     )
     view.system.b_ns_per_byte[:] = 1.0
     view.system.eta_ns_per_byte[:] = 0.5
-    view.jobs.servers[:] = view.jobs.links[:] = 3
+    view.messages.servers[:] = view.messages.links[:] = 3
     view.links.port[:] = [0, 1, 2]
     view.ports.factor[:] = 1.0
-    view.jobs.byte_weight[:] = 1.0
-    view.jobs.message_k[:] = 2
-    view.jobs.message_cost_ns_per_byte[:] = 2.5
-    view.jobs.message_since_ns[:] = 1000
-    view.jobs.message_bytes_left[:] = 500.0
+    view.messages.byte_weight[:] = 1.0
+    view.messages.state[:] = IN_FLIGHT
+    view.messages.cost_ns_per_byte[:] = 2.5
+    view.messages.since_ns[:] = 1000
+    view.messages.bytes_left[:] = 500.0
     return view
 
 
@@ -46,43 +54,29 @@ def test_bytes_left_go_down_at_the_rate_of_the_last_k_and_never_below_0(
 ) -> None:
     cluster.system.now_ns[:] = now_ns
     assert bytes_left(cluster, 0) == left
-    assert cluster.jobs[0].message_bytes_left == 500.0
+    assert cluster.messages[0].bytes_left == 500.0
 
 
 def test_a_message_admitted_at_this_instant_has_everything_left(cluster: ClusterView) -> None:
-    cluster.jobs.message_k[:] = 0
+    cluster.messages.since_ns[:] = 5000
+    cluster.messages.cost_ns_per_byte[:] = 0.0
     cluster.system.now_ns[:] = 5000
     assert bytes_left(cluster, 0) == 500.0
 
 
-def test_most_messages_is_the_fullest_of_the_jobs_links(cluster: ClusterView) -> None:
+def test_most_messages_is_the_fullest_of_the_messages_links(cluster: ClusterView) -> None:
     assert most_messages(cluster, 0) == 0
     cluster.ports.messages[:] = [1, 4, 2]
     assert most_messages(cluster, 0) == 4
-    cluster.jobs.links[:] = 1
+    cluster.messages.links[:] = 1
     assert most_messages(cluster, 0) == 1
 
 
-def test_a_byte_costs_what_it_does_on_the_slowest_link(cluster: ClusterView) -> None:
-    cluster.system.contends[:] = 1
-    cluster.ports.messages[:] = [1, 2, 3]
-    assert message_cost_ns_per_byte(cluster, 0) == 3 * 1.0 + 2 * 0.5
-    cluster.jobs.servers[:] = 2
-    cluster.ports.factor[2] = 0.25
-    assert message_cost_ns_per_byte(cluster, 0) == 2 * 1.0 + 1 * 0.5
-    cluster.ports.factor[2] = 0.75
-    assert message_cost_ns_per_byte(cluster, 0) == 0.75 * (3 * 1.0 + 2 * 0.5)
-    cluster.system.contends[:] = 0
-    assert message_cost_ns_per_byte(cluster, 0) == 1.0
-
-
-def test_a_byte_weighs_what_the_number_of_servers_makes_it(cluster: ClusterView) -> None:
-    cluster.system.contends[:] = 1
-    cluster.ports.messages[:] = [1, 2, 3]
-    cluster.jobs.byte_weight[:] = 1.5
-    assert message_cost_ns_per_byte(cluster, 0) == 1.5 * (3 * 1.0 + 2 * 0.5)
-    cluster.jobs.latency_ns[:] = 7
+def test_an_all_reduce_alone_has_the_latency_and_the_weight_of_its_servers(
+    cluster: ClusterView,
+) -> None:
+    cluster.messages.latency_ns[:] = 7
     cluster.jobs.gradient_bytes[:] = 11
+    assert all_reduce_alone_ns(cluster, 0) == 7 + 11
+    cluster.messages.byte_weight[:] = 1.5
     assert all_reduce_alone_ns(cluster, 0) == 7 + 16
-    cluster.system.contends[:] = 0
-    assert message_cost_ns_per_byte(cluster, 0) == 1.5

@@ -11,8 +11,9 @@ from builders import MB, make_job, make_workload
 from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.policies.policy_set import PolicySet
+from headway.results.timeline.sinks import Timeline
 from headway.workload.generate import Recipe, generate_workload
 
 MS = 1_000_000
@@ -29,15 +30,19 @@ def job(**changes: int) -> Job:
     return make_job(**(fields | {"gradient_bytes": MB} | changes))
 
 
-def messages(*jobs: Job, admission: str = "interleave", **options: Any) -> list[list[int]]:
+def messages(
+    *jobs: Job,
+    placement: str = "spread",
+    admission: str = "interleave",
+    bucket_mb: float = 0,
+    **options: Any,
+) -> list[list[int]]:
     """Return when each job's messages start; `spread` gives every job a GPU of each server."""
     timeline = Timeline()
     simulate(
         make_workload(*jobs),
         options.pop("cluster", "2x4"),
-        placement=options.pop("placement", "spread"),
-        priority="fifo",
-        admission=admission,
+        policy=PolicySet.parse(f"{placement}+fifo+{admission}").override(bucket_mb=bucket_mb),
         timeline=timeline,
         **options,
     )
@@ -93,7 +98,7 @@ def test_without_room_for_the_slots_a_message_starts_as_soon_as_it_is_alone() ->
 
 
 def test_nothing_waits_on_a_network_without_contention() -> None:
-    quiet = NetworkModel(contends=False)
+    quiet = NetworkModel(law="no-contention")
     assert messages(job(), job(), network=quiet) == [[30 * MS], [30 * MS]]
 
 
@@ -115,7 +120,7 @@ def test_no_message_waits_for_ever_and_none_shares_a_server(seed: int) -> None:
     network = NetworkModel(a_ns=70_000, b_ns_per_byte=0.08, eta_ns_per_byte=0.02)
     timeline = Timeline()
     result = simulate(
-        workload, "4x4", network=network, placement="ls", admission="interleave", timeline=timeline
+        workload, "4x4", network=network, policy="ls+srsf+interleave", timeline=timeline
     )
     tasks = timeline.tasks()
     sent = sorted(tasks[tasks.kind == MESSAGE], key=lambda task: int(task.start_ns))
@@ -124,5 +129,5 @@ def test_no_message_waits_for_ever_and_none_shares_a_server(seed: int) -> None:
         for server in {gpu // 4 for gpu in result.gpus[task.job]}:
             assert task.start_ns >= end_ns[server]
             end_ns[server] = int(task.end_ns)
-    alone = simulate(workload, "4x4", network=network, placement="ls", admission="srsf:1")
+    alone = simulate(workload, "4x4", network=network, policy="ls+srsf+srsf:1")
     assert result.finish_ns.tolist() != alone.finish_ns.tolist()

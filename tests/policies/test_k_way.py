@@ -22,6 +22,7 @@ from headway.domain.records import (
     GPU,
     JOB,
     LINK,
+    MESSAGE_RECORD,
     NOBODY,
     PORT,
     SEAT,
@@ -53,7 +54,8 @@ def admitted(
     """Ask a policy about a message on all servers; `running` is (bytes left, servers), in order."""
     view = ClusterView(
         zeros(1, SYSTEM),
-        zeros(len(running) + 1, JOB),
+        zeros(1, JOB),
+        zeros(len(running) + 1, MESSAGE_RECORD),
         zeros(servers, GPU),
         zeros(servers, SERVER),
         zeros(1, SEAT),
@@ -65,15 +67,15 @@ def admitted(
     view.system.eta_ns_per_byte[:] = network.eta_ns_per_byte
     view.ports.first_message[:] = NOBODY
     messages = [*running, (float(new_bytes), range(servers))]
-    for job, (left, places) in enumerate(messages):
-        view.jobs[job].first_link = job * servers
-        view.jobs[job].servers = view.jobs[job].links = len(places)
-        view.jobs[job].message_bytes = round(left)
-        view.jobs[job].message_bytes_left = left
-        for link, server in enumerate(places, start=job * servers):
-            view.links[link].job = job
+    for message, (left, used) in enumerate(messages):
+        view.messages[message].first_link = message * servers
+        view.messages[message].servers = view.messages[message].links = len(used)
+        view.messages[message].bytes = round(left)
+        view.messages[message].bytes_left = left
+        for link, server in enumerate(used, start=message * servers):
+            view.links[link].message = message
             view.links[link].port = server
-            if job < len(running):
+            if message < len(running):
                 view.links[link].next = view.ports[server].first_message
                 view.ports[server].first_message = link
                 view.ports[server].messages += 1
@@ -342,8 +344,7 @@ def test_in_the_engine_a_third_message_joins_two_and_all_end_sooner_on_average()
             make_workload(*jobs),
             Cluster(servers=2, gpus_per_server=3, gpu_memory_bytes=1000),
             network=NETWORK,
-            placement=f"{DATA}/spread.py:spread",
-            admission=name,
+            policy=f"{DATA}/spread.py:spread+srsf+{name}",
         ).finish_ns.tolist()
         for name in ("k-way", "ada-dual", "srsf:1")
     }
@@ -374,8 +375,7 @@ def test_the_engine_agrees_with_the_oracle_where_many_messages_share() -> None:
             make_workload(*(make_job(**asdict(spec)) for spec in specs)),
             Cluster(servers=servers, gpus_per_server=9, gpu_memory_bytes=9),
             network=network,
-            placement="spread",
-            admission="k-way",
+            policy="spread+srsf+k-way",
         )
         expected = oracle.run(
             specs,

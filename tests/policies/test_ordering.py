@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.policies import Integers
 from headway.policies.ordering import (
-    Integers,
     bring_forward,
     put_least_first,
     sort_by_key,

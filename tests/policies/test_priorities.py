@@ -11,9 +11,7 @@ MS = 1_000_000
 
 def finishes_ms(*jobs: Job, priority: str, cluster: str = "1x1") -> list[float]:
     """Return when jobs finish; each computes 1 ms forward and 2 ms backward, unless it says."""
-    result = simulate(
-        make_workload(*jobs), cluster, placement="ff", scheduler="srsf:1", priority=priority
-    )
+    result = simulate(make_workload(*jobs), cluster, policy=f"ff+{priority}+srsf:1")
     return [finish / MS for finish in result.finish_ns.tolist()]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from headway.policies.policy_set import PolicySet
 
 ClusterOption = Annotated[
     str, typer.Option(help="SERVERSxGPUS, or a .toml file with a [cluster] table.")
@@ -23,6 +26,36 @@ GpuOption = Annotated[
 NetworkOption = Annotated[
     str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
 ]
+_OWN = "or FILE.py:FUNCTION for your own"
+PolicyOption = Annotated[
+    str,
+    typer.Option(
+        help="All of the policies: paper (lwf:1+ada-srsf), headway, or a combination such as "
+        "ff+srsf:1@25 (@25: buckets of 25 MB). The options below override its parts."
+    ),
+]
+PlacementOption = Annotated[
+    str | None,
+    typer.Option(help=f"Which GPUs a job gets: rand, ff, ls, lwf:KAPPA, spread, {_OWN}."),
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …"),
+]
+PriorityOption = Annotated[
+    str | None,
+    typer.Option(help=f"Which job goes first: srsf, srtf, fifo, smallest, {_OWN}."),
+]
+AdmissionOption = Annotated[
+    str | None,
+    typer.Option(help=f"When an all-reduce may start: ada-dual, srsf:N, {_OWN}."),
+]
+BucketOption = Annotated[
+    float | None,
+    typer.Option(
+        help="The most MB (2**20 bytes) that one message carries; 0 sends an all-reduce whole."
+    ),
+]
 ProfilesOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,3 +73,17 @@ ThreadsOption = Annotated[
         "--threads", "-j", help="Runs at a time.  [default: all cores]", show_default=False
     ),
 ]
+
+
+def policy_set(
+    policy: str,
+    placement: str | None,
+    scheduler: str | None,
+    priority: str | None,
+    admission: str | None,
+    bucket_mb: float | None,
+) -> PolicySet:
+    """Return the policies that a command's options name."""
+    from headway.policies.policy_set import PolicySet
+
+    return PolicySet.parse(policy).override(placement, scheduler, priority, admission, bucket_mb)

@@ -8,8 +8,8 @@ from headway.cli.console import results
 
 
 def policies_command() -> None:
-    """List the policies that can be named."""
-    from headway.policies.presets import POLICIES, SCHEDULERS
+    """List all policies, schedulers and presets."""
+    from headway.policies.policy_set import PRESETS, SCHEDULERS
     from headway.policies.registry import Kind, policies
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -21,10 +21,10 @@ def policies_command() -> None:
             table.add_row(kind, policy.usage, policy.summary)
     for name, (priority, admission) in SCHEDULERS.items():
         table.add_row("scheduler", name, f"priority {priority}, admission {admission}")
-    for name, text in POLICIES.items():
+    for name, text in PRESETS.items():
         table.add_row("policy", name, text)
     console = results()
     console.print(table)
     console.print(
-        "\nYour own: --placement FILE.py:FUNCTION, and so for --priority and --admission."
+        "\nFor your own policies, give FILE.py:FUNCTION to --placement, --priority or --admission."
     )

@@ -9,26 +9,33 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.markup import escape
 
-from headway.cli.console import ProgressBar, estimates_line, figures_table, messages, results
+from headway.cli.console import ProgressBar, figures_table, messages, results
 from headway.cli.options import (
+    AdmissionOption,
+    BucketOption,
     ClusterOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
+    PlacementOption,
+    PolicyOption,
+    PriorityOption,
     ProfilesOption,
+    SchedulerOption,
+    policy_set,
 )
+from headway.cli.timeline import PERFETTO_SUFFIX
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different, check_output
-from headway.reports.window import Window
+from headway.results.display import describe_settings, describe_summary
+from headway.results.timeline.window import Window
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from headway.engine.setup import Acceleration
     from headway.results.schema import Result
-
-_POLICY = "or FILE.py:FUNCTION for your own"
 
 
 def simulate_command(
@@ -53,67 +60,49 @@ def simulate_command(
     eta_ns_per_byte: Annotated[
         float | None, typer.Option(help="Contention penalty eta, instead of the network's.")
     ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="Everything below at once: paper (lwf:1 with ada-srsf), headway, or such as "
-            "ff+srsf:1@25 (@: buckets in MB). What else is given overrides its parts."
-        ),
-    ] = "paper",
-    placement: Annotated[
-        str | None,
-        typer.Option(help=f"Where a job goes: rand, ff, ls, lwf:KAPPA, spread, {_POLICY}."),
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(help="A priority and an admission in one: ada-srsf, srsf:1, srsf:2, …"),
-    ] = None,
-    priority: Annotated[
-        str | None,
-        typer.Option(help=f"Who comes first: srsf, srtf, fifo, smallest, {_POLICY}."),
-    ] = None,
-    admission: Annotated[
-        str | None,
-        typer.Option(help=f"Whose all-reduce may start: ada-dual, srsf:N, {_POLICY}."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="For policies that draw lots (rand).")] = 0,
-    bucket_mb: Annotated[
-        float | None,
-        typer.Option(
-            help="Send all-reduces in messages of at most so many MB (2**20 B); 0: whole."
-        ),
-    ] = None,
+    policy: PolicyOption = "paper",
+    placement: PlacementOption = None,
+    scheduler: SchedulerOption = None,
+    priority: PriorityOption = None,
+    admission: AdmissionOption = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of policies that draw random numbers (rand).")
+    ] = 0,
+    bucket_mb: BucketOption = None,
     acceleration: Annotated[
         str,
         typer.Option(
-            help="What to leave out where nothing is decided: none, gangs, solo, full. The "
+            help="Which stretches without decisions to skip: none, fused, solo, full. The "
             "results are the same."
         ),
     ] = "full",
     json: Annotated[
-        str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
+        str | None, typer.Option(help="Write the result as JSON to this file, or - for stdout.")
     ] = None,
     parquet: Annotated[
-        str | None, typer.Option(help="Write a row per job to this file, or - for stdout.")
+        str | None,
+        typer.Option(
+            help="Write the result as Parquet, one row per job, to this file, or - for stdout."
+        ),
     ] = None,
     timeline: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.pftrace",
-            help="Write every task's start and end to this file, or - for stdout; open it with "
-            "ui.perfetto.dev or `headway report`.",
+            metavar="FILE.parquet",
+            help="Record every task in this file, or - for stdout, for `headway explain`, `report` "
+            "and `timeline export`; a FILE.pftrace is written for ui.perfetto.dev instead.",
         ),
     ] = None,
     from_s: Annotated[
         float | None,
         typer.Option(
-            "--from", metavar="SECONDS", help="Leave out of the timeline what ends before this."
+            "--from", metavar="SECONDS", help="Record only tasks that end after this time."
         ),
     ] = None,
     to_s: Annotated[
         float | None,
         typer.Option(
-            "--to", metavar="SECONDS", help="Leave out of the timeline what starts after this."
+            "--to", metavar="SECONDS", help="Record only tasks that start before this time."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
@@ -124,12 +113,13 @@ def simulate_command(
     from headway.workload.files import read_workload
 
     if timeline is None and not (from_s is None and to_s is None):
-        raise InputError("--from and --to choose a part of the timeline; give --timeline too.")
+        raise InputError("--from and --to select a part of the timeline; give --timeline too.")
     window = Window.of_seconds(from_s, to_s)
     outputs = [path for path in (json, parquet, timeline) if path is not None]
     for output in outputs:
         check_output(output)
     check_different([workload], outputs, "the workload and the outputs")
+    policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
     jobs = read_workload(workload, profiles or ())
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
@@ -140,21 +130,21 @@ def simulate_command(
     with ExitStack() as stack:
         sink = None
         if timeline is not None:
-            from headway.reports.perfetto import perfetto_timeline
+            if timeline.endswith(PERFETTO_SUFFIX):
+                from headway.reports.perfetto import perfetto_timeline as record
+            else:
+                from headway.results.timeline.file import (  # type: ignore[assignment]
+                    record_timeline as record,
+                )
 
-            sink = stack.enter_context(perfetto_timeline(timeline, jobs, chosen_cluster, window))
+            sink = stack.enter_context(record(timeline, jobs, chosen_cluster, window))
         bar = stack.enter_context(ProgressBar(messages()))
         result = simulate(
             jobs,
             chosen_cluster,
             network=chosen_network,
-            policy=policy,
-            placement=placement,
-            scheduler=scheduler,
-            priority=priority,
-            admission=admission,
+            policy=policies,
             seed=seed,
-            bucket_mb=bucket_mb,
             acceleration=cast("Acceleration", acceleration),
             timeline=sink,
             progress=bar,
@@ -171,31 +161,13 @@ def simulate_command(
 
 def _print_summary(result: Result, to_stderr: bool) -> None:
     console = results(to_stderr)
-    settings, summary = result.settings, result.summary
-    buckets = ""
-    if settings.bucket_bytes is not None:
-        buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
-    console.print(
-        f"{len(result.workload):,} jobs from {result.workload.source} on {settings.cluster}\n"
-        f"placement {settings.placement}, priority {settings.priority}, "
-        f"admission {settings.admission}{buckets}\n"
-        f"network {settings.network}\n{estimates_line(result.estimated)}",
-        markup=False,
-    )
+    for line in describe_settings(result):
+        console.print(line, markup=False)
+    console.print()
     table = figures_table("", "")
     table.show_header = False
-    speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
-    for name, value in (
-        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
-        ("median JCT", f"{summary.median_jct_s:,.2f} s"),
-        ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
-        ("makespan", f"{summary.makespan_s:,.2f} s"),
-        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
-        ("energy of the GPUs", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
-        ("tasks simulated", f"{summary.simulated_tasks:,}"),
-        ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
-    ):
-        table.add_row(name, value)
+    for label, value in describe_summary(result.summary):
+        table.add_row(label, value)
     console.print(table)
     if len(result.use_by_type) > 1:
         console.print()
@@ -203,7 +175,7 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
 
 
 def _types_table(result: Result) -> Table:
-    """Show what the GPUs of each type did."""
+    """Return a table of the use of each GPU type."""
     table = figures_table("type", "GPUs", "utilization", "energy")
     for use in result.use_by_type:
         energy = f"{use.energy_j / 3.6e6:,.2f} kWh"

@@ -3,6 +3,5 @@
 from headway.configuration.cluster import cluster_from
 from headway.configuration.network import network_from
 from headway.configuration.profiles import profiles_from
-from headway.configuration.tables import read_toml
 
-__all__ = ["cluster_from", "network_from", "profiles_from", "read_toml"]
+__all__ = ["cluster_from", "network_from", "profiles_from"]

@@ -1,7 +1,8 @@
-"""The numpy record layouts that the engine, the policies and the results share.
+"""The numpy record layouts that the engine, the live core, the policies and the results share.
 
-Every quantity is an integer (nanoseconds, bytes) except the bytes a running message has left, which
-is a float64 as docs/model.md says. `ClusterView` is what a policy may look at; it never needs more.
+Every quantity is an integer (nanoseconds, bytes) except costs, weights and the bytes that a message
+in flight has left, which are float64 as docs/model.md says. `ClusterView` is all that a policy
+sees; what only the engine needs to know of a job, a GPU or a seat is in `engine.state`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 Records: TypeAlias = "np.recarray[Any, Any]"
+Integers: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 
 NOBODY = -1
-"""The empty link: no seat, no job, no time yet."""
+"""The end of a list; no seat, no job, no message, no time yet."""
 
 SYSTEM = np.dtype(
     [
@@ -22,9 +26,9 @@ SYSTEM = np.dtype(
         ("a_ns", np.int64),
         ("b_ns_per_byte", np.float64),
         ("eta_ns_per_byte", np.float64),
-        ("contends", np.int64),
-        ("max_min", np.int64),  # whether messages have fair shares
-        ("ring_servers", np.int64),  # among which a and b hold; 0: among any number
+        ("law", np.int64),  # the index of the network's law in `network.laws.registry.LAWS`
+        ("messages_meet", np.int64),  # whether messages slow each other down by this law
+        ("ring_size", np.int64),  # servers among which a and b were measured; 0: they hold for any
         ("bucket_bytes", np.int64),  # the most that one message may carry
     ],
     align=True,
@@ -41,47 +45,60 @@ JOB = np.dtype(
         ("backward_ns", np.int64),
         ("gradient_bytes", np.int64),
         ("memory_bytes", np.int64),
-        # Its GPUs are seats[first_seat + i].gpu for i < gpus, its servers
-        # links[first_link + i].port for i < servers; both only once it is placed. If it crosses
-        # racks its links go on, up to `links`, with the ports of their uplinks.
+        ("exclusive", np.int64),  # whether no other job may share its GPUs
+        # Once it is placed its GPUs are seats[first_seat + i].gpu for i < gpus. It sends
+        # messages[first_message + i] for i < messages.
         ("first_seat", np.int64),
-        ("first_link", np.int64),
-        ("servers", np.int64),
-        ("links", np.int64),
+        ("first_message", np.int64),
+        ("messages", np.int64),
+        ("servers", np.int64),  # that its GPUs are in; 0 before it is placed
         ("iterations_left", np.int64),
         ("service_ns", np.int64),  # s_J: one GPU, one iteration
         ("remaining_service_ns", np.int64),  # L_J
         ("priority_key", np.int64),
         ("start_ns", np.int64),
         ("finish_ns", np.int64),
-        # The message that is ready or on the network; message_k is 0 until it is on the network.
-        ("message_bytes", np.int64),
-        ("unsent_bytes", np.int64),  # of this iteration's gradients: message_bytes and what follows
-        ("message_k", np.int64),
-        ("message_start_ns", np.int64),
-        (
-            "message_since_ns",
-            np.int64,
-        ),  # the later of its last change of k and the end of its latency
-        ("message_bytes_left", np.float64),  # at message_since_ns
-        ("message_cost_ns_per_byte", np.float64),  # since then
-        # Its messages' a and what their bytes weigh against b; they follow from `servers`.
-        ("latency_ns", np.int64),
-        ("byte_weight", np.float64),
     ],
     align=True,
 )
 
+MESSAGE_RECORD = np.dtype(
+    [
+        ("size_bytes", np.int64),  # of all its buckets
+        ("bytes", np.int64),  # of the bucket that is ready or in flight
+        ("unsent_bytes", np.int64),  # in this iteration: `bytes` and the buckets that follow
+        ("start_ns", np.int64),
+        ("since_ns", np.int64),  # the later of the last change of its cost and its latency's end
+        ("bytes_left", np.float64),  # at since_ns
+        ("cost_ns_per_byte", np.float64),  # since then
+        ("k", np.int64),  # the most messages on one of its links when its cost last changed
+        # Its a, and the cost of its bytes relative to b; they follow from `servers`.
+        ("latency_ns", np.int64),
+        ("byte_weight", np.float64),
+        ("job", np.int32),
+        ("state", np.int32),
+        # Once its job is placed its ports are links[first_link + i].port for i < links: those of
+        # its servers first, then, if it crosses racks, the uplinks of its racks.
+        ("first_link", np.int32),
+        ("servers", np.int32),
+        ("links", np.int32),
+    ],
+    align=True,
+)
+"""One all-reduce of a job in each of its iterations, sent whole or as a chain of buckets."""
+
+NOT_READY, READY, IN_FLIGHT = 0, 1, 2
+"""States of a message: to come or sent, waiting for admission, on the network."""
+
 GPU = np.dtype(
     [
+        ("memory_bytes", np.int64),
         ("free_bytes", np.int64),
         ("load_ns", np.int64),  # L_g; up to date when a placement policy is asked
         ("server", np.int32),
         ("type", np.int32),
         ("held", np.int32),  # the first seat of the list of all jobs that it holds
-        ("ready", np.int32),  # the first seat, in priority order, with a task to start
-        ("group", np.int32),  # of the task that runs on it, or NOBODY
-        ("listed", np.int32),  # whether dispatch will look at it at this instant
+        ("closed", np.int32),  # whether it takes no more jobs
     ],
     align=True,
 )
@@ -98,12 +115,11 @@ SERVER = np.dtype(
 
 PORT = np.dtype(
     [
-        ("factor", np.float64),  # a byte's cost here against its cost on a server's port
-        ("messages", np.int32),  # how many are on it
+        ("factor", np.float64),  # a byte's cost here relative to its cost on a server's port
+        ("messages", np.int32),  # how many are in flight here
         ("first_message", np.int32),  # the link of the latest of them
-        ("held", np.int32),  # the first link of the list of all jobs that may send here
-        ("jobs", np.int32),  # how many those are
-        ("touched", np.int32),  # whether a message came or left at this instant
+        ("held", np.int32),  # the first link of the list of all messages that are sent here
+        ("links", np.int32),  # how many that list has
     ],
     align=True,
 )
@@ -113,26 +129,22 @@ SEAT = np.dtype(
     [
         ("job", np.int32),
         ("gpu", np.int32),
-        ("stage", np.int32),
-        ("group", np.int32),  # the group that its task runs in, or NOBODY
-        ("next", np.int32),  # in the GPU's list of ready seats, or in the group
-        ("beside", np.int32),  # the next seat of the GPU's list of all
+        ("beside", np.int32),  # the next seat of the GPU's list
     ],
     align=True,
 )
-"""A job's place on one of its GPUs; `stage` is the compute task it does next or now, or DONE."""
+"""A job's use of one of its GPUs."""
 
 LINK = np.dtype(
     [
-        ("job", np.int32),
+        ("message", np.int32),
         ("port", np.int32),
-        ("next", np.int32),  # in the port's list of messages
-        ("previous", np.int32),
-        ("beside", np.int32),  # the next link of the port's list of all
+        ("next", np.int32),  # in the port's list of messages in flight
+        ("beside", np.int32),  # in the port's list of all links
     ],
     align=True,
 )
-"""A job's place on one of the ports that it uses; listed there while its message runs."""
+"""A message's use of one of its ports."""
 
 TASK = np.dtype(
     [
@@ -148,10 +160,7 @@ TASK = np.dtype(
 """One row of a timeline."""
 
 FORWARD, BACKWARD, MESSAGE = 0, 1, 2
-"""Kinds of task; the first two are also a seat's stages."""
-
-DONE = 2
-"""The stage of a seat whose backward task has ended."""
+"""Kinds of task."""
 
 
 class ClusterView(NamedTuple):
@@ -159,11 +168,16 @@ class ClusterView(NamedTuple):
 
     system: Records
     jobs: Records
+    messages: Records
     gpus: Records
     servers: Records
     seats: Records
     links: Records
     ports: Records
+
+
+VIEW_DTYPES = (SYSTEM, JOB, MESSAGE_RECORD, GPU, SERVER, SEAT, LINK, PORT)
+"""The layouts of a view's arrays, in its order."""
 
 
 def zeros(count: int, dtype: np.dtype[Any]) -> Records:

@@ -1,18 +1,18 @@
 """The kernel: one instant after another, in the five steps of docs/model.md ("One instant").
 
-It stops between instants when its budget is spent, so that Python can show progress, take Ctrl-C
-or empty the timeline, and goes on from the same state. Where it stops changes no result.
+It stops between instants when its budget is spent, so that Python can show progress, handle Ctrl-C
+or empty the timeline, and resumes from the same state. Where it stops changes no result.
 """
 
 from __future__ import annotations
 
 from headway.domain.limits import HORIZON_NS
-from headway.domain.records import NOBODY
-from headway.engine.admitting import admit, complete_message
-from headway.engine.computing import ask_about, complete_group, dispatch, end_iterations
+from headway.domain.records import IN_FLIGHT, NOBODY
+from headway.engine.admission import admit, complete_message
+from headway.engine.compute import ask_about, complete_group, dispatch, end_iterations
+from headway.engine.cycles import bring_all_back, bring_back, look_at_sets, may_finish
 from headway.engine.events import remove_first
-from headway.engine.placing import arrive, place
-from headway.engine.repeating import bring_all_back, bring_back, look_at_sets, may_finish
+from headway.engine.placement import arrive, place
 from headway.engine.state import Rule, State
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)
@@ -21,12 +21,14 @@ BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = ran
 
 def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: int) -> int:
     """Run up to `budget` instants; return why it stopped."""
-    jobs, tally = s.cluster.jobs, s.tally
-    job_count, gpu_count = len(jobs), len(s.cluster.gpus)
+    jobs, messages, tally = s.cluster.jobs, s.cluster.messages, s.tally
+    job_count, gpu_count, message_count = len(jobs), len(s.cluster.gpus), len(messages)
     for _ in range(budget):
         if tally[0].finished == job_count:
             return FINISHED
-        if len(s.timeline) > 0 and tally[0].timeline + gpu_count + job_count > len(s.timeline):
+        if len(s.timeline) > 0 and (
+            tally[0].timeline + gpu_count + message_count > len(s.timeline)
+        ):
             return TIMELINE_FULL
         if tally[0].heap == 0 and tally[0].arrived == job_count:
             return STALLED
@@ -50,13 +52,13 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
             while True:
                 while tally[0].heap > 0 and s.heap[0].time_ns == now_ns:
                     event = s.heap[0].event
-                    tally[0].heap = remove_first(s.heap, s.places, tally[0].heap)
+                    tally[0].heap = remove_first(s.heap, s.positions, tally[0].heap)
                     if event < gpu_count:
                         complete_group(s, event, now_ns, priority)
-                    elif event >= gpu_count + job_count:
-                        anchor = event - gpu_count - job_count
+                    elif event >= gpu_count + message_count:
+                        anchor = event - gpu_count - message_count
                         bring_back(s, anchor, now_ns, next_arrival_ns, priority)
-                    elif jobs[event - gpu_count].message_k > 0:
+                    elif messages[event - gpu_count].state == IN_FLIGHT:
                         complete_message(s, event - gpu_count, now_ns)
                     else:
                         ask_about(s, event - gpu_count)
@@ -80,14 +82,14 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
                 or (tally[0].left_cluster == 0 and s.rules[0].placement_steady != 0)
             ):
                 break
-            culprit = place(s, now_ns, placement, priority)
-            if culprit != NOBODY:
-                tally[0].culprit = culprit
+            misplaced = place(s, now_ns, placement, priority)
+            if misplaced != NOBODY:
+                tally[0].misplaced = misplaced
                 return BAD_PLACEMENT
         tally[0].left_cluster = 0
 
         # 4. Admission.
-        if tally[0].asked > 0 or tally[0].touched > 0:
+        if tally[0].asked > 0 or s.traffic.counts[0].touched > 0:
             admit(s, now_ns, admission)
 
         # 5. Dispatch.

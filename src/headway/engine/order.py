@@ -15,7 +15,7 @@ def comes_before(s: State, job: int, other: int) -> bool:
 
 @inlined
 def key_with(s: State, job: int, iterations_left: int, priority: Rule) -> int:
-    """Return the key that a placed job has when so many of its iterations are left."""
+    """Return the key that a placed job will have with this number of iterations left."""
     jobs = s.cluster.jobs
     left, remaining_ns = jobs[job].iterations_left, jobs[job].remaining_service_ns
     jobs[job].iterations_left = iterations_left
@@ -28,11 +28,11 @@ def key_with(s: State, job: int, iterations_left: int, priority: Rule) -> int:
 
 @inlined
 def skip_iterations(s: State, job: int, count: int, messages: int, priority: Rule) -> None:
-    """Count iterations of a job, with as many messages each, as done (a negative count: undone)."""
+    """Count iterations of a job as done, with this number of messages each."""
     jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= count
     jobs[job].remaining_service_ns -= count * jobs[job].service_ns * jobs[job].gpus
     jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
     tally[0].compute_tasks += 2 * count * jobs[job].gpus
     tally[0].messages += count * messages
-    s.gangs[job].sent += count * messages
+    s.job_progress[job].sent += count * messages

@@ -14,20 +14,20 @@ from numba import types
 from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError, PolicyError, shown
-from headway.domain.limits import HORIZON_NS, MOST_BYTES, scaled
-from headway.domain.pace import compute_times_ns
+from headway.domain.limits import HORIZON_NS
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
-from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import SIGNATURES
-from headway.policies.presets import ChosenPolicies, choose_policies, policy_of
+from headway.policies.policy_set import Choices, PolicySet
 from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
+from headway.results.timeline.sinks import Timeline, TimelineSink
 
 _FIRST_SLICE = 1_000
 _SLICE_S = 0.05
@@ -50,13 +50,8 @@ def simulate(
     cluster: Cluster | str = "16x4",
     *,
     network: NetworkModel | str = "10gbe",
-    policy: str = "paper",
-    placement: str | None = None,
-    scheduler: str | None = None,
-    priority: str | None = None,
-    admission: str | None = None,
+    policy: PolicySet | str = "paper",
     seed: int = 0,
-    bucket_mb: float | None = None,
     acceleration: Acceleration = "full",
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -67,17 +62,11 @@ def simulate(
         workload: The jobs.
         cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
         network: The network between servers, its name, or the path of a TOML file.
-        policy: Everything at once: `paper` (`lwf:1` with `ada-srsf`), `headway`, or such as
-            `ff+srsf:1`. What follows overrides its parts.
-        placement: The name of a placement policy, such as `lwf:1`, or `file.py:function`.
-        scheduler: A priority and an admission under one name, such as `ada-srsf` or `srsf:1`.
-        priority: A priority policy instead of the scheduler's.
-        admission: An admission policy instead of the scheduler's.
-        seed: For policies that draw lots (`rand`).
-        bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce is a
-            chain of messages, each admitted on its own. With 0 an all-reduce is one message.
+        policy: A set of policies, or its text: `paper` (`lwf:1+ada-srsf`), `headway`, or such as
+            `ff+srsf:1@25`, as `PolicySet.parse` reads it.
+        seed: For policies that draw random numbers (`rand`).
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
-            jobs that repeat, `gangs` not even jobs that nobody can delay, and `none` has an event
+            jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
         timeline: Takes every task's start, end and place. With it every task is simulated.
         progress: Called now and then during a long run.
@@ -90,14 +79,10 @@ def simulate(
         cluster = cluster_from(cluster)
     if isinstance(network, str):
         network = network_from(network)
-    named = policy_of(policy)
-    if scheduler is None:
-        scheduler = named.scheduler
-        priority, admission = priority or named.priority, admission or named.admission
-    policies = choose_policies(placement or named.placement, scheduler, priority, admission)
-    bucket_mb = named.bucket_mb if bucket_mb is None else bucket_mb
+    if isinstance(policy, str):
+        policy = PolicySet.parse(policy)
+    policies, bucket_bytes = policy.choices, policy.bucket_bytes
     rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
-    bucket_bytes = scaled(bucket_mb or 0.0, 2**20, "bucket_mb", 0, MOST_BYTES, "MB") or None
     if acceleration not in ACCELERATIONS:
         raise InputError(
             f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
@@ -107,7 +92,7 @@ def simulate(
     state = prepare(
         workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
     )
-    wall_s = _run(state, policies, timeline, progress)
+    wall_s = drive(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
     seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
@@ -128,6 +113,7 @@ def simulate(
         finish_ns=jobs.finish_ns.copy(),
         gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
         gpu_busy_ns=busy_ns,
+        timeline=timeline if isinstance(timeline, Timeline) else None,
     )
 
 
@@ -143,16 +129,15 @@ def _kernel(state: State) -> Callable[..., int]:
     return _kernels[0]
 
 
-def _run(
+def drive(
     state: State,
-    policies: ChosenPolicies,
+    policies: Choices,
     timeline: TimelineSink | None,
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = _kernel(state)
-    chosen = (policies.placement, policies.priority, policies.admission)
-    rules = [choice.compiled() for choice in chosen]
+    rules = [choice.compiled() for choice in policies]
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
@@ -166,7 +151,7 @@ def _run(
                 status = advance(state, *rules, budget)
         except Exception as error:
             raise PolicyError(
-                f"{_culprit(error, chosen)} raised {type(error).__name__}: {error}"
+                f"{_culprit(error, policies)} raised {type(error).__name__}: {error}"
             ) from error
         slice_s = time.perf_counter() - started
         wall_s += slice_s
@@ -196,7 +181,7 @@ def _culprit(error: Exception, chosen: tuple[Choice, ...]) -> str:
     return f"one of the policies {', '.join(choice.name for choice in chosen)}"
 
 
-def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError | PolicyError:
+def _failure(status: int, state: State, policies: Choices) -> InputError | PolicyError:
     """Return what to tell the user about a run that cannot go on."""
     tally = state.tally[0]
     if status == kernel.OUT_OF_TIME:
@@ -206,7 +191,7 @@ def _failure(status: int, state: State, policies: ChosenPolicies) -> InputError 
     if status == kernel.BAD_PLACEMENT:
         return PolicyError(
             f"placement policy '{policies.placement.name}' gave the job with index "
-            f"{tally.culprit} a GPU twice, or one that was not among the candidates."
+            f"{tally.misplaced} a GPU twice, or one that was not among the candidates."
         )
     if tally.waiting > 0:
         culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"

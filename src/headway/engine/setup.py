@@ -1,4 +1,4 @@
-"""From a workload, a cluster and a network to arrays, with every check that needs all three."""
+"""Make the arrays of a simulation from a workload, a cluster and a network, and check them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import numpy as np
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, whole
-from headway.domain.records import GPU, JOB, PORT, SERVER, SYSTEM, zeros
+from headway.domain.records import GPU, JOB, PORT, SERVER, Integers, zeros
 from headway.domain.workload import Workload
-from headway.engine.state import PACE, RULES, Integers, State, make_state
+from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
-from headway.policies.presets import ChosenPolicies
+from headway.network.system import make_system
+from headway.policies.policy_set import Choices
 
 _INT64_MAX = 2**63 - 1
 
 MOST_SEATS = 2**27
-"""GPUs of all jobs together; a seat and a link take 44 bytes."""
+"""GPUs of all jobs together; a seat and a link take 40 bytes."""
 
-Acceleration = Literal["none", "gangs", "solo", "full"]
+Acceleration = Literal["none", "fused", "solo", "full"]
 
-ACCELERATIONS: tuple[Acceleration, ...] = ("none", "gangs", "solo", "full")
-"""What may go without events of its own: nothing; backward tasks, with their forward tasks; also
-jobs that nobody can delay; also sets of jobs that repeat what they did.
+ACCELERATIONS: tuple[Acceleration, ...] = ("none", "fused", "solo", "full")
+"""What needs no events of its own: nothing; backward tasks, fused with their forward tasks; also
+jobs that no other can delay; also sets of jobs that repeat what they did.
 """
 
 
@@ -34,14 +35,14 @@ def prepare(
     workload: Workload,
     cluster: Cluster,
     network: NetworkModel,
-    policies: ChosenPolicies,
+    policies: Choices,
     times_ns: Integers,
     seed: int,
     bucket_bytes: int | None,
     acceleration: Acceleration,
     timeline_rows: int,
 ) -> State:
-    """Return the state before the first instant, or say why the workload cannot run.
+    """Return the state before the first instant, or raise the reason why the workload cannot run.
 
     `times_ns[job, type]` are a job's forward and backward time on a type of GPU.
     """
@@ -49,21 +50,10 @@ def prepare(
     _check_jobs_fit(workload, cluster)
     _check_ranges(workload, cluster, network, times_ns)
 
-    system = zeros(1, SYSTEM)
-    system.seed[:] = seed
-    system.a_ns[:] = network.a_ns
-    system.b_ns_per_byte[:] = network.b_ns_per_byte
-    system.eta_ns_per_byte[:] = network.eta_ns_per_byte
-    system.contends[:] = network.contends
-    system.max_min[:] = network.sharing == "max-min"
-    system.ring_servers[:] = network.servers or 0
-    system.bucket_bytes[:] = MOST_BYTES if bucket_bytes is None else bucket_bytes
-
+    system = make_system(network, seed, MOST_BYTES if bucket_bytes is None else bucket_bytes)
     jobs = zeros(len(workload), JOB)
     for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
         jobs[name] = [getattr(job, name) for job in workload]
-    jobs.latency_ns[:] = network.a_ns
-    jobs.byte_weight[:] = 1.0
     fastest = times_ns.sum(axis=2).argmin(axis=1)
     jobs.forward_ns[:], jobs.backward_ns[:] = times_ns[np.arange(len(jobs)), fastest].T
     paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)
@@ -73,7 +63,7 @@ def prepare(
     gpus = zeros(cluster.gpus, GPU)
     gpus.server[:] = cluster.server_of_gpu
     gpus.type[:] = cluster.type_of_gpu
-    gpus.free_bytes[:] = memory_bytes[cluster.type_of_gpu]
+    gpus.memory_bytes[:] = gpus.free_bytes[:] = memory_bytes[cluster.type_of_gpu]
     servers = zeros(cluster.servers, SERVER)
     servers.gpus[:] = cluster.server_gpus
     servers.first_gpu[1:] = np.cumsum(cluster.server_gpus)[:-1]

@@ -1,10 +1,10 @@
-"""Solo: a job that nobody can delay runs to its end in one event.
+"""Solo: a job that no other can delay runs to its end in one event.
 
 A job is solo in one of two situations, both of which begin when all its forward tasks start at one
 instant on GPUs of one type.
 
-- It is in a single server and comes first, in priority order, on each of its GPUs. Then it never
-  leaves a GPU to others: when a task of its ends the next is ready at the same instant.
+- It is on a single server and comes first, in priority order, on each of its GPUs. Then it never
+  leaves a GPU to others: when one of its tasks ends the next is ready at the same instant.
 - It has its GPUs and its ports to itself. Then its all-reduces are admitted at once and go at the
   speed of a message alone.
 
@@ -19,18 +19,20 @@ from __future__ import annotations
 import math
 
 from headway.domain.limits import HORIZON_NS
-from headway.domain.records import BACKWARD, DONE, FORWARD, NOBODY
+from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
+from headway.engine.cycles import forget_sets_beside
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
-from headway.engine.repeating import forget_sets_beside
-from headway.engine.state import SOLO, Rule, State
+from headway.engine.state import DONE, SOLO, Rule, State
 from headway.jit import inlined, part
-from headway.network.messages import message_cost_ns_per_byte, put_on_ports
+from headway.network.laws.dispatch import alone_ns_per_byte
+from headway.network.messages import messages_meet
+from headway.network.traffic import put_on_ports
 
 
 @inlined
 def buckets_of(s: State, job: int) -> int:
-    """Return how many messages an all-reduce of the job is; none in a single server."""
+    """Return how many messages an all-reduce of the job takes; none on a single server."""
     jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
     if jobs[job].servers == 1:
         return 0
@@ -38,15 +40,15 @@ def buckets_of(s: State, job: int) -> int:
 
 
 @inlined
-def _alone_ns(s: State, job: int, size: int, cost: float) -> int:
-    """Return how long a message of a job takes whose cost never changes."""
-    return int(max(1, s.cluster.jobs[job].latency_ns + math.ceil(size * cost)))
+def _alone_ns(s: State, message: int, size: int, cost: float) -> int:
+    """Return how long a message takes whose cost never changes."""
+    return int(max(1, s.cluster.messages[message].latency_ns + math.ceil(size * cost)))
 
 
 @inlined
 def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> None:
-    """Make a job solo whose forward tasks have all just started, if nobody can delay it."""
-    jobs, gpus, seats, links = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.cluster.links
+    """Make a job solo whose forward tasks have all just started, if no other job can delay it."""
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     one_server = jobs[job].servers == 1
     shared = False
     first = jobs[job].first_seat
@@ -58,9 +60,10 @@ def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> Non
                     return
                 shared = True
             other = seats[other].beside
-    if s.cluster.system[0].contends != 0 and not one_server:
-        for link in range(jobs[job].first_link, jobs[job].first_link + jobs[job].links):
-            if s.cluster.ports[links[link].port].jobs > 1:
+    if messages_meet(s.cluster) and not one_server:
+        message = s.cluster.messages[jobs[job].first_message]
+        for link in range(message.first_link, message.first_link + message.links):
+            if s.cluster.ports[s.cluster.links[link].port].links > 1:
                 return
     _go_solo(s, job, int(group), shared, now_ns, priority)
 
@@ -76,48 +79,49 @@ def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int, priority
     pace = job * s.rules[0].types + gpus[seats[first].gpu].type
     period_ns = s.paces[pace].forward_ns + s.paces[pace].backward_ns
     if not one_server:
-        cost = message_cost_ns_per_byte(s.cluster, job)
+        message = jobs[job].first_message
+        cost = alone_ns_per_byte(s.cluster, message)
         bucket_bytes = s.cluster.system[0].bucket_bytes
         full = jobs[job].gradient_bytes // bucket_bytes
         rest = jobs[job].gradient_bytes - full * bucket_bytes
-        period_ns += full * _alone_ns(s, job, bucket_bytes, cost)
+        period_ns += full * _alone_ns(s, message, bucket_bytes, cost)
         if rest > 0 or full == 0:
-            period_ns += _alone_ns(s, job, rest, cost)
+            period_ns += _alone_ns(s, message, rest, cost)
     if jobs[job].iterations_left > (HORIZON_NS - now_ns) // period_ns:
         return
     end_ns = now_ns + jobs[job].iterations_left * period_ns
     s.groups[group].stage = SOLO
     s.groups[group].end_ns = end_ns
-    s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, group, end_ns)
-    s.gangs[job].solo_ns = now_ns
-    s.gangs[job].period_ns = period_ns
+    s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, group, end_ns)
+    s.job_progress[job].solo_ns = now_ns
+    s.job_progress[job].period_ns = period_ns
     forget_sets_beside(s, job, now_ns, priority)
 
 
 @inlined
 def catch_up(s: State, job: int, now_ns: int, priority: Rule) -> None:
     """Count the iterations that a solo job has ended until now, this instant included."""
-    since_ns, period_ns = s.gangs[job].solo_ns, s.gangs[job].period_ns
+    since_ns, period_ns = s.job_progress[job].solo_ns, s.job_progress[job].period_ns
     count = (now_ns - since_ns) // period_ns
     if count > 0:
-        s.gangs[job].solo_ns = since_ns + count * period_ns
+        s.job_progress[job].solo_ns = since_ns + count * period_ns
         skip_iterations(s, job, count, buckets_of(s, job), priority)
 
 
 @inlined
 def end_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    """Let a solo job be in its last iteration, at whose end it is."""
+    """Move a solo job to the end of its last iteration."""
     left = s.cluster.jobs[job].iterations_left
     messages = buckets_of(s, job)
     skip_iterations(s, job, left - 1, messages, priority)
     s.tally[0].messages += messages
-    s.gangs[job].sent += messages
+    s.job_progress[job].sent += messages
     _forget_solo(s, job, now_ns, priority)
 
 
 @inlined
 def _forget_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    s.gangs[job].solo_ns = NOBODY
+    s.job_progress[job].solo_ns = NOBODY
     forget_sets_beside(s, job, now_ns, priority)
 
 
@@ -127,11 +131,11 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
 
     Its running task or message gets its event, at this instant or later.
     """
-    jobs, seats, system = s.cluster.jobs, s.cluster.seats, s.cluster.system
-    since_ns, period_ns = s.gangs[job].solo_ns, s.gangs[job].period_ns
+    jobs, seats = s.cluster.jobs, s.seat_progress
+    since_ns, period_ns = s.job_progress[job].solo_ns, s.job_progress[job].period_ns
     first = jobs[job].first_seat
     group = seats[first].group
-    pace = job * s.rules[0].types + s.cluster.gpus[seats[first].gpu].type
+    pace = job * s.rules[0].types + s.cluster.gpus[s.cluster.seats[first].gpu].type
     count = (now_ns - since_ns - 1) // period_ns
     skip_iterations(s, job, count, buckets_of(s, job), priority)
     _forget_solo(s, job, now_ns, priority)
@@ -149,32 +153,40 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
         s.groups[group].stage = stage
         s.groups[group].start_ns = start_ns
         s.groups[group].end_ns = end_ns
-        s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, group, end_ns)
+        s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, group, end_ns)
         return
 
-    # Its GPUs are free, and a message of its is on the network: which bucket, and since when?
-    s.tally[0].heap = cancel_rarely(s.heap, s.places, s.tally[0].heap, group)
+    # Its GPUs are free and its message is in flight: which bucket, and since when?
+    s.tally[0].heap = cancel_rarely(s.heap, s.positions, s.tally[0].heap, group)
     s.free_groups[s.tally[0].free_groups] = group
     s.tally[0].free_groups += 1
     for seat in range(first, first + jobs[job].gpus):
         seats[seat].group = NOBODY
-        s.cluster.gpus[seats[seat].gpu].group = NOBODY
-    s.gangs[job].tasks_left = 0
-    cost = message_cost_ns_per_byte(s.cluster, job)
-    start_ns = end_ns
-    bucket_ns = _alone_ns(s, job, system[0].bucket_bytes, cost)
-    past = min((now_ns - start_ns - 1) // bucket_ns, buckets_of(s, job) - 1)
-    start_ns += past * bucket_ns
-    jobs[job].unsent_bytes = jobs[job].gradient_bytes - past * system[0].bucket_bytes
-    jobs[job].message_bytes = min(jobs[job].unsent_bytes, system[0].bucket_bytes)
-    s.gangs[job].sent += past
+        s.gpu_progress[s.cluster.seats[seat].gpu].group = NOBODY
+    s.job_progress[job].tasks_left = 0
+    message = jobs[job].first_message
+    _put_in_flight(s, message, end_ns, now_ns)
+
+
+@inlined
+def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
+    """Send a message, ready since `ready_ns` and alone, up to the present."""
+    record, bucket_bytes = s.cluster.messages[message], s.cluster.system[0].bucket_bytes
+    cost = alone_ns_per_byte(s.cluster, message)
+    bucket_ns = _alone_ns(s, message, bucket_bytes, cost)
+    past = min((now_ns - ready_ns - 1) // bucket_ns, buckets_of(s, record.job) - 1)
+    start_ns = ready_ns + past * bucket_ns
+    record.unsent_bytes = record.size_bytes - past * bucket_bytes
+    record.bytes = min(record.unsent_bytes, bucket_bytes)
+    s.job_progress[record.job].sent += past
     s.tally[0].messages += past
-    put_on_ports(s.cluster, job)
-    jobs[job].message_k = 1
-    jobs[job].message_cost_ns_per_byte = cost
-    jobs[job].message_start_ns = start_ns
-    jobs[job].message_since_ns = start_ns + jobs[job].latency_ns
-    jobs[job].message_bytes_left = jobs[job].message_bytes
-    end_ns = start_ns + _alone_ns(s, job, jobs[job].message_bytes, cost)
-    event = len(s.cluster.gpus) + job
-    s.tally[0].heap = schedule_rarely(s.heap, s.places, s.tally[0].heap, event, end_ns)
+    put_on_ports(s.cluster, message)
+    record.state = IN_FLIGHT
+    record.k = 1
+    record.cost_ns_per_byte = cost
+    record.start_ns = start_ns
+    record.since_ns = start_ns + record.latency_ns
+    record.bytes_left = record.bytes
+    end_ns = start_ns + _alone_ns(s, message, record.bytes, cost)
+    event = len(s.cluster.gpus) + message
+    s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, event, end_ns)

@@ -1,4 +1,4 @@
-"""What a running simulation remembers: arrays made once, as large as there are GPUs and jobs."""
+"""The state of a running simulation: arrays made once, sized by its GPUs, jobs and messages."""
 
 from __future__ import annotations
 
@@ -6,39 +6,57 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.domain.records import (
     LINK,
+    MESSAGE_RECORD,
     NOBODY,
     SEAT,
     TASK,
     ClusterView,
+    Integers,
     Records,
     zeros,
 )
-from headway.network.sharing import SHARE
+from headway.network.traffic import Traffic, make_traffic
 
-GANG = np.dtype(
+JOB_PROGRESS = np.dtype(
     [
         ("tasks_left", np.int64),  # before the iteration's barrier
         ("sent", np.int64),  # messages since the start
         ("solo_ns", np.int64),  # when its latest known iteration began, if it is solo; or NOBODY
         ("period_ns", np.int64),  # from one iteration to the next while it is solo
-        ("rated", np.int64),  # the number of the instant at which its message was last looked at
-        ("mark", np.int64),  # the search that met it last; see `repeating`
+        ("mark", np.int64),  # the search that met it last; see `cycles`
         ("seen_left", np.int64),  # the iterations left when a search met it last
-        ("waiting", np.int32),  # whether its message is ready and not admitted
-        ("asked", np.int32),  # whether it is in the list of those to ask about
-        ("place", np.int32),  # in the list of running jobs
-        ("shot", np.int32),  # the set that it belongs to: the number of the set's anchor
+        ("index", np.int32),  # in the list of running jobs
+        ("cycle", np.int32),  # the set that it belongs to: the number of the set's anchor
         ("next_member", np.int32),  # of that set
         ("inert", np.int32),  # whether some set takes it to be inert
         ("surprises", np.int32),  # how often that was wrong
     ],
     align=True,
 )
-"""A job's progress that no policy needs."""
+
+GPU_PROGRESS = np.dtype(
+    [
+        ("ready", np.int32),  # the first seat, in priority order, with a task to start
+        ("group", np.int32),  # of the task that runs on it, or NOBODY
+        ("listed", np.int32),  # whether dispatch will look at it at this instant
+    ],
+    align=True,
+)
+
+SEAT_PROGRESS = np.dtype(
+    [
+        ("stage", np.int32),  # the compute task that it does next or now, or DONE
+        ("group", np.int32),  # the group that its task runs in, or NOBODY
+        ("next", np.int32),  # in the GPU's list of ready seats, or in the group
+    ],
+    align=True,
+)
+
+DONE = 2
+"""The stage of a seat whose backward task has ended; FORWARD and BACKWARD are the others."""
 
 PACE = np.dtype(
     [
@@ -70,8 +88,8 @@ FUSED, SOLO = 3, 4
 """Stages of a group: forward and backward as one, see `computing`; a job to its end, see `solo`."""
 
 EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
-"""With G GPUs and J jobs: the end of group e < G; of the message of job e - G < J, or the time
-before which it must not start; the return of a set that was skipped forward, e - G - J its anchor.
+"""With G GPUs, M messages and J jobs: the end of group e < G; the end of message e - G < M or the
+time before which it must not start; the return of a set that was skipped, e - G - M < J its anchor.
 """
 
 QUEUE = np.dtype(
@@ -80,7 +98,7 @@ QUEUE = np.dtype(
         ("gpus", np.int64),
         ("first", np.int64),  # the jobs in it are queue[first:end]
         ("end", np.int64),
-        ("turn", np.int64),  # the next to be tried in this step
+        ("next", np.int64),  # the index of the job to be tried next in this step
         ("kept", np.int64),  # tried in this step and left queued
         ("closed", np.int64),  # whether there is no room for these in this step
     ],
@@ -88,22 +106,22 @@ QUEUE = np.dtype(
 )
 """The queued jobs of one size, a part of the queue, in priority order."""
 
-SHOT = np.dtype(
+CYCLE = np.dtype(
     [
-        ("since_ns", np.int64),  # when the state was copied that is compared with
+        ("since_ns", np.int64),  # the time of the snapshot that is compared with
         ("period_ns", np.int64),
         ("periods", np.int64),  # how many the set is skipped; 0 if it is not
         ("ends", np.int64),  # iterations of the anchor seen
-        ("copy_at", np.int64),  # the number of them at which to copy next
+        ("copy_at", np.int64),  # the number of them at which to take the next snapshot
         ("look_at", np.int64),  # … and at which to compare next
         ("others", np.int64),  # iterations of other members since the anchor's last
-        ("place", np.int64),  # in the list of sets that are skipped
+        ("index", np.int64),  # in the list of sets that are skipped
     ],
     align=True,
 )
-"""A set of jobs that may disturb each other, by the number of its anchor; see `repeating`."""
+"""A set of jobs that may disturb each other, by the number of its anchor; see `cycles`."""
 
-MEMBER = np.dtype(
+JOB_SNAPSHOT = np.dtype(
     [
         ("iterations_left", np.int64),
         ("priority_key", np.int64),
@@ -112,22 +130,27 @@ MEMBER = np.dtype(
         ("messages", np.int64),  # likewise
         ("sent", np.int64),
         ("tasks_left", np.int64),
-        ("unsent_bytes", np.int64),
-        ("message_bytes", np.int64),
-        ("message_k", np.int64),
-        ("message_age_ns", np.int64),
-        ("message_since_ns", np.int64),  # against the time of the copy
-        ("message_end_ns", np.int64),  # likewise
-        ("message_bytes_left", np.float64),
-        ("message_cost_ns_per_byte", np.float64),
-        ("waiting", np.int64),
     ],
     align=True,
 )
-"""What a set's copied state says of one job."""
 
-POSTURE = np.dtype([("stage", np.int64), ("age_ns", np.int64)], align=True)
-"""What a set's copied state says of one seat: its stage and since when its task runs, or NOBODY."""
+MESSAGE_SNAPSHOT = np.dtype(
+    [
+        ("state", np.int64),
+        ("k", np.int64),
+        ("unsent_bytes", np.int64),
+        ("bytes", np.int64),
+        ("age_ns", np.int64),
+        ("since_ns", np.int64),  # relative to the time of the snapshot
+        ("end_ns", np.int64),  # likewise
+        ("bytes_left", np.float64),
+        ("cost_ns_per_byte", np.float64),
+    ],
+    align=True,
+)
+
+SEAT_SNAPSHOT = np.dtype([("stage", np.int64), ("age_ns", np.int64)], align=True)
+"""The stage of a seat, and how long its task has run, or NOBODY."""
 
 RULES = np.dtype(
     [
@@ -157,7 +180,6 @@ TALLY = np.dtype(
         ("asked", np.int64),
         ("running", np.int64),
         ("idle", np.int64),
-        ("touched", np.int64),
         ("free_groups", np.int64),
         ("ended", np.int64),
         ("skipped", np.int64),
@@ -173,7 +195,7 @@ TALLY = np.dtype(
         # How things stand.
         ("waiting", np.int64),  # messages ready and not admitted
         ("left_cluster", np.int64),  # jobs, since the placement was last asked
-        ("culprit", np.int64),  # the job for which a placement went wrong
+        ("misplaced", np.int64),  # the job for which a placement returned invalid candidates
     ],
     align=True,
 )
@@ -182,9 +204,6 @@ TALLY = np.dtype(
 Rule = Callable[..., Any]
 """A compiled policy."""
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 
 class State(NamedTuple):
     """The view that policies see, and the engine's own bookkeeping."""
@@ -192,11 +211,14 @@ class State(NamedTuple):
     cluster: ClusterView
     rules: Records
     tally: Records
-    gangs: Records
+    traffic: Traffic
+    job_progress: Records
+    gpu_progress: Records
+    seat_progress: Records
     paces: Records
     groups: Records
     heap: Records
-    places: Integers
+    positions: Integers  # of each event in the heap, or NOBODY
     arrivals: Integers  # jobs by (arrival, index)
     fresh: Integers  # arrived at this instant; in priority order
     queues: Records
@@ -204,18 +226,17 @@ class State(NamedTuple):
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
     asked: Integers  # messages to ask the admission about; in priority order
+    is_asked: Integers  # by message: whether it is among them
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
-    touched: Integers  # ports whose number of messages may have changed
-    shares: Records  # scratch for fair shares, by port
-    costs: Floats  # likewise, by job
     free_groups: Integers  # a stack
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
-    shots: Records
-    members: Records
-    postures: Records
+    cycles: Records
+    job_snapshots: Records
+    message_snapshots: Records
+    seat_snapshots: Records
     skipped: Integers  # the anchors of the sets that are skipped
     timeline: Records
 
@@ -233,58 +254,69 @@ def make_state(
     """Lay out a simulation that has not begun."""
     seat_count = int(jobs.gpus.sum())
     jobs.first_seat[1:] = np.cumsum(jobs.gpus)[:-1]
-    links_per_seat = 1 if len(ports) == len(servers) else 2
-    jobs.first_link[:] = links_per_seat * jobs.first_seat
+    jobs.messages[:] = 1
+    jobs.first_message[1:] = np.cumsum(jobs.messages)[:-1]
     jobs.iterations_left[:] = jobs.iterations
     jobs.service_ns[:] = jobs.forward_ns + jobs.backward_ns
     jobs.remaining_service_ns[:] = jobs.iterations * jobs.service_ns * jobs.gpus
     jobs.start_ns[:] = NOBODY
     jobs.finish_ns[:] = NOBODY
-    gpus.ready[:] = gpus.held[:] = gpus.group[:] = NOBODY
-    ports.first_message[:] = ports.held[:] = NOBODY
-    seats, links = zeros(seat_count, SEAT), zeros(links_per_seat * seat_count, LINK)
+    gpus.held[:] = ports.first_message[:] = ports.held[:] = NOBODY
+    # A message has a link for each server that its job may be in, and for each of their racks.
+    links_per_seat = 1 if len(ports) == len(servers) else 2
+    messages = zeros(int(jobs.messages.sum()), MESSAGE_RECORD)
+    messages.job[:] = np.repeat(np.arange(len(jobs)), jobs.messages)
+    messages.size_bytes[:] = jobs.gradient_bytes[messages.job]
+    messages.latency_ns[:] = system.a_ns
+    messages.byte_weight[:] = 1.0
+    most_links = links_per_seat * jobs.gpus[messages.job]
+    messages.first_link[1:] = np.cumsum(most_links)[:-1]
+    seats, links = zeros(seat_count, SEAT), zeros(int(most_links.sum()), LINK)
     seats.job[:] = np.repeat(np.arange(len(jobs)), jobs.gpus)
-    seats.group[:] = NOBODY
-    links.job[:] = np.repeat(np.arange(len(jobs)), links_per_seat * jobs.gpus)
-    gangs = zeros(len(jobs), GANG)
-    gangs.solo_ns[:] = gangs.shot[:] = gangs.seen_left[:] = NOBODY
+    job_progress = zeros(len(jobs), JOB_PROGRESS)
+    job_progress.solo_ns[:] = job_progress.cycle[:] = job_progress.seen_left[:] = NOBODY
+    gpu_progress, seat_progress = zeros(len(gpus), GPU_PROGRESS), zeros(seat_count, SEAT_PROGRESS)
+    gpu_progress.ready[:] = gpu_progress.group[:] = seat_progress.group[:] = NOBODY
     paces.forward_group_ns[:] = paces.backward_group_ns[:] = NOBODY
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
     queues, queue_of = _queues(jobs)
-    skips, fair = bool(rules[0].skips_sets), bool(system[0].max_min)
+    skips = bool(rules[0].skips_sets)
+    events = len(gpus) + len(messages) + len(jobs)
 
     def integers(count: int) -> Integers:
         return np.zeros(count, np.int64)
 
     return State(
-        cluster=ClusterView(system, jobs, gpus, servers, seats, links, ports),
+        cluster=ClusterView(system, jobs, messages, gpus, servers, seats, links, ports),
         rules=rules,
         tally=tally,
-        gangs=gangs,
+        traffic=make_traffic(len(messages), len(ports)),
+        job_progress=job_progress,
+        gpu_progress=gpu_progress,
+        seat_progress=seat_progress,
         paces=paces,
         groups=zeros(len(gpus), GROUP),
-        heap=zeros(len(gpus) + 2 * len(jobs), EVENT),
-        places=np.full(len(gpus) + 2 * len(jobs), NOBODY, np.int64),
+        heap=zeros(events, EVENT),
+        positions=np.full(events, NOBODY, np.int64),
         arrivals=np.argsort(jobs.arrival_ns, kind="stable").astype(np.int64),
         fresh=integers(len(jobs)),
         queues=queues,
         queue_of=queue_of,
         queue=integers(len(jobs)),
         active=integers(len(queues)),
-        asked=integers(len(jobs)),
+        asked=integers(len(messages)),
+        is_asked=integers(len(messages)),
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
-        touched=integers(len(ports)),
-        shares=zeros(len(ports) if fair else 0, SHARE),
-        costs=np.zeros(len(jobs) if fair else 0),
         free_groups=np.arange(len(gpus), dtype=np.int64),
         candidates=integers(len(gpus)),
         ended=integers(len(jobs)),
         scratch=integers(len(jobs)),
-        shots=zeros(len(jobs) if skips else 0, SHOT),
-        members=zeros(len(jobs) if skips else 0, MEMBER),
-        postures=zeros(seat_count if skips else 0, POSTURE),
+        cycles=zeros(len(jobs) if skips else 0, CYCLE),
+        job_snapshots=zeros(len(jobs) if skips else 0, JOB_SNAPSHOT),
+        message_snapshots=zeros(len(messages) if skips else 0, MESSAGE_SNAPSHOT),
+        seat_snapshots=zeros(seat_count if skips else 0, SEAT_SNAPSHOT),
         skipped=integers(len(jobs)),
         timeline=zeros(timeline_rows, TASK),
     )

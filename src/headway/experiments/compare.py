@@ -1,4 +1,4 @@
-"""Policies compared on the same workloads, pair by pair.
+"""Compare policies on the same workloads.
 
 import headway
 workloads = [headway.generate_workload("paper", seed=seed) for seed in range(5)]
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,15 @@ from headway.domain.errors import InputError
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments import statistics
-from headway.experiments.parallel import Look, run_in_threads, thread_count
+from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
+from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
-from headway.policies.presets import PolicyNames, policy_of
+from headway.policies.policy_set import PolicySet
 from headway.results.schema import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 METRICS = (
     "average_jct_s",
@@ -36,21 +40,24 @@ METRICS = (
     "energy_j",
     "energy_delay_js",
 )
-"""What is compared; the last is the energy-delay product, energy times average JCT."""
+"""The figures to compare; the last is the energy-delay product, energy times average JCT."""
+
+_WIDTH_INCHES = 7.2
+"""The text width of a two-column paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The summaries of every policy on every workload, and what follows from them.
+    """The summaries of every policy on every workload, and their comparison with the first policy.
 
-    A policy is named as it was given, and compared with the first one. With a single workload the
-    bounds of intervals are NaN.
+    Policies go by the names that the caller gave. With a single workload the bounds of intervals
+    are NaN.
     """
 
     policies: tuple[str, ...]
     workloads: tuple[str, ...]
     summaries: Mapping[str, tuple[Summary, ...]]
-    """Of each policy, in the order of the workloads."""
+    """By policy, in the order of the workloads."""
 
     def sample(self, policy: str, metric: str = "average_jct_s") -> Sample:
         """Return one of METRICS, workload by workload."""
@@ -78,11 +85,11 @@ class Comparison:
         return statistics.paired_difference(sample, first)
 
     def wins(self, policy: str, metric: str = "average_jct_s") -> int:
-        """Return on how many workloads the policy's figure is lower than the first policy's."""
+        """Return the number of workloads on which the policy beats the first (a lower figure)."""
         return int((self.sample(policy, metric) < self.sample(self.policies[0], metric)).sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values, as `--json` writes them."""
+        """Return everything as plain values, as `--json` writes it."""
         policies = []
         for policy in self.policies:
             entry: dict[str, Any] = {"policy": policy}
@@ -110,7 +117,7 @@ class Comparison:
 
 def compare(
     workloads: Sequence[Workload],
-    policies: Sequence[str],
+    policies: Sequence[PolicySet | str],
     cluster: Cluster | str = "16x4",
     *,
     network: NetworkModel | str = "10gbe",
@@ -118,24 +125,24 @@ def compare(
     threads: int | None = None,
     done: Callable[[], None] | None = None,
 ) -> Comparison:
-    """Simulate every policy on every workload, on all cores, and compare them pair by pair.
+    """Simulate every policy on every workload, on all cores, and compare them with the first.
 
     Args:
-        workloads: The jobs; every policy gets the same ones.
-        policies: A preset such as `headway`, `placement+scheduler`, such as `lwf:1+ada-srsf`, or
-            `placement+priority+admission`; an `@25` at the end sends all-reduces in buckets of
-            25 MB. All are compared with the first.
+        workloads: The workloads that every policy runs.
+        policies: Sets of policies, or their texts, such as `headway` or `lwf:1+ada-srsf@25`, as
+            `PolicySet.parse` reads them.
         cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
         network: The network between servers, its name, or the path of a TOML file.
-        seeds: For policies that draw lots (`rand`), one for each workload; 0, 1, 2, … by default.
-        threads: Runs at a time; as many as there are cores by default.
+        seeds: One per workload, for policies that draw random numbers (`rand`); by default 0, 1,
+            2, …
+        threads: Runs at a time; by default the number of cores.
         done: Called after each run.
 
     Raises:
-        InputError: An argument is not what it must be, or a job can never run.
-        PolicyError: A policy does not compile, or leaves jobs waiting for ever.
+        InputError: An argument is invalid, or a job can never run.
+        PolicyError: A policy does not compile, or leaves jobs waiting forever.
     """
-    chosen = [policy_of(text) for text in policies]
+    chosen = [PolicySet.parse(policy) if isinstance(policy, str) else policy for policy in policies]
     if len(chosen) < 2:
         raise InputError("a comparison needs at least two policies.", field="policies")
     if len({policy.name for policy in chosen}) < len(chosen):
@@ -144,43 +151,40 @@ def compare(
         raise InputError("a comparison needs at least one workload.", field="workloads")
     draws = range(len(workloads)) if seeds is None else seeds
     if len(draws) != len(workloads):
-        raise InputError("there must be as many as workloads.", field="seeds")
+        raise InputError("must be as many as there are workloads.", field="seeds")
     where = cluster_from(cluster) if isinstance(cluster, str) else cluster
     link = network_from(network) if isinstance(network, str) else network
     workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
-    def work(task: tuple[PolicyNames, int], look: Look) -> tuple[str, int, Summary]:
-        policy, place = task
+    def work(task: tuple[PolicySet, int], checkpoint: Checkpoint) -> tuple[str, int, Summary]:
+        policy, index = task
         result = simulate(
-            workloads[place],
+            workloads[index],
             where,
             network=link,
-            placement=policy.placement,
-            scheduler=policy.scheduler,
-            priority=policy.priority,
-            admission=policy.admission,
-            seed=draws[place],
-            bucket_mb=policy.bucket_mb,
-            progress=look,
+            policy=policy,
+            seed=draws[index],
+            progress=checkpoint,
         )
-        return policy.name, place, result.summary
+        return policy.name, index, result.summary
 
     def keep(result: tuple[str, int, Summary]) -> None:
-        name, place, summary = result
-        found[name, place] = summary
+        name, index, summary = result
+        found[name, index] = summary
         if done is not None:
             done()
 
-    places = range(len(workloads))
-    run_in_threads([(policy, place) for place in places for policy in chosen], work, workers, keep)
+    indexes = range(len(workloads))
+    tasks = [(policy, index) for index in indexes for policy in chosen]
+    run_in_threads(tasks, work, workers, keep)
     return Comparison(
         policies=tuple(policy.name for policy in chosen),
         workloads=tuple(
-            workload.source or f"workload {place}" for place, workload in enumerate(workloads)
+            workload.source or f"workload {index}" for index, workload in enumerate(workloads)
         ),
         summaries={
-            policy.name: tuple(found[policy.name, place] for place in places) for policy in chosen
+            policy.name: tuple(found[policy.name, index] for index in indexes) for policy in chosen
         },
     )
 
@@ -199,3 +203,49 @@ def _plain(estimate: Estimate) -> dict[str, float | None]:
     """Return an estimate for JSON, which has no NaN."""
     values = asdict(estimate)
     return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+def draw(found: Comparison) -> Figure:
+    """Draw the average JCT of each policy, and its ratio to the first policy's."""
+    from matplotlib.figure import Figure
+
+    names = found.policies
+    height = 0.85 + 0.3 * len(names)
+    figure = Figure(figsize=(_WIDTH_INCHES, height))
+    figure.subplots_adjust(bottom=0.48 / height, top=1 - 0.24 / height)
+    average, ratios = figure.subplots(1, 2, sharey=True)
+    rows = [-index for index in range(len(names))]
+    colours = [COLOURS[index % len(COLOURS)] for index in range(len(names))]
+    several = len(found.workloads) > 1
+    means = [found.mean(name) for name in names]
+    average.barh(
+        rows,
+        [bar.value for bar in means],
+        0.66,
+        xerr=[[bar.margin for bar in means]] * 2 if several else None,
+        color=colours,
+        error_kw={"elinewidth": 1, "capsize": 3, "ecolor": INK},
+    )
+    average.grid(visible=False, axis="y")
+    average.set(xlabel="Average JCT [s]", title="(a)", ylim=(0.6 - len(names), 0.6))
+    average.set_yticks(rows, [_short(name) for name in names])
+    for label in average.get_yticklabels():
+        label.set_parse_math(False)
+    ratios.axvline(1, color=INK, linewidth=0.9)
+    for name, row, colour in zip(names[1:], rows[1:], colours[1:], strict=True):
+        ratio = found.ratio(name)
+        if several:
+            ratios.plot([ratio.low, ratio.high], [row] * 2, color=colour)
+        ratios.plot(ratio.value, row, "o", markersize=4.5, color=colour)
+    ratios.set(xlabel="Ratio of average JCTs to the first (below 1: faster)", title="(b)")
+    ratios.tick_params(axis="y", length=0, labelleft=False)
+    ratios.grid(visible=False, axis="y")
+    widest = max(len(_short(name)) for name in names)
+    figure.subplots_adjust(left=min(0.4, 0.03 + 0.0098 * widest), right=0.98, wspace=0.08)
+    return figure
+
+
+def _short(name: str, limit: int = 38) -> str:
+    """Return a name cut at its start where it is too long: a path's end says most."""
+    text = "".join(letter if letter.isprintable() else "·" for letter in name)
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"

@@ -1,1 +1,1 @@
-"""What communication costs."""
+"""The cost of communication: networks, laws of contention, messages on ports."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, whole
-
-Sharing = Literal["busiest", "max-min"]
-
-SHARINGS: tuple[Sharing, ...] = ("busiest", "max-min")
-"""What sets a message's speed: its busiest link, or fair shares of all links."""
+from headway.network.laws.registry import LAWS, Law
+from headway.network.ring import ring_latency_ns, ring_weight
 
 
 def cost_ns_per_byte(k: int, b_ns_per_byte: float, eta_ns_per_byte: float) -> float:
@@ -20,45 +16,33 @@ def cost_ns_per_byte(k: int, b_ns_per_byte: float, eta_ns_per_byte: float) -> fl
     return k * b_ns_per_byte + (k - 1) * eta_ns_per_byte
 
 
-def ring_latency_ns(a_ns: int, servers: int, measured: int) -> int:
-    """Return a(n): the 2(n-1) steps of a ring of n servers, from a among `measured` of them."""
-    return round(float(a_ns) * (servers - 1) / (measured - 1))
-
-
-def ring_weight(servers: int, measured: int) -> float:
-    """Return v(n): the (n-1)/n of a message that a ring's links carry, against `measured`'s."""
-    return ((servers - 1) / servers) / ((measured - 1) / measured)
-
-
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """What an all-reduce between servers costs, alone and among others.
+    """The cost of an all-reduce between servers, alone and among others.
 
     The defaults are 10 Gbit/s Ethernet: a and b as the paper measured them, eta as in its public
-    artifact. With `contends=False` messages never meet: k is always 1 and nothing waits for
-    admission, which is the yardstick for what contention costs.
+    artifact. `law` names the law of contention (`network.laws`): by `busiest`, the paper's, a
+    message goes as fast as its busiest link allows; by `max-min` a message that is held back on one
+    link leaves the rest of its share elsewhere to others; by `no-contention` messages never meet,
+    which shows what contention costs.
 
-    With `sharing="max-min"` a message that is held back on one link leaves the rest of its share
-    there to others. With `servers` a and b are those of a ring of so many servers, and a job on
-    more or fewer has its own.
+    With `ring_size` a and b are those of a ring of that many servers, and a job on more or fewer
+    servers has its own.
     """
 
     a_ns: int = 669_000
     b_ns_per_byte: float = 0.853
     eta_ns_per_byte: float = 0.235
-    contends: bool = True
-    sharing: Sharing = "busiest"
-    servers: int | None = None
+    law: str = "busiest"
+    ring_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.sharing not in SHARINGS:
+        if self.law not in LAWS:
             raise InputError(
-                f"unknown sharing {shown(self.sharing)}."
-                f"{did_you_mean(str(self.sharing), SHARINGS)}",
-                field="sharing",
+                f"unknown law {shown(self.law)}.{did_you_mean(str(self.law), LAWS)}", field="law"
             )
-        if self.servers is not None:
-            whole(self.servers, "servers", 2, MOST_GPUS)
+        if self.ring_size is not None:
+            whole(self.ring_size, "ring_size", 2, MOST_GPUS)
         whole(self.a_ns, "a_ns", 0, LONGEST_NS)
         for name in ("b_ns_per_byte", "eta_ns_per_byte"):
             value = getattr(self, name)
@@ -76,9 +60,19 @@ class NetworkModel:
                 field="b_ns_per_byte",
             )
 
+    @property
+    def messages_meet(self) -> bool:
+        """Whether messages slow each other down by this network's law."""
+        return self._law.messages_meet
+
+    @property
+    def _law(self) -> Law:
+        return LAWS[self.law]
+
     def cost_ns_per_byte(self, k: int) -> float:
         """Return the time a byte takes when k messages share a server's network."""
-        return cost_ns_per_byte(k if self.contends else 1, self.b_ns_per_byte, self.eta_ns_per_byte)
+        met = k if self.messages_meet else 1
+        return cost_ns_per_byte(met, self.b_ns_per_byte, self.eta_ns_per_byte)
 
     def all_reduce_ns(self, message_bytes: int, k: int = 1) -> int:
         """Return how long an all-reduce takes whose k never changes."""
@@ -87,32 +81,31 @@ class NetworkModel:
         return max(1, self.a_ns + math.ceil(message_bytes * self.cost_ns_per_byte(k)))
 
     def latency_ns(self, servers: int) -> int:
-        """Return the latency of an all-reduce of a job on so many servers, two or more."""
+        """Return the latency of an all-reduce among this many servers, two or more."""
         whole(servers, "servers", 2, MOST_GPUS)
-        return (
-            self.a_ns if self.servers is None else ring_latency_ns(self.a_ns, servers, self.servers)
-        )
+        if self.ring_size is None:
+            return self.a_ns
+        return ring_latency_ns(self.a_ns, servers, self.ring_size)
 
     def byte_weight(self, servers: int) -> float:
-        """Return a byte's cost for a job on so many servers over the cost that b stands for."""
+        """Return a byte's cost among this many servers, relative to the cost that b stands for."""
         whole(servers, "servers", 2, MOST_GPUS)
-        return 1.0 if self.servers is None else ring_weight(servers, self.servers)
+        return 1.0 if self.ring_size is None else ring_weight(servers, self.ring_size)
 
     def without_contention(self) -> NetworkModel:
         """Return the same network where messages never meet."""
-        return replace(self, contends=False)
+        return replace(self, law="no-contention")
 
     def __str__(self) -> str:
         parts = [f"a {self.a_ns:,} ns", f"b {self.b_ns_per_byte:g} ns/byte"]
-        if self.servers is not None:
-            parts.append(f"both among {self.servers} servers")
-        if not self.contends:
-            return ", ".join([*parts, "no contention"])
-        parts.append(f"eta {self.eta_ns_per_byte:g} ns/byte")
-        if self.sharing == "max-min":
-            parts.append("max-min sharing")
+        if self.ring_size is not None:
+            parts.append(f"both among {self.ring_size} servers")
+        if self.messages_meet:
+            parts.append(f"eta {self.eta_ns_per_byte:g} ns/byte")
+        if self._law.note:
+            parts.append(self._law.note)
         return ", ".join(parts)
 
 
-NETWORKS = {"10gbe": NetworkModel(), "no-contention": NetworkModel(contends=False)}
+NETWORKS = {"10gbe": NetworkModel(), "no-contention": NetworkModel(law="no-contention")}
 """Networks known by name."""

@@ -12,16 +12,12 @@ from numba import types
 
 from headway import jit
 from headway.domain.errors import PolicyError
-from headway.domain.records import GPU, JOB, LINK, PORT, SEAT, SERVER, SYSTEM, ClusterView
+from headway.domain.records import VIEW_DTYPES, ClusterView
 from headway.policies.registry import Kind, Policy
 
 _CANDIDATES = types.Array(types.int64, 1, "C")
 _CLUSTER = types.NamedTuple(
-    [
-        types.Array(numba.from_dtype(dtype), 1, "C")
-        for dtype in (SYSTEM, JOB, GPU, SERVER, SEAT, LINK, PORT)
-    ],
-    ClusterView,
+    [types.Array(numba.from_dtype(dtype), 1, "C") for dtype in VIEW_DTYPES], ClusterView
 )
 
 SIGNATURES: dict[Kind, Any] = {
@@ -70,5 +66,5 @@ def _reason(error: Exception) -> str:
         return f"there is no field {error}."
     text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]
-    return " ".join(told[:6])
+    telling = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]
+    return " ".join(telling[:6])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.domain.records import Integers
 from headway.jit import routine
 
-Integers = NDArray[np.int64]
 Keys = NDArray[np.integer[Any]]
 
 _FEW = 16
-"""So many items are sorted by insertion, more by a heap."""
+"""Up to this many items are sorted by insertion, more by a heap."""
 
 
 @routine
@@ -26,12 +26,12 @@ def stable_sort(items: Integers, keys: Keys) -> None:
         for low in range(0, count, 2 * width):
             middle, high = min(low + width, count), min(low + 2 * width, count)
             left, right = low, middle
-            for place in range(low, high):
+            for index in range(low, high):
                 if left < middle and (right >= high or keys[source[left]] <= keys[source[right]]):
-                    target[place] = source[left]
+                    target[index] = source[left]
                     left += 1
                 else:
-                    target[place] = source[right]
+                    target[index] = source[right]
                     right += 1
         source, target = target, source
         width *= 2
@@ -39,11 +39,11 @@ def stable_sort(items: Integers, keys: Keys) -> None:
 
 
 @routine
-def _sink(heap: Integers, size: int, spot: int, keys: Keys) -> None:
+def _sink(heap: Integers, size: int, position: int, keys: Keys) -> None:
     """Let an item sink in heap[:size], whose root is to have the largest (keys[item], item)."""
-    item = heap[spot]
+    item = heap[position]
     key = keys[item]
-    child = 2 * spot + 1
+    child = 2 * position + 1
     while child < size:
         larger, its_key = heap[child], keys[heap[child]]
         if child + 1 < size:
@@ -53,9 +53,9 @@ def _sink(heap: Integers, size: int, spot: int, keys: Keys) -> None:
                 child += 1
         if its_key < key or (its_key == key and larger < item):
             break
-        heap[spot] = larger
-        spot, child = child, 2 * child + 1
-    heap[spot] = item
+        heap[position] = larger
+        position, child = child, 2 * child + 1
+    heap[position] = item
 
 
 @routine
@@ -64,17 +64,17 @@ def sort_by_key(items: Integers, keys: Keys) -> None:
     count = len(items)
     if count <= _FEW:
         for end in range(1, count):
-            item, key, spot = items[end], keys[items[end]], end
-            while spot > 0:
-                other, other_key = items[spot - 1], keys[items[spot - 1]]
+            item, key, position = items[end], keys[items[end]], end
+            while position > 0:
+                other, other_key = items[position - 1], keys[items[position - 1]]
                 if other_key < key or (other_key == key and other < item):
                     break
-                items[spot] = other
-                spot -= 1
-            items[spot] = item
+                items[position] = other
+                position -= 1
+            items[position] = item
         return
-    for spot in range(count // 2 - 1, -1, -1):
-        _sink(items, count, spot, keys)
+    for position in range(count // 2 - 1, -1, -1):
+        _sink(items, count, position, keys)
     for size in range(count - 1, 0, -1):
         items[0], items[size] = items[size], items[0]
         _sink(items, size, 0, keys)
@@ -92,38 +92,38 @@ def put_least_first(items: Integers, keys: Keys, count: int) -> None:
         return
     if count == 1:
         best = 0
-        for place in range(1, len(items)):
-            key, least = keys[items[place]], keys[items[best]]
-            if key < least or (key == least and items[place] < items[best]):
-                best = place
+        for index in range(1, len(items)):
+            key, least = keys[items[index]], keys[items[best]]
+            if key < least or (key == least and items[index] < items[best]):
+                best = index
         items[0], items[best] = items[best], items[0]
         return
     heap = items[:count].copy()
-    for spot in range(count // 2 - 1, -1, -1):
-        _sink(heap, count, spot, keys)
+    for position in range(count // 2 - 1, -1, -1):
+        _sink(heap, count, position, keys)
     last, limit = heap[0], keys[heap[0]]
-    for place in range(count, len(items)):
-        item = items[place]
+    for index in range(count, len(items)):
+        item = items[index]
         if keys[item] < limit or (keys[item] == limit and item < last):
             heap[0] = item
             _sink(heap, count, 0, keys)
             last, limit = heap[0], keys[heap[0]]
-    spot = 0
-    for place in range(len(items)):
-        item = items[place]
+    position = 0
+    for index in range(len(items)):
+        item = items[index]
         if keys[item] < limit or (keys[item] == limit and item <= last):
-            items[place] = items[spot]
-            items[spot] = item
-            spot += 1
+            items[index] = items[position]
+            items[position] = item
+            position += 1
 
 
 @routine
-def bring_forward(items: Integers, place: int, count: int, to: int) -> None:
-    """Exchange the `count` items from `place` on with those from `to` on, where `to` <= `place`.
+def bring_forward(items: Integers, index: int, count: int, to: int) -> None:
+    """Exchange the `count` items from `index` on with those from `to` on, where `to` <= `index`.
 
     They keep their order; the two stretches may overlap.
     """
-    if to == place:
+    if to == index:
         return
-    for turn in range(count):
-        items[to + turn], items[place + turn] = items[place + turn], items[to + turn]
+    for i in range(count):
+        items[to + i], items[index + i] = items[index + i], items[to + i]

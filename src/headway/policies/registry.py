@@ -4,7 +4,7 @@ A policy is a Python function, compiled by Numba for a fixed signature:
 
     placement(cluster, job, candidates, parameter) -> bool
     priority(cluster, job, parameter) -> int
-    admission(cluster, job, parameter) -> bool, or the time in ns before which it must not start
+    admission(cluster, message, parameter) -> bool, or the time in ns before which it must not start
 
 `parameter` is the number after the colon in a name such as `lwf:1`.
 """
@@ -29,6 +29,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 WAIT, ADMIT = 0, 1
 """What an admission answers; any larger number is the time in ns before which it must not start."""
 
+
+def admits(answer: int, now_ns: int) -> bool:
+    """Whether an admission's answer lets a message start now."""
+    return answer == ADMIT or WAIT < answer <= now_ns
+
+
 _ARGUMENTS: dict[Kind, int] = {"placement": 4, "priority": 3, "admission": 3}
 
 
@@ -46,16 +52,16 @@ class Policy:
     """A registered policy.
 
     `steady` promises that a refusal stands until something leaves: a job that a placement left
-    queued stays so until some job finishes; a message that an admission left waiting would be left
-    again until a message ends on one of its servers. The engine then does not ask in vain.
+    queued would be left again until some job finishes; a message that an admission left waiting,
+    until a message ends on one of its ports. The engine then skips redundant calls.
 
     `timeless` promises that it does not look at the clock, nor at anything else that would let it
     decide otherwise when the same happens again later. A priority's key then depends on the job's
     own record alone and, while the job is placed, only falls or only rises as iterations end. An
-    admission then depends on the job's message and those on its links alone, names no time, and
-    lets a message start if there is no other. A placement then looks at jobs, their iterations and
-    keys, memory, loads and who is where, but not at tasks that run or messages on the network.
-    What repeats is then skipped; if one of the three policies does not promise it, nothing is.
+    admission then depends on the message and those on its links alone, names no time, and lets a
+    message start if there is no other. A placement then looks at jobs, their iterations and keys,
+    memory, loads and which GPUs hold which jobs, but not at messages in flight. What repeats is
+    then skipped; if one of the three policies does not promise it, nothing is.
 
     `allocates` allows it to make arrays, at the price of Numba's reference counting, which costs
     about as much as a decision. A placement, asked far less often than the others, always may.
@@ -214,7 +220,7 @@ def priority_policy(
 ) -> Callable[[Function], Function]:
     """Register a priority: it returns a job's key; the lowest (key, index) comes first.
 
-    The engine asks when the job arrives, when it is placed and when an iteration of it ends.
+    The engine asks when the job arrives, when it is placed and when one of its iterations ends.
     """
     return _decorator("priority", name, parameter, True, allocates, timeless)
 
@@ -227,7 +233,7 @@ def admission_policy(
     allocates: bool = False,
     timeless: bool = False,
 ) -> Callable[[Function], Function]:
-    """Register an admission: it returns whether a job's ready all-reduce starts now.
+    """Register an admission: it returns whether a message that is ready starts now.
 
     Or the time, in ns and later than now, before which it must not start: it is asked again then,
     unless it gave another answer in between.
@@ -239,7 +245,8 @@ def _checked(policy: Policy) -> Policy:
     count = len(inspect.signature(policy.function).parameters)
     wanted = _ARGUMENTS[policy.kind]
     if count != wanted:
-        names = ["cluster", "job", *(["candidates"] if wanted == 4 else []), "parameter"]
+        subject = "message" if policy.kind == "admission" else "job"
+        names = ["cluster", subject, *(["candidates"] if wanted == 4 else []), "parameter"]
         raise PolicyError(
             f"{policy.kind} policy '{policy.name}' must take {wanted} arguments "
             f"({', '.join(names)}), not {count}."

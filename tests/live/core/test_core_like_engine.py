@@ -14,8 +14,8 @@ from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 from live.core.driver import Driver, Progress, TieError
 
 POLICIES = [
@@ -33,9 +33,9 @@ POLICIES = [
 ]
 NETWORKS = [
     NetworkModel(),
-    NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, servers=3),
-    NetworkModel(contends=False),
-    NetworkModel(sharing="max-min", servers=2),
+    NetworkModel(a_ns=7_013, b_ns_per_byte=1.37, eta_ns_per_byte=0.53, ring_size=3),
+    NetworkModel(law="no-contention"),
+    NetworkModel(law="max-min", ring_size=2),
 ]
 ROUNDS = 6
 
@@ -123,7 +123,7 @@ class Run:
             messages = self.spans((self.tasks.kind == MESSAGE) & (self.tasks.job == index))
             assert found.messages == messages
             sent += len(messages)
-        assert not self.driver.core.view.placed
+        assert not self.driver.core.state.arrays.placed
         return sent
 
     def compare_tasks(self) -> int:

@@ -1,4 +1,4 @@
-"""serve.toml: what it may say, and what is refused where."""
+"""serve.toml: its keys, and errors that name the line and column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.domain.errors import InputError
-from headway.live.daemon.settings import ExecutorSettings, Settings, settings_from
+from headway.live.daemon.settings import ExecutorSettings, ServeSettings, settings_from
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_by_default_everything_is_on_loopback_and_in_the_home_folder() -> None:
-    settings = Settings()
+    settings = ServeSettings()
     assert settings.folder == Path.home() / ".local/state/headway"
     assert (settings.api_host, settings.api_port) == ("127.0.0.1", 7077)
     assert settings.gate_address is None
@@ -26,16 +26,16 @@ def test_by_default_everything_is_on_loopback_and_in_the_home_folder() -> None:
 
 def test_the_state_folder_follows_the_desktops_convention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
-    assert Settings().folder == Path("/var/state/headway")
+    assert ServeSettings().folder == Path("/var/state/headway")
 
 
 def test_jobs_on_ray_reach_the_gate_over_loopback_unless_an_address_is_written() -> None:
     ray = ExecutorSettings("ray")
-    assert Settings(executor=ray).gate_address == ("127.0.0.1", 7078)
-    assert Settings(executor=ray, gate_host="10.0.0.1").gate_address == ("10.0.0.1", 7078)
+    assert ServeSettings(executor=ray).gate_address == ("127.0.0.1", 7078)
+    assert ServeSettings(executor=ray, gate_host="10.0.0.1").gate_address == ("10.0.0.1", 7078)
 
 
-def test_a_file_says_everything_and_its_paths_are_meant_from_its_folder(tmp_path: Path) -> None:
+def test_a_file_sets_everything_and_its_paths_are_relative_to_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
     for name in ("cert.pem", "key.pem"):
@@ -63,7 +63,7 @@ def test_a_file_says_everything_and_its_paths_are_meant_from_its_folder(tmp_path
         """
     )
     settings = settings_from("etc/serve.toml")
-    assert settings == Settings(
+    assert settings == ServeSettings(
         folder=folder / "state",
         policy="lwf:1+ada-srsf",
         network=str(folder / "net.toml"),
@@ -80,29 +80,29 @@ def test_a_file_says_everything_and_its_paths_are_meant_from_its_folder(tmp_path
 
 
 MISTAKES = {
-    "an unknown table": ("[server]\n", "line 1, column 2 (server): unknown table or key. Did you"),
+    "an unknown table": ("[server]\n", "line 1, column 2 (server): unknown table. Did you"),
     "an unknown key": ("[serve]\nport = 1\n", "line 2, column 1 (port): unknown key."),
     "a port in quotes": (
         '[serve]\napi_port = "x"\n',
         "line 2, column 1 (api_port): must be a whole number, not 'x'.",
     ),
-    "a port that is none": (
+    "a port out of range": (
         "[serve]\n\n  gate_port = 70000\n",
         "line 3, column 3 (gate_port): must be at most 65,535, not 70000.",
     ),
-    "a port of the gate on Ray that is another one after each restart": (
+    "a gate port on Ray that changes with each restart": (
         '[serve]\ngate_port = 0\n[executor]\nkind = "ray"\n',
-        "line 2, column 1 (gate_port): must be a fixed port on Ray:",
+        "line 2, column 1 (gate_port): must be a fixed port on Ray, where running jobs",
     ),
-    "a policy that is none": (
+    "an unknown policy": (
         '[serve]\npolicy = "papr"\n',
         "line 2, column 1 (policy): unknown policy 'papr'. Did you mean 'paper'?",
     ),
-    "a network that is none": (
+    "an unknown network": (
         '[serve]\nnetwork = "10gb"\n',
         "line 2, column 1 (network): unknown network '10gb'",
     ),
-    "a gate that nobody can reach": (
+    "a gate at an address that jobs cannot reach": (
         '[serve]\ngate_host = "0.0.0.0"\n',
         "line 2, column 1 (gate_host): must be an address that jobs can reach, not '0.0.0.0'.",
     ),
@@ -110,38 +110,38 @@ MISTAKES = {
         '[serve]\ncertificate = "serve.toml"\n',
         "line 2, column 1 (certificate): needs 'key' too.",
     ),
-    "a certificate that is not there": (
+    "a certificate that does not exist": (
         '[serve]\nkey = "serve.toml"\ncertificate = "no.pem"\n',
         "line 3, column 1 (certificate): there is no file",
     ),
     "a folder that is a number": (
         "[serve]\nfolder = 3\n",
-        "line 2, column 1 (folder): must be a text in quotes, not 3.",
+        "line 2, column 1 (folder): must be a non-empty string, not 3.",
     ),
     "no kind of executor": ("[executor]\nslots = 2\n", "line 1, column 2: 'kind' is missing."),
     "an unknown executor": (
         '[executor]\nkind = "slurm"\n',
-        "line 2, column 1 (kind): unknown executor 'slurm'. Known: local, ray, testbed.",
+        "line 2, column 1 (kind): unknown kind 'slurm'. Known: local, ray, testbed.",
     ),
     "slots on ray": (
         '[executor]\nkind = "ray"\nslots = 2\n',
-        "line 3, column 1 (slots): goes with the executor local or testbed alone.",
+        "line 3, column 1 (slots): is for the executor local or testbed only.",
     ),
     "no slots": (
         '[executor]\nkind = "local"\nslots = 0\n',
         "line 3, column 1 (slots): must be at least 1, not 0.",
     ),
-    "a memory in words": (
+    "a memory that is text": (
         '[executor]\nkind = "local"\nmemory_mb = "much"\n',
         "line 3, column 1 (memory_mb): must be a number, not 'much'.",
     ),
-    "a list as kind": ("[executor]\nkind = []\n", "line 2, column 1 (kind): unknown executor []."),
-    "no TOML": ("[serve\n", "line 1, column 7: not TOML"),
+    "a list as kind": ("[executor]\nkind = []\n", "line 2, column 1 (kind): unknown kind []."),
+    "not TOML": ("[serve\n", "line 1, column 7: not TOML"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_refused_where_it_stands(name: str) -> None:
+def test_an_error_names_its_line_and_column(name: str) -> None:
     text, message = MISTAKES[name]
     Path("serve.toml").write_text(text)
     with pytest.raises(InputError) as caught:

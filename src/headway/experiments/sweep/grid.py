@@ -1,35 +1,38 @@
-"""The runs of a sweep in order, the key of each, and how one is run."""
+"""The runs of a sweep in order, their keys, and how one is run."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from io import BytesIO
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
-from headway.experiments.parallel import Look
+from headway.experiments.parallel import Checkpoint
 from headway.experiments.sweep.specification import Coordinate, Jobs, Sweep
 from headway.network.contention import NetworkModel
-from headway.policies.presets import PolicyNames
+from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result, Summary
-from headway.results.store import code_version, job_columns
+from headway.results.store import code_version
 
-FIGURES = tuple(field.name for field in fields(Summary) if field.name != "wall_s")
-"""What every run gives; the same bits wherever it runs."""
+FIGURES = tuple(column.name for column in fields(Summary) if column.name != "wall_s")
+"""The columns that every run yields, with the same bits wherever it runs."""
 
-_DRAWN_KEPT = 64
-"""Drawn workloads that are kept: runs of the same one stand side by side in the grid."""
+Rows = Literal["jobs", "gpus"]
+"""Tables that a run can yield besides its figures: a row per job, a row per GPU."""
+
+_WORKLOADS_CACHED = 64
+"""Generated workloads to cache; runs of the same workload are adjacent in the grid."""
 
 
 class Point(NamedTuple):
-    """A run: places in the sweep's lists, and a seed."""
+    """A run: indexes into the sweep's lists, and a seed."""
 
     workload: int
     seed: int
@@ -40,18 +43,18 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run: its figures, or the problem that ended it."""
+    """The outcome of a run: its figures, or the problem that ended it."""
 
     key: str
     figures: Mapping[str, float] | None = None
     wall_s: float = 0.0
-    jobs: bytes | None = None
-    """A row per job, as a Parquet file."""
+    rows: Mapping[Rows, bytes] = field(default_factory=dict)
+    """The tables that were asked for, as Parquet files."""
     problem: str | None = None
 
 
 def points(sweep: Sweep) -> Iterator[Point]:
-    """Yield every run; those of the same workload stand side by side."""
+    """Yield every run; runs of the same workload are adjacent."""
     for workload, entry in enumerate(sweep.workloads):
         for seed in entry.value.seeds:
             for cluster in range(len(sweep.clusters)):
@@ -61,7 +64,7 @@ def points(sweep: Sweep) -> Iterator[Point]:
 
 
 def coordinates(sweep: Sweep, point: Point) -> dict[str, Coordinate]:
-    """Return where in the grid a run is."""
+    """Return the values that locate a run in the grid."""
     return {
         **sweep.workloads[point.workload].coordinates,
         "seed": point.seed,
@@ -72,7 +75,7 @@ def coordinates(sweep: Sweep, point: Point) -> dict[str, Coordinate]:
 
 
 def key_of(sweep: Sweep, point: Point) -> str:
-    """Return the key of a run: a hash of the contents of all its inputs and of the code."""
+    """Return a run's key: a hash of the contents of all its inputs and of the code."""
     parts = (
         code_version(),
         sweep.workloads[point.workload].digest,
@@ -86,77 +89,86 @@ def key_of(sweep: Sweep, point: Point) -> str:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What runs need, apart from where they came from: it can be sent to another machine."""
+    """Everything that runs need, without paths, so that it can be sent to another machine."""
 
     workloads: tuple[Jobs, ...]
     clusters: tuple[Cluster, ...]
     networks: tuple[NetworkModel, ...]
-    policies: tuple[PolicyNames, ...]
+    policies: tuple[PolicySet, ...]
     files: Mapping[str, bytes]
-    jobs: bool
+    rows: Collection[Rows]
     code: str
 
     @classmethod
-    def of(cls, sweep: Sweep, jobs: bool) -> Inputs:
-        """Return the inputs of a sweep; with `jobs`, runs also give a row per job."""
+    def of(cls, sweep: Sweep, rows: Collection[Rows] = ()) -> Inputs:
+        """Return the inputs of a sweep whose runs also yield the given tables."""
         return cls(
             workloads=tuple(entry.value for entry in sweep.workloads),
             clusters=tuple(entry.value for entry in sweep.clusters),
             networks=tuple(entry.value for entry in sweep.networks),
             policies=tuple(entry.value for entry in sweep.policies),
             files=sweep.files,
-            jobs=jobs,
+            rows=rows,
             code=code_version(),
         )
 
 
 class Runner:
-    """Runs points, in any number of threads; drawn workloads are kept for the next."""
+    """Simulates points, in any number of threads, and caches generated workloads."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
-        self._drawn: OrderedDict[tuple[int, int], Workload] = OrderedDict()
+        self._workloads: OrderedDict[tuple[int, int], Workload] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run(self, key: str, point: Point, look: Look | None = None) -> Outcome:
-        """Simulate one point; what Headway reports on purpose is an outcome too."""
-        inputs, policy = self._inputs, self._inputs.policies[point.policy]
+    def run(self, key: str, point: Point, checkpoint: Checkpoint | None = None) -> Outcome:
+        """Simulate one point; an error that Headway reports is an outcome too."""
+        inputs = self._inputs
         try:
             result = simulate(
                 self._workload(point),
                 inputs.clusters[point.cluster],
                 network=inputs.networks[point.network],
-                placement=policy.placement,
-                scheduler=policy.scheduler,
-                priority=policy.priority,
-                admission=policy.admission,
+                policy=inputs.policies[point.policy],
                 seed=point.seed,
-                bucket_mb=policy.bucket_mb,
-                progress=look,
+                progress=checkpoint,
             )
         except HeadwayError as error:
             return Outcome(key, problem=str(error))
         figures = asdict(result.summary)
         wall_s = figures.pop("wall_s")
-        return Outcome(key, figures, wall_s, _jobs(key, result) if inputs.jobs else None)
+        rows = {name: _TABLES[name](key, result) for name in inputs.rows}
+        return Outcome(key, figures, wall_s, rows)
 
     def _workload(self, point: Point) -> Workload:
         jobs = self._inputs.workloads[point.workload]
         if isinstance(jobs.source, Workload):
             return jobs.source
-        place = (point.workload, point.seed)
+        drawn = (point.workload, point.seed)
         with self._lock:
-            if place not in self._drawn:
-                self._drawn[place] = jobs.draw(point.seed)
-                if len(self._drawn) > _DRAWN_KEPT:
-                    self._drawn.popitem(last=False)
-            return self._drawn[place]
+            if drawn not in self._workloads:
+                self._workloads[drawn] = jobs.draw(point.seed)
+                if len(self._workloads) > _WORKLOADS_CACHED:
+                    self._workloads.popitem(last=False)
+            return self._workloads[drawn]
 
 
 def _jobs(key: str, result: Result) -> bytes:
     import polars
 
     stream = BytesIO()
-    columns = {"run": [key] * len(result.workload), **job_columns(result)}
+    result.jobs.select(polars.lit(key).alias("run"), polars.all()).write_parquet(stream)
+    return stream.getvalue()
+
+
+def _gpus(key: str, result: Result) -> bytes:
+    import polars
+
+    stream = BytesIO()
+    gpus = range(len(result.gpu_busy_ns))
+    columns = {"run": [key] * len(gpus), "gpu": gpus, "busy_ns": result.gpu_busy_ns}
     polars.DataFrame(columns).write_parquet(stream)
     return stream.getvalue()
+
+
+_TABLES: dict[Rows, Callable[[str, Result], bytes]] = {"jobs": _jobs, "gpus": _gpus}

@@ -1,10 +1,10 @@
-"""What a sweep runs: a TOML file of lists, of which every combination is one run."""
+"""A sweep: a TOML file of lists, of which every combination is one run."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import product
@@ -12,20 +12,18 @@ from math import prod
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from headway.configuration import cluster_from, network_from, profiles_from, read_toml
+from headway.configuration import cluster_from, network_from, profiles_from
+from headway.configuration.document import Document
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
-from headway.domain.limits import MOST_BYTES, scaled
-from headway.domain.models import ProfileSet
 from headway.domain.workload import Workload
 from headway.experiments.seeds import parse_seeds
-from headway.experiments.sweep.places import locate
+from headway.experiments.sweep.file import RECIPE_KEYS, SweepFile, WorkloadTable, workload_label
 from headway.files import open_input
 from headway.network.contention import NetworkModel
-from headway.policies.presets import PolicyNames, choose_policies, policy_of
-from headway.policies.registry import choose
+from headway.policies.policy_set import PolicySet
 from headway.workload.files import read_workload
-from headway.workload.generate import PRESETS, Recipe, generate_workload, preset_recipe
+from headway.workload.generate import PRESETS, Recipe, generate_workload
 
 MOST_RUNS = 1_000_000
 
@@ -36,28 +34,12 @@ NUMBERS = ("gpu_memory_gb", "bucket_mb")
 _CLUSTER_AXES = ("cluster", "gpu_memory_gb", "gpu")
 _POLICY_AXES = ("policy", "placement", "scheduler", "priority", "admission", "bucket_mb")
 COORDINATES = ("workload", "seed", *_CLUSTER_AXES, "network", *_POLICY_AXES)
-"""The columns that tell where in the grid a run is."""
-
-_USUAL = {"clusters": "16x4", "networks": "10gbe"}
-_KEYS = {
-    "workloads",
-    "profiles",
-    "seeds",
-    "clusters",
-    "networks",
-    "policies",
-    "baseline",
-    "jobs",
-    *_CLUSTER_AXES[1:],
-    *_POLICY_AXES[1:],
-}
-_RECIPE_KEYS = {"jobs", "span_s", "mix", "iterations", "models"}
-_USUAL_SEEDS = "20"
+"""The columns that say which run of the grid a row is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Value]):
-    """A place on an axis: its coordinates, what is there, and a hash of that."""
+    """A point on an axis: its coordinates, its value, and a hash of the value."""
 
     coordinates: Mapping[str, Coordinate]
     value: Value
@@ -66,13 +48,13 @@ class Entry(Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """A workload of the grid: a recipe to draw from, or jobs as they are."""
+    """A workload of the grid: a recipe to draw from, or given jobs."""
 
     source: Recipe | Workload
     seeds: tuple[int, ...]
 
     def draw(self, seed: int) -> Workload:
-        """Return the jobs of one run; a seed changes those of a recipe only."""
+        """Return the jobs of one run; the seed matters for a recipe only."""
         if isinstance(self.source, Workload):
             return self.source
         return generate_workload(self.source, seed)
@@ -80,14 +62,14 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A checked sweep, with everything that its runs need."""
+    """A valid sweep, with everything that its runs need."""
 
     text: str
-    """As the file has it."""
+    """The content of the file."""
     workloads: tuple[Entry[Jobs], ...]
     clusters: tuple[Entry[Cluster], ...]
     networks: tuple[Entry[NetworkModel], ...]
-    policies: tuple[Entry[PolicyNames], ...]
+    policies: tuple[Entry[PolicySet], ...]
     files: Mapping[str, bytes]
     """The users' policy files: path to content."""
     jobs: bool
@@ -103,73 +85,61 @@ class Sweep:
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     """Read a sweep; paths in the file are relative to its folder."""
-    source = os.fspath(path)
-    document, text = read_toml(source)
-    return _Reader(document, text, source).sweep()
+    return _Reader(Document.read(os.fspath(path))).sweep()
 
 
 def sweep_of(document: Mapping[str, Any]) -> Sweep:
-    """Return the sweep that a mapping describes, with the keys of the file."""
-    return _Reader(dict(document), "", None).sweep()
+    """Return the sweep that a mapping with the keys of a sweep file describes."""
+    return _Reader(Document(document)).sweep()
 
 
 class _Reader:
-    """Checks a document, and names the place of what is wrong in it."""
+    """Makes a sweep of a document; errors name their line and column."""
 
-    def __init__(self, document: dict[str, Any], text: str, source: str | None) -> None:
+    def __init__(self, document: Document) -> None:
         self._document = document
-        self._text = text
-        self._source = source
-        self._folder = "" if source is None else os.path.dirname(source)
+        self._content = document.convert(SweepFile)
+        self._folder = os.path.dirname(document.source or "")
         self._files: dict[str, bytes] = {}
         self._profiles: list[str] = []
 
     def sweep(self) -> Sweep:
-        """Return the sweep; sizes are checked before any other file is read."""
-        for key in self._document:
-            if key not in _KEYS:
-                raise self._error(f"unknown key.{did_you_mean(key, _KEYS)}", key)
-        for key in ("workloads", "policies"):
-            if key not in self._document:
-                raise InputError(f"'{key}' is missing.", source=self._source)
-        jobs = self._document.get("jobs", False)
-        if not isinstance(jobs, bool):
-            raise self._error(f"must be true or false, not {shown(jobs)}.", "jobs")
-        if "profiles" in self._document:
-            names = self._items("profiles", str)
-            self._profiles = list(map(self._beside, names))
-            for place, name in enumerate(self._profiles):
-                self._checked("profiles", place, profiles_from, [name])
-        seeds = self._checked("seeds", None, self._seeds, self._document.get("seeds", _USUAL_SEEDS))
+        """Return the sweep; its size is checked before any other file is read."""
+        source = self._document.source
+        if self._content.profiles is not None:
+            self._profiles = list(map(self._beside, self._items("profiles")))
+            for index, name in enumerate(self._profiles):
+                self._checked("profiles", index, profiles_from, [name])
+        seeds = self._checked("seeds", None, _seeds, self._content.seeds)
         workloads = [
-            self._checked("workloads", place, self._workload, (item, seeds, place))
-            for place, item in enumerate(self._items("workloads", (str, dict)))
+            self._workload(item, seeds, index)
+            for index, item in enumerate(self._items("workloads"))
         ]
         clusters = self._axes("clusters", _CLUSTER_AXES)
-        networks = self._items("networks", str)
+        networks = self._items("networks")
         policies = self._axes("policies", _POLICY_AXES)
         runs = sum(len(part[1]) for part in workloads) * prod(
             map(len, (clusters, networks, policies))
         )
         if runs > MOST_RUNS:
-            raise InputError(f"{runs:,} runs; a sweep may have {MOST_RUNS:,}.", source=self._source)
+            raise InputError(f"{runs:,} runs; a sweep may have {MOST_RUNS:,}.", source=source)
         names = [name for name, _, _ in workloads]
-        for place, name in enumerate(names):
-            if name in names[:place]:
+        for index, name in enumerate(names):
+            if name in names[:index]:
                 raise self._error(
-                    f"two are called {shown(name)}; give one a `name`.", "workloads", place
+                    f"two are called {shown(name)}; give one a 'name'.", "workloads", index
                 )
-        baseline = self._document.get("baseline", policies[0]["policy"])
+        baseline = self._content.baseline or str(policies[0]["policy"])
         offered = {str(policy["policy"]) for policy in policies}
         if baseline not in offered:
             raise self._error(
-                f"must be one of the policies.{did_you_mean(str(baseline), offered)}", "baseline"
+                f"must be one of the policies.{did_you_mean(baseline, offered)}", "baseline"
             )
         return Sweep(
-            text=self._text,
+            text=self._document.text,
             workloads=tuple(
-                self._checked("workloads", place, self._load, part)
-                for place, part in enumerate(workloads)
+                self._checked("workloads", index, self._load, part)
+                for index, part in enumerate(workloads)
             ),
             clusters=tuple(self._each("clusters", "cluster", clusters, self._cluster)),
             networks=tuple(
@@ -179,31 +149,22 @@ class _Reader:
             ),
             policies=tuple(self._each("policies", "policy", policies, self._policy)),
             files=dict(self._files),
-            jobs=jobs,
-            baseline=str(baseline),
+            jobs=self._content.jobs,
+            baseline=baseline,
         )
 
-    def _items(self, key: str, kinds: type | tuple[type, ...]) -> list[Any]:
-        """Return the values under a key, of which there may be one or a list."""
-        given = self._document.get(key, _USUAL.get(key))
+    def _items(self, key: str) -> list[Any]:
+        """Return the values of a key, which may have one value or a list."""
+        given = getattr(self._content, key)
         items = given if isinstance(given, list) else [given]
-        if not items:
-            raise self._error("must not be empty.", key)
-        for place, item in enumerate(items):
-            if isinstance(item, bool) or not isinstance(item, kinds):
-                raise self._error(
-                    f"must be {_KINDS[kinds]}, or a list of such, not {shown(item)}.", key, place
-                )
-            if item in items[:place]:
-                raise self._error(f"{shown(item)} stands there twice.", key, place)
+        for index, item in enumerate(items):
+            if item in items[:index]:
+                raise self._error(f"duplicate {shown(item)}.", key, index)
         return items
 
     def _axes(self, key: str, axes: tuple[str, ...]) -> list[dict[str, Coordinate]]:
-        """Return every combination of a list and of what may change its parts."""
-        values: list[list[Coordinate]] = [self._items(key, str)]
-        for axis in axes[1:]:
-            kind: type | tuple[type, ...] = (int, float) if axis in NUMBERS else str
-            values.append(self._items(axis, kind) if axis in self._document else [None])
+        """Return every combination of a list and of the axes that override its parts."""
+        values: list[list[Coordinate]] = [self._items(key), *map(self._items, axes[1:])]
         return [dict(zip(axes, combination, strict=True)) for combination in product(*values)]
 
     def _each(
@@ -213,79 +174,63 @@ class _Reader:
         entries: list[dict[str, Coordinate]],
         make: Callable[[dict[str, Coordinate]], Value],
     ) -> Iterator[Value]:
-        """Make something of every combination; an error names the one of the list at fault."""
+        """Yield `make` of every combination; an error points at the item of the list."""
         order = list(dict.fromkeys(entry[axis] for entry in entries))
         for entry in entries:
             yield self._checked(key, order.index(entry[axis]), make, entry)
 
     def _checked(
-        self, key: str, place: int | None, make: Callable[[Any], Value], part: object
+        self, key: str, index: int | None, make: Callable[[Any], Value], part: object
     ) -> Value:
-        """Make something of a part; an error about it names its place in this file."""
+        """Return `make(part)`; an error points at the item of the key, or at the axis it names."""
         try:
             return make(part)
         except InputError as error:
             if error.source is not None:
                 raise
-            axis = error.field if error.field in self._document else key
+            axis = key
+            if error.field is not None and error.field in self._document.content:
+                axis = error.field
             if axis != key and isinstance(part, dict) and axis in part:
-                given = self._document[axis]
-                place = given.index(part[axis]) if isinstance(given, list) else 0
-            raise self._error(error.problem, axis or key, place) from None
+                given = self._document.content[axis]
+                index = given.index(part[axis]) if isinstance(given, list) else 0
+            raise self._error(error.problem, axis, index) from None
         except HeadwayError as error:
-            raise self._error(str(error), key, place) from error
-
-    def _seeds(self, given: object) -> tuple[int, ...]:
-        if isinstance(given, list) and given and all(type(seed) is int for seed in given):
-            return parse_seeds(
-                ",".join(map(str, given)) if given[1:] else f"{given[0]}:{given[0]}", 1
-            )
-        if isinstance(given, bool) or not isinstance(given, (int, str)):
-            raise InputError(
-                f"must be how many (20), a range ('5:24') or a list ([3, 7]), not {shown(given)}.",
-                field="seeds",
-            )
-        return parse_seeds(str(given), fewest=1)
+            raise self._error(str(error), key, index) from error
 
     def _workload(
-        self, part: tuple[str | dict[str, Any], tuple[int, ...], int]
+        self, item: str | WorkloadTable, seeds: tuple[int, ...], index: int
     ) -> tuple[str, tuple[int, ...], Recipe | str]:
         """Return a workload's name, seeds, and recipe or path, without reading it yet."""
-        given, seeds, place = part
-        table = (
-            {"recipe" if given in PRESETS else "file": given} if isinstance(given, str) else given
-        )
-        if ("recipe" in table) == ("file" in table):
-            raise InputError("needs a `recipe` or a `file`, one of them.", field="workloads")
-        known = {"name", "seeds"} | ({"recipe"} | _RECIPE_KEYS if "recipe" in table else {"file"})
-        for key in table:
-            if key not in known:
-                raise self._error(
-                    f"unknown key.{did_you_mean(key, known)}", "workloads", place, key
-                )
-        for key in ("recipe", "file", "name"):
-            if not isinstance(table.get(key, ""), str):
-                raise self._error(
-                    f"must be text, not {shown(table[key])}.", "workloads", place, key
-                )
-        source: Recipe | str
+        if isinstance(item, str):
+            is_recipe = item in PRESETS
+            table = WorkloadTable(recipe=item) if is_recipe else WorkloadTable(file=item)
+            label = item
+        else:
+            table = item
+            if (table.recipe is None) == (table.file is None):
+                raise self._error("needs either a 'recipe' or a 'file'.", "workloads", index)
+            written = self._document.content["workloads"]
+            label = workload_label(written[index] if isinstance(written, list) else written)
         try:
-            if "recipe" in table:
-                changes = {key: value for key, value in table.items() if key in _RECIPE_KEYS}
-                source = _recipe(table["recipe"], changes, profiles_from(self._profiles))
-                usual = " ".join([table["recipe"], *(_told(*item) for item in changes.items())])
+            if table.file is not None:
+                for key in RECIPE_KEYS:
+                    if getattr(table, key) is not None:
+                        raise InputError("is for a recipe, not for a file.", field=key)
+                source: Recipe | str = self._path(table.file)
+                seeds = (0,)
             else:
-                usual, seeds, source = table["file"], (0,), self._path(table["file"])
-            if "seeds" in table:
-                seeds = self._seeds(table["seeds"])
+                source = table.make_recipe(profiles_from(self._profiles))
+            if table.seeds is not None:
+                seeds = _seeds(table.seeds)
         except InputError as error:
-            names = {"preset": "recipe", "span": "span_s"}
-            key = names.get(error.field or "", error.field or "recipe")
-            raise self._error(error.problem, "workloads", place, key) from None
-        return table.get("name", usual), seeds, source
+            keys = {"preset": "recipe", "span": "span_s"}
+            key = keys.get(error.field or "", error.field or "recipe")
+            raise self._error(error.problem, "workloads", index, key) from None
+        return table.name or label, seeds, source
 
     def _path(self, text: str) -> str:
-        """Return where a workload is; what is no file and looks like none is a packaged name."""
+        """Return the path of a workload, or its name if it is a packaged one."""
         beside = os.path.join(self._folder, text)
         is_name = not os.path.dirname(text) and Path(text).suffix not in (".csv", ".parquet")
         return text if is_name and not os.path.exists(beside) else beside
@@ -309,35 +254,20 @@ class _Reader:
     def _beside(self, text: str) -> str:
         return os.path.join(self._folder, text) if text.endswith(".toml") else text
 
-    def _policy(self, at: dict[str, Any]) -> Entry[PolicyNames]:
-        """Return the policies of a run: what overrides parts is there by its own name."""
+    def _policy(self, at: dict[str, Any]) -> Entry[PolicySet]:
+        """Return the policies of a run: a preset or combination, with the parts of other axes."""
         text = "+".join(map(self._own, at["policy"].split("+")))
-        named = replace(policy_of(text), name=at["policy"])
-        if at["scheduler"] is not None:
-            _check("scheduler", partial(choose_policies, "ff", at["scheduler"]))
-            named = replace(named, scheduler=at["scheduler"], priority=None, admission=None)
-        parts: dict[Any, Any] = {
-            part: self._own(at[part])
-            for part in ("placement", "priority", "admission")
-            if at[part] is not None
-        }
-        for part, name in parts.items():
-            _check(part, partial(choose, part, name))
-        named = replace(named, **parts)
-        if at["bucket_mb"] is not None:
-            named = replace(named, bucket_mb=float(at["bucket_mb"]))
-        bucket_mb = named.bucket_mb or 0.0
-        bucket_bytes = scaled(bucket_mb, 2**20, "bucket_mb", 0, MOST_BYTES, "MB")
-        chosen = choose_policies(named.placement, named.scheduler, named.priority, named.admission)
+        policies = PolicySet.parse(text)
+        for axis in _POLICY_AXES[1:]:
+            if (part := at[axis]) is not None:
+                own = part if axis in ("scheduler", "bucket_mb") else self._own(part)
+                change: dict[str, Any] = {axis: own}
+                policies = _made(axis, partial(policies.override, **change))
         sources = []
-        for choice, name in (
-            (chosen.placement, named.placement),
-            (chosen.priority, named.priority),
-            (chosen.admission, named.admission),
-        ):
-            file = own_file(name)
+        for kind, choice in policies.choices._asdict().items():
+            file = own_file(getattr(policies, kind))
             sources.append((choice.name, None if file is None else self._files[file]))
-        return Entry(at, named, _digest((sources, bucket_bytes)))
+        return Entry(at, policies, _digest((sources, policies.bucket_bytes)))
 
     def _own(self, text: str) -> str:
         """Return a policy's name with the path of a user's file, which is kept."""
@@ -351,20 +281,24 @@ class _Reader:
         return path + text[len(file) :]
 
     def _error(
-        self, problem: str, key: str, place: int | None = None, inner: str | None = None
+        self, problem: str, key: str, index: int | None = None, inner: str | None = None
     ) -> InputError:
-        """Return an error about a key, the one of its list at a place, or a key inside that."""
-        line, column = locate(self._text, key, place, inner)
-        return InputError(
-            problem, field=inner or key, source=self._source, line=line, column=column
-        )
+        """Return an error about a key, an item of its list, or a key inside that item."""
+        is_list = isinstance(self._document.content.get(key), list)
+        path = (key,) if index is None or not is_list else (key, index)
+        if inner is not None:
+            return self._document.error(problem, *path, inner)
+        if index is None or is_list:
+            return self._document.error(problem, *path)
+        return self._document.error_in_value(problem, key)
 
 
-_KINDS: dict[type | tuple[type, ...], str] = {
-    str: "text",
-    (str, dict): "text or a table",
-    (int, float): "a number",
-}
+def _seeds(given: int | str | list[int]) -> tuple[int, ...]:
+    if not isinstance(given, list):
+        return parse_seeds(str(given), fewest=1)
+    # A list of one would be read as a count.
+    text = ",".join(map(str, given)) if len(given) > 1 else f"{given[0]}:{given[0]}"
+    return parse_seeds(text, fewest=1)
 
 
 def own_file(name: str | None) -> str | None:
@@ -373,46 +307,10 @@ def own_file(name: str | None) -> str | None:
     return path + ".py" if found else None
 
 
-def _recipe(preset: str, changes: dict[str, Any], profiles: tuple[ProfileSet, ...]) -> Recipe:
-    """Return a preset with some of its parts changed, as TOML writes them."""
-    recipe = preset_recipe(preset)
-    made = dict(changes)
-    if "iterations" in made:
-        pair = made["iterations"]
-        if not (isinstance(pair, list) and len(pair) == 2):
-            raise InputError(f"must be [LOW, HIGH], not {shown(pair)}.", field="iterations")
-        made["iterations"] = tuple(pair)
-    if "models" in made:
-        models = made["models"]
-        if not (isinstance(models, list) and all(isinstance(name, str) for name in models)):
-            raise InputError(f"must be a list of names, not {shown(models)}.", field="models")
-        made["models"] = tuple(models)
-    if "mix" in made:
-        mix = made["mix"]
-        try:
-            made["mix"] = {int(gpus): float(share) for gpus, share in mix.items()}
-        except (AttributeError, TypeError, ValueError):
-            raise InputError(
-                f"must be such as {{ 1 = 80, 8 = 30 }}, not {shown(mix)}.", field="mix"
-            ) from None
-    return replace(recipe, profiles=profiles, **made)
-
-
-def _told(key: str, value: object) -> str:
-    """Return a change of a recipe as its name tells it."""
-    if isinstance(value, list):
-        text = (":" if key == "iterations" else ",").join(map(str, value))
-    elif isinstance(value, dict):
-        text = ",".join(f"{gpus}:{share}" for gpus, share in value.items())
-    else:
-        text = str(value)
-    return f"{key}={text}"
-
-
-def _check(axis: str, make: Callable[[], object]) -> None:
-    """Make something of what is on an axis; an error about it names the axis."""
+def _made(axis: str, make: Callable[[], Value]) -> Value:
+    """Return what `make` makes of a value on an axis; an error about it names the axis."""
     try:
-        make()
+        return make()
     except InputError as error:
         if error.source is None:
             raise InputError(error.problem, field=axis) from None

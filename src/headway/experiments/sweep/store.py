@@ -1,8 +1,9 @@
-"""What a sweep has finished, on disk the moment it is finished.
+"""The folder of finished runs: each run is on disk as soon as it is finished.
 
-A folder holds a log, `finished.log`: a line per finished run with a checksum before it, appended in
-one write. A process that is killed leaves at most a torn last line, which the next one drops. From
-the log come `runs.parquet` and `timings.parquet`, written whole.
+The folder holds a log, `finished.log`, with a checksummed line per run, appended in one write. A
+process that is killed leaves at most a torn last line, which the next one drops. Rows per job and
+per GPU, where asked for, are in `jobs/KEY.parquet` and `gpus/KEY.parquet`, written before the line.
+`runs.parquet` and `timings.parquet` are made from the log.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headway.domain.errors import InputError
-from headway.experiments.sweep.grid import FIGURES, Outcome, Point, coordinates
+from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordinates
 from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.results.schema import Summary
@@ -31,24 +31,25 @@ if TYPE_CHECKING:
 
 RUNS = "runs.parquet"
 TIMINGS = "timings.parquet"
-JOBS = "jobs"
 LOG = "finished.log"
 LOCK = ".lock"
 
 _SYNC_S = 1.0
-"""How old a line may get before it is forced to the disk, which only a loss of power could tell."""
+"""Seconds between calls of fsync; only a power failure could lose a line that is not synced."""
 
-Kept = Mapping[str, Any]
-"""A line of the log: the figures of a run, and `wall_s`."""
+_PARQUET_MAGIC = b"PAR1"
+
+FinishedRun = Mapping[str, Any]
+"""A line of the log: a run's key, figures and `wall_s`."""
 
 
-class Store:
-    """The folder of a sweep, held by one process at a time."""
+class RunStore:
+    """The folder of finished runs, open in one process at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.kept: dict[str, Kept] = {}
-        """What is finished, by key, of this code and others."""
+        self.finished: dict[str, FinishedRun] = {}
+        """Finished runs by key, of this version of the code and others."""
         make_folder(folder)
         self._lock = _lock(folder / LOCK)
         try:
@@ -59,52 +60,47 @@ class Store:
             raise InputError(f"{error.strerror}.", source=str(path)) from error
         with os.fdopen(os.dup(self._log), "rb") as stream:
             stream.seek(0)
-            self.kept, whole = _read(stream)
+            self.finished, whole = _read(stream)
         os.ftruncate(self._log, whole)
         self._synced = time.monotonic()
-        self._jobs = folder / JOBS
-        self._with_jobs: set[str] = set()
-        with suppress(FileNotFoundError):
-            self._with_jobs = {
-                name.removesuffix(".parquet")
-                for name in os.listdir(self._jobs)
-                if name.endswith(".parquet") and not name.startswith(".")
-            }
 
-    def has(self, key: str, jobs: bool) -> bool:
-        """Return whether a run is finished; with `jobs`, whether its rows of jobs are there too."""
-        return key in self.kept and (not jobs or key in self._with_jobs)
+    def has(self, key: str, rows: Iterable[Rows] = ()) -> bool:
+        """Return whether a run is finished and its files of these rows are undamaged."""
+        return key in self.finished and all(_is_parquet(self.rows_file(key, kind)) for kind in rows)
+
+    def rows_file(self, key: str, rows: Rows) -> Path:
+        """Return the path of a run's rows per job or per GPU."""
+        return self.folder / rows / f"{key}.parquet"
 
     def add(self, outcome: Outcome) -> None:
-        """Keep a finished run; once this returns, killing the process does not lose it."""
+        """Store a finished run; once this returns, killing the process does not lose it."""
         if outcome.figures is None:
             raise ValueError(outcome.problem)
-        if outcome.jobs is not None:
-            make_folder(self._jobs)
-            with open_output(self._jobs / f"{outcome.key}.parquet") as stream:
-                stream.write(outcome.jobs)
-            self._with_jobs.add(outcome.key)
+        for kind, content in outcome.rows.items():
+            make_folder(self.folder / kind)
+            with open_output(self.rows_file(outcome.key, kind)) as stream:
+                stream.write(content)
         line = {"run": outcome.key, **outcome.figures, "wall_s": outcome.wall_s}
         text = json.dumps(line, separators=(",", ":")).encode()
         _write(self._log, b"%08x %s\n" % (zlib.crc32(text), text))
-        self.kept[outcome.key] = line
+        self.finished[outcome.key] = line
         if time.monotonic() - self._synced > _SYNC_S:
             self.sync()
 
     def sync(self) -> None:
-        """Force what is written to the disk."""
+        """Force the log to disk."""
         os.fsync(self._log)
         self._synced = time.monotonic()
 
     def write_tables(self, sweep: Sweep, runs: Sequence[tuple[str, Point]]) -> polars.DataFrame:
-        """Write the finished runs of a sweep, in the order of the grid; return them.
+        """Write and return the table of a sweep's finished runs, in the order of the grid.
 
-        `runs.parquet` is the same to the bit however the runs were made.
+        `runs.parquet` has the same bits wherever and in whatever order the runs were done.
         """
         import polars
 
-        frame = table_of(sweep, runs, self.kept)
-        wall_s = [self.kept[key]["wall_s"] for key in frame["run"]]
+        frame = table_of(sweep, runs, self.finished)
+        wall_s = [self.finished[key]["wall_s"] for key in frame["run"]]
         timings = frame.select("run").with_columns(polars.Series("wall_s", wall_s, polars.Float64))
         metadata = {
             "headway.sweep": sweep.text,
@@ -120,7 +116,7 @@ class Store:
         return frame
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self.sync()
         os.close(self._log)
         os.close(self._lock)
@@ -138,7 +134,7 @@ class Store:
 
 
 def _lock(path: Path) -> int:
-    """Take the folder; the system lets go of it when the process ends, however it ends."""
+    """Lock the folder; the system releases it when the process ends, however it ends."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
@@ -149,8 +145,7 @@ def _lock(path: Path) -> int:
         holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
         os.close(handle)
         raise InputError(
-            f"another sweep is writing there (process {holder}); wait for it, or give another "
-            "folder with --output.",
+            f"is in use by process {holder}; wait for it, or give another folder with --output.",
             source=str(path.parent),
         ) from None
     os.ftruncate(handle, 0)
@@ -159,7 +154,7 @@ def _lock(path: Path) -> int:
 
 
 def read_runs(folder: Path) -> tuple[polars.DataFrame, dict[str, str]]:
-    """Return the table of runs that a folder holds, and what it says of itself."""
+    """Return the table of runs in a folder, and the file's metadata."""
     import polars
 
     path = folder / RUNS
@@ -174,19 +169,19 @@ def read_runs(folder: Path) -> tuple[polars.DataFrame, dict[str, str]]:
         reason = str(error).partition("\n")[0]
         raise InputError(f"cannot be read: {reason}.", source=str(path)) from None
     if "headway.baseline" not in metadata or not {*COORDINATES, *FIGURES} <= {*frame.columns}:
-        raise InputError("is not the table of a sweep of this version.", source=str(path))
+        raise InputError("is not a table of runs that this version wrote.", source=str(path))
     return frame, metadata
 
 
-def read_kept(folder: Path) -> dict[str, Kept]:
-    """Return what a folder's log holds by key, also while a sweep is writing it."""
+def read_finished(folder: Path) -> dict[str, FinishedRun]:
+    """Return a folder's finished runs by key, also while a sweep is adding to them."""
     with open_input(folder / LOG) as stream:
         return _read(stream)[0]
 
 
-def _read(stream: Iterable[bytes]) -> tuple[dict[str, Kept], int]:
-    """Return the sound lines of a log by key, and where its last whole line ends."""
-    kept: dict[str, Kept] = {}
+def _read(stream: Iterable[bytes]) -> tuple[dict[str, FinishedRun], int]:
+    """Return the valid lines of a log by key, and the offset where its last whole line ends."""
+    finished: dict[str, FinishedRun] = {}
     end = 0
     for line in stream:
         if not line.endswith(b"\n"):
@@ -195,30 +190,42 @@ def _read(stream: Iterable[bytes]) -> tuple[dict[str, Kept], int]:
         text = line[9:-1]
         if line[:9] == b"%08x " % zlib.crc32(text):
             entry = json.loads(text)
-            kept[entry["run"]] = entry
-    return kept, end
+            finished[entry["run"]] = entry
+    return finished, end
+
+
+def _is_parquet(path: Path) -> bool:
+    """Return whether a file exists and has both ends of a Parquet file."""
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(len(_PARQUET_MAGIC))
+            stream.seek(-len(_PARQUET_MAGIC), os.SEEK_END)
+            return start == stream.read() == _PARQUET_MAGIC
+    except OSError:
+        return False
 
 
 def table_of(
-    sweep: Sweep, runs: Iterable[tuple[str, Point]], kept: Mapping[str, Kept]
+    sweep: Sweep, runs: Iterable[tuple[str, Point]], finished: Mapping[str, FinishedRun]
 ) -> polars.DataFrame:
-    """Return a row for each finished run: where in the grid it is, what it gave, its key."""
+    """Return a row per finished run: its coordinates in the grid, its figures, its key."""
     import polars
 
-    done = [(key, coordinates(sweep, point)) for key, point in runs if key in kept]
+    done = [(key, coordinates(sweep, point)) for key, point in runs if key in finished]
     columns = [
-        polars.Series(name, [place[name] for _, place in done], _kind(name), strict=False)
+        polars.Series(name, [where[name] for _, where in done], _type(name), strict=False)
         for name in COORDINATES
     ]
     columns += [
-        polars.Series(name, [kept[key][name] for key, _ in done], _kind(name)) for name in FIGURES
+        polars.Series(name, [finished[key][name] for key, _ in done], _type(name))
+        for name in FIGURES
     ]
     return polars.DataFrame(
         [*columns, polars.Series("run", [key for key, _ in done], polars.String)]
     )
 
 
-def _kind(name: str) -> Any:
+def _type(name: str) -> Any:
     import polars
 
     if name in FIGURES:
@@ -229,6 +236,6 @@ def _kind(name: str) -> Any:
 
 
 def _write(handle: int, data: bytes) -> None:
-    """Write all of it: in one go, unless the disk is full or a signal comes between."""
+    """Write all of it: in one call, unless the disk is full or a signal interrupts."""
     while data:
         data = data[os.write(handle, data) :]

@@ -1,26 +1,25 @@
 """The registered policies, called from Python for one decision at a time.
 
-A policy that fails must not stop a cluster: a placement that raises or spoils its list leaves the
-job queued, a priority that raises gives the key 0, an admission that raises admits. The latest
-failure is kept for people to read.
+A policy that fails must not stop a cluster: a job stays queued if its placement raises or returns
+invalid candidates, a priority that raises gives the key 0, an admission that raises admits. The
+latest failure is kept for people to read.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headway.domain.limits import MOST_BYTES, scaled
-from headway.domain.records import ClusterView
-from headway.live.core.traffic import direct
-from headway.policies.presets import choose_policies, policy_of
+from headway.domain.limits import MOST_BYTES
+from headway.domain.records import ClusterView, Integers
+from headway.live.core.operations import direct
+from headway.policies.policy_set import PolicySet
 from headway.policies.registry import ADMIT
 
 _INT64 = range(-(2**63), 2**63)
 
 
 class Rules:
-    """What decides: a placement, a priority and an admission, compiled."""
+    """The three policies that decide, compiled."""
 
     def __init__(self, policy: str) -> None:
         """Choose and compile.
@@ -29,16 +28,12 @@ class Rules:
             InputError: There is no such policy.
             PolicyError: It does not compile.
         """
-        names = policy_of(policy)
-        chosen = choose_policies(names.placement, names.scheduler, names.priority, names.admission)
-        self.name = policy
+        policies = PolicySet.parse(policy)
+        chosen = policies.choices
+        self.name = policies.name
         self.placement_name = chosen.placement.name
         self.admission_name = chosen.admission.name
-        self.bucket_bytes = MOST_BYTES
-        if names.bucket_mb:
-            self.bucket_bytes = max(
-                1, scaled(names.bucket_mb, 2**20, "bucket_mb", 0, MOST_BYTES, "MB")
-            )
+        self.bucket_bytes = policies.bucket_bytes or MOST_BYTES
         self.placement_steady = chosen.placement.policy.steady
         self.admission_steady = chosen.admission.policy.steady
         self.failures = 0
@@ -53,25 +48,20 @@ class Rules:
             chosen.admission.parameter,
         )
 
-    def place(
-        self, cluster: ClusterView, job: int, candidates: NDArray[np.int64], count: int
-    ) -> NDArray[np.int64] | None:
-        """Return the `count` GPUs of the candidates that a job gets, ascending, or None."""
-        allowed = candidates.copy()
+    def place(self, cluster: ClusterView, job: int, candidates: Integers) -> bool:
+        """Return whether a job is placed; the policy then wants it on the first candidates."""
         try:
             # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
             with np.errstate(over="ignore"):
-                if not self._place(cluster, job, candidates, self._parameters[0]):
-                    return None
+                return bool(self._place(cluster, job, candidates, self._parameters[0]))
         except Exception as error:
             self._failed(f"placement '{self.placement_name}'", error)
-            return None
-        taken = np.unique(candidates[:count])
-        if len(taken) < count or not np.isin(taken, allowed).all():
-            problem = ValueError("gave a GPU twice, or one that was not among the candidates")
-            self._failed(f"placement '{self.placement_name}'", problem)
-            return None
-        return taken
+            return False
+
+    def invalid_candidates(self) -> None:
+        """Count a placement that did not leave valid candidates first."""
+        problem = ValueError("gave a GPU twice, or one that was not among the candidates")
+        self._failed(f"placement '{self.placement_name}'", problem)
 
     def key(self, cluster: ClusterView, job: int) -> int:
         """Return a job's priority key."""
@@ -82,10 +72,10 @@ class Rules:
             return 0
         return key if key in _INT64 else 0
 
-    def admit(self, cluster: ClusterView, job: int) -> int:
-        """Return what the admission says to a job's message: WAIT, ADMIT, or a time in ns."""
+    def admit(self, cluster: ClusterView, message: int) -> int:
+        """Return the admission's answer about a message: WAIT, ADMIT, or a time in ns."""
         try:
-            return int(self._admit(cluster, job, self._parameters[2]))
+            return int(self._admit(cluster, message, self._parameters[2]))
         except Exception as error:
             self._failed(f"admission '{self.admission_name}'", error)
             return ADMIT

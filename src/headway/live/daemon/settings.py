@@ -1,19 +1,22 @@
-"""What `headway serve` is told: a file serve.toml, or the command line's options."""
+"""The settings of `headway serve`, from a serve.toml or from the command line's options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import msgspec
+
+from headway.configuration.conversion import Number, Table, Text, given
+from headway.configuration.document import Document
 from headway.configuration.network import network_from
-from headway.configuration.tables import Tables, check_keys
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
 from headway.domain.models import MEBIBYTE
 from headway.live.daemon.state_folder import default_folder
 from headway.network.contention import NetworkModel
-from headway.policies.presets import policy_of
+from headway.policies.policy_set import PolicySet
 
 API_PORT = 7077
 GATE_PORT = 7078
@@ -23,36 +26,24 @@ LOOPBACK = "127.0.0.1"
 ExecutorKind = Literal["local", "testbed", "ray"]
 KINDS: tuple[ExecutorKind, ...] = get_args(ExecutorKind)
 
-_SERVE_KEYS = (
-    "folder",
-    "policy",
-    "network",
-    "api_host",
-    "api_port",
-    "gate_host",
-    "gate_port",
-    "certificate",
-    "key",
-    "log_mb",
-)
-_EXECUTOR_KEYS = ("kind", "nodes", "slots", "memory_mb", "testbed", "address")
+MOST_PORT = 65_535
 _EVERYWHERE = ("0.0.0.0", "::", "")
-_BELONGS: dict[str, tuple[ExecutorKind, ...]] = {
+_APPLIES_TO: dict[str, tuple[ExecutorKind, ...]] = {
     "nodes": ("local",),
     "slots": ("local", "testbed"),
     "memory_bytes": ("local", "testbed"),
     "testbed": ("testbed",),
     "address": ("ray",),
 }
-"""Which kinds of executor a setting is for."""
+"""The executors that a setting applies to."""
 
-_WRITTEN = {"memory_bytes": "memory_mb"}
-"""Settings that users write in another unit."""
+_KEYS = {"memory_bytes": "memory_mb"}
+"""Settings that users give in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """Where jobs run. None: what the machine has."""
+    """Where jobs run; None takes what the machine has."""
 
     kind: ExecutorKind = "local"
     nodes: int = 1
@@ -75,18 +66,19 @@ class ExecutorSettings:
         for name in ("testbed", "address"):
             _text(getattr(self, name), name)
         for one in fields(self):
-            kinds = _BELONGS.get(one.name, KINDS)
+            kinds = _APPLIES_TO.get(one.name, KINDS)
             if self.kind not in kinds and getattr(self, one.name) != one.default:
-                name = _WRITTEN.get(one.name, one.name)
-                raise InputError(f"goes with the executor {' or '.join(kinds)} alone.", field=name)
+                name = _KEYS.get(one.name, one.name)
+                raise InputError(f"is for the executor {' or '.join(kinds)} only.", field=name)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that a scheduler is told when it starts.
+class ServeSettings:
+    """The settings that a scheduler starts with.
 
-    Without `policy` the one that was last chosen counts, or at first `headway`. Without `gate_host`
-    jobs reach the gate over its Unix socket alone, unless they run on Ray.
+    Without `policy` it keeps the policy of its last run, or takes `headway` on its first. Without
+    `gate_host` only jobs on this machine reach the gate, over its Unix socket, unless jobs run on
+    Ray.
     """
 
     folder: Path = field(default_factory=default_folder)
@@ -103,11 +95,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         _text(self.api_host, "api_host")
-        whole(self.api_port, "api_port", 0, 65_535)
-        whole(self.gate_port, "gate_port", 0, 65_535)
+        whole(self.api_port, "api_port", 0, MOST_PORT)
+        whole(self.gate_port, "gate_port", 0, MOST_PORT)
         if self.gate_port == 0 and self.executor.kind == "ray":
             raise InputError(
-                "must be a fixed port on Ray: jobs that run look there for the next scheduler.",
+                "must be a fixed port on Ray, where running jobs find a restarted scheduler.",
                 field="gate_port",
             )
         if self.gate_host is not None:
@@ -132,66 +124,93 @@ class Settings:
 
     @property
     def gate_address(self) -> tuple[str, int] | None:
-        """Host and port of the gate for jobs that do not run on this machine, or None."""
+        """Host and port of the gate for jobs on other machines, or None."""
         if self.gate_host is None and self.executor.kind != "ray":
             return None
         return self.gate_host or LOOPBACK, self.gate_port
 
     def network_model(self) -> NetworkModel:
-        """Return the network by name or from its file."""
+        """Return the network, by name or from its file."""
         _text(self.network, "network")
         return network_from(self.network)
 
 
-def settings_from(path: str) -> Settings:
-    """Read serve.toml; paths in it are meant from the folder it lies in."""
-    tables = Tables(path, ("serve", "executor"))
-    here = Path(path).resolve().parent
+Port = Annotated[int, msgspec.Meta(ge=0, le=MOST_PORT)]
+
+
+class ServeTable(Table):
+    """`[serve]`."""
+
+    folder: Text | None = None
+    policy: Text | None = None
+    network: Text | None = None
+    api_host: Text | None = None
+    api_port: Port | None = None
+    gate_host: Text | None = None
+    gate_port: Port | None = None
+    certificate: Text | None = None
+    key: Text | None = None
+    log_mb: Number | None = None
+
+
+class ExecutorTable(Table):
+    """`[executor]`."""
+
+    kind: ExecutorKind
+    nodes: int | None = None
+    slots: int | None = None
+    memory_mb: Number | None = None
+    testbed: Text | None = None
+    address: Text | None = None
+
+
+class ServeFile(Table):
+    """A `serve.toml`."""
+
+    serve: ServeTable = msgspec.field(default_factory=ServeTable)
+    executor: ExecutorTable | None = None
+
+
+def settings_from(path: str) -> ServeSettings:
+    """Read a `serve.toml`; paths in it are relative to its folder."""
+    document = Document.read(path)
+    content = document.convert(ServeFile)
     executor = ExecutorSettings()
-    if "executor" in tables.document:
-        table = tables.table("executor", _EXECUTOR_KEYS)
-        with tables.at("executor"):
-            executor = _executor(table)
-    if "serve" not in tables.document:
-        return Settings(executor=executor)
-    table = tables.table("serve", _SERVE_KEYS)
-    with tables.at("serve"):
-        return _serve(table, here, executor)
+    if content.executor is not None:
+        with document.at("executor"):
+            executor = _executor(given(content.executor))
+    with document.at("serve"):
+        return _serve(given(content.serve), Path(path).resolve().parent, executor)
 
 
-def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Settings:
+def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> ServeSettings:
     for name in ("folder", "certificate", "key"):
         if name in table:
-            table[name] = here / Path(_text(table[name], name)).expanduser()
-    if str(table.get("network", "")).endswith(".toml"):
+            table[name] = here / Path(table[name]).expanduser()
+    if table.get("network", "").endswith(".toml"):
         table["network"] = str(here / Path(table["network"]).expanduser())
-    if "policy" in table:
-        _text(table["policy"], "policy")
     if "log_mb" in table:
-        table["log_bytes"] = scaled(
-            table.pop("log_mb"), MEBIBYTE, "log_mb", MEBIBYTE, MOST_BYTES, "MB"
-        )
-    return Settings(**table, executor=executor)
+        log_mb = table.pop("log_mb")
+        table["log_bytes"] = scaled(log_mb, MEBIBYTE, "log_mb", MEBIBYTE, MOST_BYTES, "MB")
+    return ServeSettings(**table, executor=executor)
 
 
 def _executor(table: dict[str, Any]) -> ExecutorSettings:
-    check_keys(table, _EXECUTOR_KEYS, ("kind",))
     if "memory_mb" in table:
-        table["memory_bytes"] = scaled(
-            table.pop("memory_mb"), MEBIBYTE, "memory_mb", 1, MOST_BYTES, "MB"
-        )
+        memory_mb = table.pop("memory_mb")
+        table["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory_mb", 1, MOST_BYTES, "MB")
     return ExecutorSettings(**table)
 
 
 def _policy(text: str) -> None:
-    """Refuse a policy that does not exist, in the name of the key that asks for it."""
+    """Check that a policy exists."""
     try:
-        policy_of(_text(text, "policy"))
+        PolicySet.parse(_text(text, "policy"))
     except InputError as error:
         raise InputError(error.problem, field="policy") from None
 
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise InputError(f"must be a text in quotes, not {shown(value)}.", field=name)
+        raise InputError(f"must be a non-empty string, not {shown(value)}.", field=name)
     return value

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from headway.domain.records import NOBODY, ClusterView
-from headway.network.messages import bytes_left, most_messages
-from headway.policies.registry import admission_policy
+from headway.policies import NOBODY, ClusterView, admission_policy, bytes_left, most_messages
 
 
 @admission_policy("ada-dual", steady=True, timeless=True)
-def ada_dual(cluster: ClusterView, job: int, parameter: float) -> bool:
+def ada_dual(cluster: ClusterView, message: int, parameter: float) -> bool:
     """AdaDUAL: join one other message only if that lowers the average (Algorithm 2).
 
-    Nobody there: start. One message at most on each server: start if, for each of them,
+    No message there: start. At most one on each server: start if, for each of them,
     M_new < theta * M_old with theta = b / (2 * (b + eta)) and M_old what it has left (Theorem 2).
     More: wait.
     """
-    most = most_messages(cluster, job)
+    most = most_messages(cluster, message)
     if most == 0:
         return True
     if most > 1:
         return False
     b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
     theta = b / (2 * (b + eta))
-    first = cluster.jobs[job].first_link
-    for own_link in range(first, first + cluster.jobs[job].links):
+    first = cluster.messages[message].first_link
+    for own_link in range(first, first + cluster.messages[message].links):
         link = cluster.ports[cluster.links[own_link].port].first_message
         if link != NOBODY:
-            left = bytes_left(cluster, cluster.links[link].job)
-            if not cluster.jobs[job].message_bytes < theta * left:
+            left = bytes_left(cluster, cluster.links[link].message)
+            if not cluster.messages[message].bytes < theta * left:
                 return False
     return True

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.limits import LONGEST_NS
-from headway.domain.records import ClusterView
-from headway.jit import inlined, part
-from headway.network.messages import most_messages
-from headway.policies.registry import ADMIT, WAIT, admission_policy
+from headway.policies import (
+    ADMIT,
+    LONGEST_NS,
+    WAIT,
+    ClusterView,
+    admission_policy,
+    inlined,
+    messages_meet,
+    most_messages,
+    part,
+)
 
 
 @inlined
 def _alone_ns(cluster: ClusterView, size: int) -> int:
-    """Return what so many bytes take alone: the latencies of their buckets, time, rounding up."""
+    """Return how long these bytes take alone: the latencies of their buckets, time, rounding up."""
     system = cluster.system[0]
     buckets = max(1, (size + system.bucket_bytes - 1) // system.bucket_bytes)
     return int(buckets * (system.a_ns + 1) + math.floor(system.b_ns_per_byte * size))
@@ -27,11 +33,11 @@ def _alone_ns(cluster: ClusterView, size: int) -> int:
 
 @part
 def _share_a_link(cluster: ClusterView, one: int, other: int) -> bool:
-    """Whether two placed jobs have a link in common; each lists its links in order."""
-    links = cluster.links
-    left, right = cluster.jobs[one].first_link, cluster.jobs[other].first_link
-    left_end = left + cluster.jobs[one].links
-    right_end = right + cluster.jobs[other].links
+    """Whether two messages have a port in common; each lists its links in order."""
+    links, messages = cluster.links, cluster.messages
+    left, right = messages[one].first_link, messages[other].first_link
+    left_end = left + messages[one].links
+    right_end = right + messages[other].links
     while left < left_end and right < right_end:
         if links[left].port == links[right].port:
             return True
@@ -43,7 +49,7 @@ def _share_a_link(cluster: ClusterView, one: int, other: int) -> bool:
 
 
 @admission_policy("interleave")
-def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
+def interleave(cluster: ClusterView, message: int, parameter: float) -> int:
     """Interleave: start alone, and not in the slots of jobs that it may meet (CASSINI).
 
     The job and those that share a link with it have a slot each, as long as the all-reduce alone,
@@ -52,10 +58,11 @@ def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
     of another from beginning to end. Slots that together exceed the cycle do not count.
     """
     system = cluster.system[0]
-    if system.contends == 0:
+    if not messages_meet(cluster):
         return ADMIT
-    if most_messages(cluster, job) > 0:
+    if most_messages(cluster, message) > 0:
         return WAIT
+    job = cluster.messages[message].job
     slots_ns, cycle_ns, begin_ns, met = 0, 0, 0, 0
     for other in range(len(cluster.jobs)):
         record = cluster.jobs[other]
@@ -63,7 +70,7 @@ def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
             continue
         if other == job:
             begin_ns = slots_ns
-        elif _share_a_link(cluster, job, other):
+        elif _share_a_link(cluster, message, record.first_message):
             met += 1
         else:
             continue
@@ -76,7 +83,7 @@ def interleave(cluster: ClusterView, job: int, parameter: float) -> int:
         return ADMIT
     # Free of others are its own slot, the gap after the last slot, and both in one if they touch.
     own_ns = _alone_ns(cluster, cluster.jobs[job].gradient_bytes)
-    left_ns = _alone_ns(cluster, cluster.jobs[job].unsent_bytes)
+    left_ns = _alone_ns(cluster, cluster.messages[message].unsent_bytes)
     free_ns = begin_ns if begin_ns + own_ns == slots_ns else slots_ns
     room_ns = cycle_ns - free_ns + (own_ns if begin_ns == 0 else 0) - left_ns
     past_own_ns = (system.now_ns - begin_ns) % cycle_ns

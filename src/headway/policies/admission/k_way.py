@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from headway.domain.records import NOBODY, ClusterView
-from headway.network.messages import bytes_left
-from headway.policies.registry import admission_policy
+from headway.policies import NOBODY, ClusterView, admission_policy, bytes_left
 
 
 @admission_policy("k-way")
-def k_way(cluster: ClusterView, job: int, parameter: float) -> bool:
+def k_way(cluster: ClusterView, message: int, parameter: float) -> bool:
     """k-way: join any number of messages if no later start lowers the average more.
 
     With M the message's bytes, r_i what the messages on a server have left and theta as in AdaDUAL,
@@ -17,8 +15,8 @@ def k_way(cluster: ClusterView, job: int, parameter: float) -> bool:
         min(M, r_j) + sum over i != j of
             (min(M, r_i) - min(M, max(0, r_i - r_j)) - min(r_i, r_j) / 2)  <  theta * r_j
 
-    added from the message that started last to the one that started first. It says that to start
-    now ends all of them sooner, on average, than to start when j ends. No other start can be best
+    added from the message that started last to the one that started first. It says that starting
+    now ends all of them sooner, on average, than starting when j ends. No other start can be best
     (docs/policies/k-way.md). With one message on a server it is AdaDUAL's rule.
 
     Not steady: of two messages on a server one may be slowed down by a third on another server, and
@@ -26,18 +24,18 @@ def k_way(cluster: ClusterView, job: int, parameter: float) -> bool:
     """
     b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
     theta = b / (2 * (b + eta))
-    size = float(cluster.jobs[job].message_bytes)
-    first = cluster.jobs[job].first_link
-    for own_link in range(first, first + cluster.jobs[job].links):
+    size = float(cluster.messages[message].bytes)
+    first = cluster.messages[message].first_link
+    for own_link in range(first, first + cluster.messages[message].links):
         first_link = cluster.ports[cluster.links[own_link].port].first_message
         link = first_link
         while link != NOBODY:
-            left = bytes_left(cluster, cluster.links[link].job)
+            left = bytes_left(cluster, cluster.links[link].message)
             balance = min(size, left)
             other_link = first_link
             while other_link != NOBODY:
                 if other_link != link:
-                    other = bytes_left(cluster, cluster.links[other_link].job)
+                    other = bytes_left(cluster, cluster.links[other_link].message)
                     shared_later = min(size, max(0.0, other - left))
                     balance += min(size, other) - shared_later - min(other, left) / 2
                 other_link = cluster.links[other_link].next

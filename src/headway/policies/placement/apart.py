@@ -8,11 +8,14 @@ searches them and moves jobs; here a job is placed once, or waits.
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers
-from headway.policies.placement.by_server import count_by_server, take_from_servers
-from headway.policies.placement.consolidate import fewest_servers
-from headway.policies.registry import placement_policy
+from headway.policies import (
+    ClusterView,
+    Integers,
+    count_by_server,
+    fewest_servers,
+    placement_policy,
+    take_from_servers,
+)
 
 
 @placement_policy("apart", steady=True, timeless=True)
@@ -27,7 +30,7 @@ def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float
     offered = counts.copy()
     if counts.max() < wanted:
         for server in range(len(cluster.servers)):
-            if cluster.ports[server].jobs > 0:
+            if cluster.ports[server].links > 0:
                 offered[server] = 0
         if offered.sum() < wanted:
             return False

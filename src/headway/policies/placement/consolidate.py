@@ -7,42 +7,14 @@ the common practice before them; there a job waits until it can be consolidated,
 
 from __future__ import annotations
 
-import numpy as np
-
-from headway.domain.records import NOBODY, ClusterView
-from headway.jit import routine
-from headway.policies.ordering import Integers
-from headway.policies.placement.by_server import count_by_server, servers_with, take_from_servers
-from headway.policies.registry import placement_policy
-
-
-@routine
-def fewest_servers(counts: Integers, wanted: int) -> Integers:
-    """Return how many of `wanted` GPUs each server gives, so that the fewest servers give any.
-
-    A server has counts[S] to give; together they have enough. While no server has enough for what
-    is left, the next is the one with most, and it gives all; the last is the one with the fewest
-    that are enough. Ties go to the lowest number.
-    """
-    # Servers with more than `most` give all; so do the first `full` of those with just `most`.
-    numbers = servers_with(counts)
-    most, full, left = len(numbers) - 1, 0, wanted
-    while True:
-        full = min(numbers[most], (left - 1) // most)
-        left -= full * most
-        if full < numbers[most]:
-            break
-        most -= 1
-    shares = np.zeros(len(counts), np.int64)
-    last = NOBODY
-    for server in range(len(counts)):
-        if counts[server] > most or (counts[server] == most and full > 0):
-            shares[server] = counts[server]
-            full -= counts[server] == most
-        elif counts[server] >= left and (last == NOBODY or counts[server] < counts[last]):
-            last = server
-    shares[last] = left
-    return shares
+from headway.policies import (
+    ClusterView,
+    Integers,
+    count_by_server,
+    fewest_servers,
+    placement_policy,
+    take_from_servers,
+)
 
 
 @placement_policy("consolidate", steady=True, timeless=True)

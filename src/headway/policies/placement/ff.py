@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers
-from headway.policies.registry import placement_policy
+from headway.policies import ClusterView, Integers, placement_policy
 
 
 @placement_policy("ff", steady=True, timeless=True)

@@ -6,27 +6,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.domain.records import NOBODY, ClusterView
-from headway.jit import routine
-from headway.network.messages import all_reduce_alone_ns
-from headway.policies.ordering import Integers, bring_forward, put_least_first, sort_by_key
-from headway.policies.placement.by_server import count_by_server
-from headway.policies.registry import placement_policy
+from headway.policies import (
+    NOBODY,
+    ClusterView,
+    Integers,
+    all_reduce_alone_ns,
+    bring_forward,
+    count_by_server,
+    placement_policy,
+    put_least_first,
+    routine,
+    sort_by_key,
+)
 
 
 class Lines(NamedTuple):
-    """What a new job meets on the machines: GPU g of G is number g, server S's network G + S.
+    """The jobs in line on each machine: GPU g of G is number g, server S's network G + S.
 
-    Behind the new job on machine m are, in order, the jobs who[i] for first[m] <= i < first[m + 1].
+    Behind the new job on machine m are, in order, jobs[i] for first[m] <= i < first[m + 1].
     """
 
-    ahead: Integers  # of the new job, on each machine
+    ahead: Integers  # work ahead of the new job, by machine
     first: Integers
-    who: Integers
-    done: Integers  # ahead of who[i] on its machine, and its own work there
+    jobs: Integers
+    done: Integers  # work ahead of jobs[i] on its machine, and its own there
     end: Integers  # E of each job behind the new one
-    added: Integers  # what a place adds to it …
-    place: Integers  # … if it was the place that was looked at last
+    added: Integers  # the delay of that job by an option …
+    option: Integers  # … the one that was looked at last
 
 
 @routine
@@ -59,10 +65,10 @@ def block_size(cluster: ClusterView, job: int) -> int:
 @routine
 def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int) -> int:
     """Return what is ahead of the job on a server's network."""
-    jobs, links = cluster.jobs, cluster.links
+    jobs, links, messages = cluster.jobs, cluster.links, cluster.messages
     ahead, link = 0, cluster.ports[server].held
     while link != NOBODY:
-        other = links[link].job
+        other = messages[links[link].message].job
         time = jobs[other].iterations_left * jobs[other].service_ns
         if (time, other) < (own_time, job):
             per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
@@ -73,13 +79,13 @@ def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int)
 
 @routine
 def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
-    """Put the placed jobs in line before the machines that they use."""
+    """Line up the placed jobs on the machines that they use."""
     jobs, gpus, servers, seats = cluster.jobs, cluster.gpus, cluster.servers, cluster.seats
-    ports, links = cluster.ports, cluster.links
+    ports, links, messages = cluster.ports, cluster.links, cluster.messages
     compute, time = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
     end, added = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
-    place = np.empty(len(jobs), np.int64)
-    # All these say something of placed jobs alone: the others are too many to look at.
+    option = np.empty(len(jobs), np.int64)
+    # These are filled in for placed jobs only: there may be many more in the queue.
     known = np.zeros(len(jobs), np.bool_)
     entries, longest = 0, 0
     for gpu in range(len(gpus)):
@@ -93,18 +99,18 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
                 compute[other] = jobs[other].iterations_left * per_iteration
                 time[other] = jobs[other].iterations_left * jobs[other].service_ns
                 end[other] = time[other]
-                place[other] = NOBODY
+                option[other] = NOBODY
             length += 1
             seat = seats[seat].beside
         entries += length
         longest = max(longest, length)
     for server in range(len(servers)):
-        entries += ports[server].jobs
-        longest = max(longest, ports[server].jobs)
+        entries += ports[server].links
+        longest = max(longest, ports[server].links)
 
     machines = len(gpus) + len(servers)
     ahead, first = np.zeros(machines, np.int64), np.zeros(machines + 1, np.int64)
-    who, done = np.empty(entries, np.int64), np.empty(entries, np.int64)
+    waiting, done = np.empty(entries, np.int64), np.empty(entries, np.int64)
     behind = np.empty(longest, np.int64)
     entry = 0
     for machine in range(machines):
@@ -112,7 +118,7 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
         length = 0
         at = gpus[machine].held if computes else ports[machine - len(gpus)].held
         while at != NOBODY:
-            other = seats[at].job if computes else links[at].job
+            other = seats[at].job if computes else messages[links[at].message].job
             if (time[other], other) < (own_time, job):
                 ahead[machine] += compute[other] if computes else time[other] - compute[other]
             else:
@@ -125,21 +131,21 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
         for turn in range(length):
             other = behind[turn]
             line += compute[other] if computes else time[other] - compute[other]
-            who[entry], done[entry] = other, line
+            waiting[entry], done[entry] = other, line
             end[other] = max(end[other], line)
             entry += 1
         first[machine + 1] = entry
-    return Lines(ahead, first, who, done, end, added, place)
+    return Lines(ahead, first, waiting, done, end, added, option)
 
 
 @routine
-def add_to(lines: Lines, machine: int, work: int, place: int) -> int:
-    """Add a machine to a place and return by how much more the jobs behind it are delayed."""
+def add_to(lines: Lines, machine: int, work: int, option: int) -> int:
+    """Add a machine to an option; return by how much more this delays the jobs behind it."""
     more = 0
     for entry in range(lines.first[machine], lines.first[machine + 1]):
-        other = lines.who[entry]
-        if lines.place[other] != place:
-            lines.place[other] = place
+        other = lines.jobs[entry]
+        if lines.option[other] != option:
+            lines.option[other] = option
             lines.added[other] = 0
         added = lines.done[entry] + work - lines.end[other]
         if added > lines.added[other]:
@@ -150,13 +156,13 @@ def add_to(lines: Lines, machine: int, work: int, place: int) -> int:
 
 @placement_policy("least-delay", steady=True, timeless=True)
 def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
-    """Where it delays others and is delayed least, on an aligned block of servers.
+    """Least delay: where it delays others and is delayed least, on an aligned block of servers.
 
     Every GPU and every server's network is a machine that serves its jobs in the order of their
     remaining times T = C + N, ties by index: C for computing, on each of a job's GPUs, and N for
     sending, on each of its servers if it has more than one. What comes before a job on a machine is
     *ahead* of it. A job is expected to end after E = max(T, ahead + its own work, over its
-    machines). A place costs the largest ahead of the new job there, plus what it adds to the E of
+    machines). An option costs the largest ahead of the new job there, plus what it adds to the E of
     the jobs after it.
 
     A job gets GPUs of a block of as few servers as could hold it on an empty cluster. Blocks of m
@@ -209,17 +215,17 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
         room = start[block + size] - start[block]
         offered[:room] = candidates[start[block] : start[block + size]]
         put_least_first(offered[:room], cost, count)
-        place = len(gpus) + number
+        option = len(gpus) + number
         delay, added, server = 0, 0, NOBODY
         for turn in range(count):
             gpu = offered[turn]
             delay = max(delay, lines.ahead[gpu])
-            added += add_to(lines, gpu, own_compute, place)
+            added += add_to(lines, gpu, own_compute, option)
             # GPUs of a server come one after the other.
             if size > 1 and gpus[gpu].server != server:
                 server = gpus[gpu].server
                 delay = max(delay, lines.ahead[len(gpus) + server])
-                added += add_to(lines, len(gpus) + server, own_sending, place)
+                added += add_to(lines, len(gpus) + server, own_sending, option)
         if size > 1 and delay > own_time:
             continue
         if best == NOBODY or delay + added < best_cost:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers, put_least_first
-from headway.policies.registry import placement_policy
+from headway.policies import ClusterView, Integers, placement_policy, put_least_first
 
 
 @placement_policy("ls", steady=True, timeless=True)

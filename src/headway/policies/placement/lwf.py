@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers, put_least_first, sort_by_key
-from headway.policies.placement.by_server import count_by_server, take_from_servers
-from headway.policies.registry import Parameter, placement_policy
+from headway.policies import (
+    ClusterView,
+    Integers,
+    Parameter,
+    count_by_server,
+    placement_policy,
+    put_least_first,
+    sort_by_key,
+    take_from_servers,
+)
 
 
 @placement_policy(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.domain.records import ClusterView
-from headway.jit import inlined
-from headway.policies.ordering import Integers, put_least_first
-from headway.policies.registry import placement_policy
+from headway.policies import ClusterView, Integers, inlined, placement_policy, put_least_first
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)

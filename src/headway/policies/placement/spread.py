@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.domain.records import ClusterView
-from headway.policies.ordering import Integers, put_least_first
-from headway.policies.placement.by_server import count_by_server, servers_with, take_from_servers
-from headway.policies.registry import placement_policy
+from headway.policies import (
+    ClusterView,
+    Integers,
+    count_by_server,
+    placement_policy,
+    put_least_first,
+    servers_with,
+    take_from_servers,
+)
 
 
 @placement_policy("spread", steady=True, timeless=True)

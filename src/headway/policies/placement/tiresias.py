@@ -8,12 +8,16 @@ model suffers if its all-reduce alone takes longer than its computation.
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.network.messages import all_reduce_alone_ns
-from headway.policies.ordering import Integers, put_least_first
-from headway.policies.placement.by_server import count_by_server, take_from_servers
-from headway.policies.placement.consolidate import fewest_servers
-from headway.policies.registry import placement_policy
+from headway.policies import (
+    ClusterView,
+    Integers,
+    all_reduce_alone_ns,
+    count_by_server,
+    fewest_servers,
+    placement_policy,
+    put_least_first,
+    take_from_servers,
+)
 
 
 @placement_policy("tiresias", steady=True, timeless=True)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import ClusterView
-from headway.network.messages import all_reduce_alone_ns
-from headway.policies.registry import priority_policy
+from headway.policies import ClusterView, all_reduce_alone_ns, priority_policy
 
 _SCALE = 2.0**53
 

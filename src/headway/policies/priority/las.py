@@ -6,8 +6,7 @@ Manager for Distributed Deep Learning", NSDI 2019, section 3.2: attained service
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.policies.registry import priority_policy
+from headway.policies import ClusterView, priority_policy
 
 
 @priority_policy("las", timeless=True)

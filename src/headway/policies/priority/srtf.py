@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
-from headway.policies.registry import priority_policy
+from headway.policies import ClusterView, priority_policy
 
 
 @priority_policy("srtf", timeless=True)

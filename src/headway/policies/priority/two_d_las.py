@@ -8,9 +8,7 @@ simulator (github.com/SymbioticLab/Tiresias: 3600, 7200 and 18000 s).
 
 from __future__ import annotations
 
-from headway.domain.limits import HORIZON_NS
-from headway.domain.records import ClusterView
-from headway.policies.registry import Parameter, priority_policy
+from headway.policies import HORIZON_NS, ClusterView, Parameter, priority_policy
 
 
 @priority_policy("2d-las", parameter=Parameter("quantum_s", least=0), timeless=True)

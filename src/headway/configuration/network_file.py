@@ -1,0 +1,89 @@
+"""The table `[network]`: measured a and b, or a link and the algorithm that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from headway.configuration.conversion import Number, Table
+from headway.configuration.document import Document
+from headway.configuration.files import DescriptionFile
+from headway.domain.errors import InputError
+from headway.domain.limits import MOST_GPUS
+from headway.network.allreduce import Link, network_from_link
+from headway.network.contention import NetworkModel
+
+Count = Annotated[int, msgspec.Meta(ge=2, le=MOST_GPUS)]
+
+
+class NetworkTable(Table):
+    """Either `a_ns` and `b_ns_per_byte`, or `algorithm` with `nodes` and the link's figures."""
+
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "contends": "is now part of 'law': write law = \"no-contention\" for contends = false.",
+        "sharing": "is now called 'law'.",
+        "servers": "is now called 'ring_size'.",
+    }
+
+    a_ns: int | None = None
+    b_ns_per_byte: Number | None = None
+    eta_ns_per_byte: Number = 0.0
+    law: str = "busiest"
+    ring_size: Count | None = None
+    algorithm: str | None = None
+    nodes: Count | None = None
+    alpha_ns: Number | None = None
+    beta_ns_per_byte: Number | None = None
+    gamma_ns_per_byte: Number | None = None
+
+
+class NetworkFile(DescriptionFile, kw_only=True):
+    """A file with a `[network]`."""
+
+    network: NetworkTable
+
+
+def read_network(path: str) -> NetworkModel:
+    """Read the network that a file describes."""
+    document = Document.read(path)
+    table = document.convert(NetworkFile).network
+    with document.at("network"):
+        network = _measured(table) if table.algorithm is None else _computed(table)
+        return replace(network, law=table.law, ring_size=table.ring_size)
+
+
+def _measured(table: NetworkTable) -> NetworkModel:
+    for key in ("nodes", "alpha_ns", "beta_ns_per_byte", "gamma_ns_per_byte"):
+        if getattr(table, key) is not None:
+            raise InputError("needs 'algorithm' too.", field=key)
+    if table.a_ns is None or table.b_ns_per_byte is None:
+        missing = "a_ns" if table.a_ns is None else "b_ns_per_byte"
+        raise InputError(f"'{missing}' is missing.")
+    return NetworkModel(table.a_ns, table.b_ns_per_byte, table.eta_ns_per_byte)
+
+
+def _computed(table: NetworkTable) -> NetworkModel:
+    """Compute a and b from the link, `nodes` nodes and the algorithm."""
+    for key in ("a_ns", "b_ns_per_byte"):
+        if getattr(table, key) is not None:
+            raise InputError("follows from 'algorithm'; give only one of them.", field=key)
+    assert table.algorithm is not None
+    if table.nodes is None or table.alpha_ns is None or table.beta_ns_per_byte is None:
+        needed = ("nodes", "alpha_ns", "beta_ns_per_byte")
+        missing = next(key for key in needed if getattr(table, key) is None)
+        raise InputError(f"needs '{missing}' too.", field="algorithm")
+    if table.ring_size is not None:
+        # Figures of another algorithm, or for other nodes, do not scale as a ring's do.
+        if table.algorithm != "ring":
+            raise InputError(
+                f"is for the algorithm 'ring' only, not '{table.algorithm}'.", field="ring_size"
+            )
+        if table.ring_size != table.nodes:
+            raise InputError(
+                f"must equal 'nodes', {table.nodes}, not {table.ring_size}.", field="ring_size"
+            )
+    link = Link(table.alpha_ns, table.beta_ns_per_byte, table.gamma_ns_per_byte or 0.0)
+    return network_from_link(table.algorithm, table.nodes, link, table.eta_ns_per_byte)

@@ -1,0 +1,89 @@
+"""Steps 1 and 4 for messages: ends, admission, costs."""
+
+from __future__ import annotations
+
+import math
+
+from headway.domain.records import MESSAGE, NOBODY
+from headway.engine.compute import ask_about, make_message_ready, note_end, record_task
+from headway.engine.events import cancel_rarely, schedule, schedule_rarely
+from headway.engine.state import Rule, State
+from headway.jit import inlined
+from headway.network.laws.dispatch import find_costs
+from headway.network.traffic import end_message, forget_changes, list_waiting, rate, start_message
+from headway.policies import registry
+
+_admits = inlined(registry.admits)
+
+
+@inlined
+def complete_message(s: State, message: int, now_ns: int) -> None:
+    """End a message: it leaves its ports; the next bucket is ready or an iteration done."""
+    messages = s.cluster.messages
+    job = messages[message].job
+    end_message(s.cluster, s.traffic, message)
+    if len(s.timeline) > 0:
+        record_task(s, MESSAGE, job, NOBODY, messages[message].start_ns, now_ns)
+    s.tally[0].messages += 1
+    s.job_progress[job].sent += 1
+    messages[message].unsent_bytes -= messages[message].bytes
+    if messages[message].unsent_bytes > 0:
+        make_message_ready(s, message)
+    else:
+        note_end(s, job)
+
+
+@inlined
+def admit(s: State, now_ns: int, admission: Rule) -> None:
+    """Step 4: ask about each ready message in order, then update the costs that this changes.
+
+    A steady policy is not asked again about a message that it left waiting until a message has
+    ended on one of its ports. A policy may name the time before which the message must not start;
+    the last answer counts.
+    """
+    tally, rules = s.tally, s.rules
+    steady = rules[0].admission_steady != 0
+    if steady and tally[0].waiting > tally[0].asked:
+        for i in range(list_waiting(s.cluster, s.traffic)):
+            ask_about(s, s.traffic.found[i])
+    kept = 0
+    for i in range(tally[0].asked):
+        message = s.asked[i]
+        answer = admission(s.cluster, message, rules[0].admission_parameter)
+        _postpone(s, message, answer, now_ns)
+        if _admits(answer, now_ns):
+            s.is_asked[message] = 0
+            tally[0].waiting -= 1
+            start_message(s.cluster, s.traffic, message)
+        elif steady:
+            s.is_asked[message] = 0
+        else:
+            s.asked[kept] = message
+            kept += 1
+    tally[0].asked = kept
+    found = find_costs(s.cluster, s.traffic)
+    for i in range(found):
+        message = s.traffic.found[i]
+        if rate(s.cluster, message, s.traffic.costs[message]):
+            _schedule_end(s, message, now_ns)
+    forget_changes(s.traffic)
+
+
+@inlined
+def _postpone(s: State, message: int, answer: int, now_ns: int) -> None:
+    """Plan to ask again at the time that a policy named, if it named one."""
+    event = len(s.cluster.gpus) + message
+    if answer > now_ns and not _admits(answer, now_ns):
+        s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, event, answer)
+    elif s.positions[event] != NOBODY:
+        s.tally[0].heap = cancel_rarely(s.heap, s.positions, s.tally[0].heap, event)
+
+
+@inlined
+def _schedule_end(s: State, message: int, now_ns: int) -> None:
+    """Schedule the end of a message whose cost has changed."""
+    record = s.cluster.messages[message]
+    sending_ns = math.ceil(record.bytes_left * record.cost_ns_per_byte)
+    end_ns = max(now_ns + 1, record.since_ns + sending_ns)
+    event = len(s.cluster.gpus) + message
+    s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, event, end_ns)

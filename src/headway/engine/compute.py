@@ -1,0 +1,254 @@
+"""Steps 1 and 5 for compute tasks, and the chain of a job's iterations.
+
+Two facts make this quick. Compute tasks of one job, stage and type of GPU that start together end
+together: they are one *group* and one event. The backward tasks follow the forward tasks at once,
+in the same event, unless a job with precedence needs one of their GPUs by then; if so, the group is
+split again. And a job's position in the priority order changes only when it is placed or when one
+of its iterations ends, when none of its tasks is ready; so a GPU's list of ready seats, kept in
+order as seats join it, stays in order, and dispatch takes the first.
+"""
+
+from __future__ import annotations
+
+from headway.domain.records import BACKWARD, FORWARD, NOBODY, READY, Integers
+from headway.engine.cycles import (
+    forget_sets_beside,
+    note_iteration,
+    stir,
+    trust_again,
+)
+from headway.engine.events import schedule
+from headway.engine.order import comes_before
+from headway.engine.solo import end_solo, interrupt, try_solo
+from headway.engine.state import DONE, FUSED, SOLO, Rule, State
+from headway.jit import inlined
+from headway.network.placed_jobs import take_off_cluster
+
+
+@inlined
+def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int) -> None:
+    """Add a job to entries[first:end], which are in priority order."""
+    index = end
+    while index > first and comes_before(s, job, entries[index - 1]):
+        entries[index] = entries[index - 1]
+        index -= 1
+    entries[index] = job
+
+
+@inlined
+def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: int) -> None:
+    """Add a row to the timeline."""
+    row = s.tally[0].timeline
+    s.timeline[row].kind = kind
+    s.timeline[row].job = job
+    s.timeline[row].gpu = gpu
+    s.timeline[row].iteration = s.cluster.jobs[job].iterations - s.cluster.jobs[job].iterations_left
+    s.timeline[row].start_ns = start_ns
+    s.timeline[row].end_ns = end_ns
+    s.tally[0].timeline = row + 1
+
+
+@inlined
+def _split(s: State, group: int, gpu_type: int, now_ns: int) -> None:
+    """Split a fused group, whose forward tasks still run, from its backward tasks."""
+    pace = s.groups[group].job * s.rules[0].types + gpu_type
+    end_ns = s.groups[group].start_ns + s.paces[pace].forward_ns
+    if now_ns <= end_ns:
+        s.groups[group].stage = FORWARD
+        s.groups[group].end_ns = end_ns
+        s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
+
+
+@inlined
+def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) -> None:
+    """Put a seat's next compute task in line for its GPU."""
+    gpus, seats = s.gpu_progress, s.seat_progress
+    gpu = s.cluster.seats[seat].gpu
+    job = s.cluster.seats[seat].job
+    running = gpus[gpu].group
+    if running != NOBODY:
+        if s.groups[running].stage == SOLO:
+            interrupt(s, int(s.groups[running].job), now_ns, priority)
+        elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
+            _split(s, running, s.cluster.gpus[gpu].type, now_ns)
+    seats[seat].stage = stage
+    following = gpus[gpu].ready
+    if following == NOBODY or comes_before(s, job, s.cluster.seats[following].job):
+        gpus[gpu].ready = seat
+    else:
+        previous = following
+        following = seats[previous].next
+        while following != NOBODY and not comes_before(s, job, s.cluster.seats[following].job):
+            previous = following
+            following = seats[previous].next
+        seats[previous].next = seat
+    seats[seat].next = following
+    if gpus[gpu].group == NOBODY and gpus[gpu].listed == 0:
+        gpus[gpu].listed = 1
+        s.idle[s.tally[0].idle] = gpu
+        s.tally[0].idle += 1
+
+
+@inlined
+def start_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
+    """Make every forward task of a job ready."""
+    first, count = s.cluster.jobs[job].first_seat, s.cluster.jobs[job].gpus
+    s.job_progress[job].tasks_left = count
+    for seat in range(first, first + count):
+        _make_ready(s, seat, FORWARD, now_ns, priority)
+
+
+@inlined
+def note_end(s: State, job: int) -> None:
+    """Remember that an iteration ended at this instant; it is counted after all completions."""
+    s.scratch[s.tally[0].done] = job
+    s.tally[0].done += 1
+
+
+@inlined
+def end_iterations(s: State, now_ns: int, priority: Rule) -> None:
+    """End the iterations whose tasks and messages are all completed."""
+    for i in range(s.tally[0].done):
+        _end_iteration(s, s.scratch[i], now_ns, priority)
+    s.tally[0].done = 0
+
+
+@inlined
+def _end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
+    """Start the next iteration, or finish the job and free its GPUs."""
+    jobs, tally = s.cluster.jobs, s.tally
+    jobs[job].iterations_left -= 1
+    jobs[job].remaining_service_ns -= jobs[job].service_ns * jobs[job].gpus
+    tally[0].compute_tasks += 2 * jobs[job].gpus
+    if jobs[job].iterations_left > 0:
+        jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
+        start_iteration(s, job, now_ns, priority)
+        note_iteration(s, job)
+        return
+    jobs[job].finish_ns = now_ns
+    forget_sets_beside(s, job, now_ns, priority)
+    trust_again(s, job)
+    take_off_cluster(s.cluster, job)
+    index = s.job_progress[job].index
+    tally[0].running -= 1
+    last = s.running[tally[0].running]
+    s.running[index] = last
+    s.job_progress[last].index = index
+    tally[0].finished += 1
+    tally[0].left_cluster += 1
+
+
+@inlined
+def make_message_ready(s: State, message: int) -> None:
+    """Make a message, a bucket of what is unsent, wait for admission."""
+    record = s.cluster.messages[message]
+    record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
+    record.state = READY
+    s.tally[0].waiting += 1
+    ask_about(s, message)
+
+
+@inlined
+def ask_about(s: State, message: int) -> None:
+    """Ask the admission about a waiting message at this instant: jobs in order, then messages."""
+    if s.is_asked[message] == 0:
+        s.is_asked[message] = 1
+        messages = s.cluster.messages
+        job, index = messages[message].job, s.tally[0].asked
+        while index > 0:
+            other = messages[s.asked[index - 1]].job
+            if not (comes_before(s, job, other) or (job == other and message < s.asked[index - 1])):
+                break
+            s.asked[index] = s.asked[index - 1]
+            index -= 1
+        s.asked[index] = message
+        s.tally[0].asked += 1
+
+
+@inlined
+def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
+    """End the tasks of a group: their GPUs are idle, their successors ready."""
+    gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
+    job, stage, seat = s.groups[group].job, s.groups[group].stage, s.groups[group].first_seat
+    s.free_groups[tally[0].free_groups] = group
+    tally[0].free_groups += 1
+    if stage == SOLO:
+        end_solo(s, job, now_ns, priority)
+    while seat != NOBODY:
+        following = seats[seat].next
+        gpu = s.cluster.seats[seat].gpu
+        seats[seat].group = NOBODY
+        gpus[gpu].group = NOBODY
+        gpus[gpu].listed = 1
+        s.idle[tally[0].idle] = gpu
+        tally[0].idle += 1
+        if len(s.timeline) > 0:
+            record_task(s, stage, job, gpu, s.groups[group].start_ns, now_ns)
+        if stage == FORWARD:
+            _make_ready(s, seat, BACKWARD, now_ns, priority)
+        else:
+            seats[seat].stage = DONE
+        seat = following
+    if stage != FORWARD:
+        s.job_progress[job].tasks_left -= s.groups[group].seats
+        if s.job_progress[job].tasks_left == 0:
+            if s.cluster.jobs[job].servers == 1 or stage == SOLO:
+                note_end(s, job)
+            else:
+                message = s.cluster.jobs[job].first_message
+                s.cluster.messages[message].unsent_bytes = s.cluster.messages[message].size_bytes
+                make_message_ready(s, message)
+
+
+@inlined
+def dispatch(s: State, now_ns: int, priority: Rule) -> None:
+    """Step 5: every idle GPU starts the ready task of the first job in priority order."""
+    gpus, seats, paces = s.gpu_progress, s.seat_progress, s.paces
+    types, skips_solo = s.rules[0].types, s.rules[0].skips_solo
+    for i in range(s.tally[0].idle):
+        gpu = s.idle[i]
+        gpus[gpu].listed = 0
+        seat = gpus[gpu].ready
+        if seat == NOBODY:
+            continue
+        gpus[gpu].ready = seats[seat].next
+        job = s.cluster.seats[seat].job
+        stage = seats[seat].stage
+        pace = job * types + s.cluster.gpus[gpu].type
+        if stage == FORWARD:
+            group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
+        else:
+            group, group_ns = paces[pace].backward_group, paces[pace].backward_group_ns
+        if group_ns == now_ns:
+            seats[seat].next = s.groups[group].first_seat
+            s.groups[group].first_seat = seat
+            s.groups[group].seats += 1
+        else:
+            s.tally[0].free_groups -= 1
+            group = s.free_groups[s.tally[0].free_groups]
+            seats[seat].next = NOBODY
+            s.groups[group].first_seat = seat
+            s.groups[group].seats = 1
+            s.groups[group].job = job
+            s.groups[group].stage = stage
+            s.groups[group].start_ns = now_ns
+            if stage == FORWARD:
+                paces[pace].forward_group = group
+                paces[pace].forward_group_ns = now_ns
+                end_ns = now_ns + paces[pace].forward_ns
+                if s.rules[0].fuses != 0:
+                    s.groups[group].stage = FUSED
+                    end_ns += paces[pace].backward_ns
+            else:
+                paces[pace].backward_group = group
+                paces[pace].backward_group_ns = now_ns
+                end_ns = now_ns + paces[pace].backward_ns
+            s.groups[group].end_ns = end_ns
+            s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
+        seats[seat].group = gpus[gpu].group = group
+        if s.job_progress[job].inert != 0:
+            stir(s, int(job), now_ns, priority)
+        all_started = stage == FORWARD and s.groups[group].seats == s.cluster.jobs[job].gpus
+        if skips_solo != 0 and all_started:
+            try_solo(s, int(job), group, now_ns, priority)
+    s.tally[0].idle = 0

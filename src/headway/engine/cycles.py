@@ -1,0 +1,433 @@
+"""Cycles: a set of jobs that repeats what it did is skipped forward.
+
+Jobs that hold the same GPU or use the same port may disturb each other; a *set* is all jobs that
+are connected in this way, directly or through others. Jobs that do nothing for now are left out:
+those that are solo, and those that are *inert*, waiting for a GPU that others do not leave to them.
+As long as they stay so they pass nothing on, and when one ceases to be so, its neighbours' sets are
+forgotten.
+
+Nothing outside a set can then change what happens in it until a job is placed on its GPUs or ports.
+What happens next in it depends on its state *relative to the present* (the stages of its seats, the
+ages of its running tasks, what its messages have left and since when, who waits) and on the order
+of the jobs that share a GPU or a port. Times are integers, and everything else is computed from
+their differences. So if the relative state at two instants is the same, bit by bit, and the order
+was and remains the same, the time between them is a *period*: it will be repeated until a job of
+the set finishes, a solo job beside it does, or the order changes.
+
+The state is looked at when an iteration of one job of the set, its *anchor*, has ended, at the end
+of the instant. It is compared with a snapshot that is renewed at the 1st, 2nd, 4th, 8th … such end,
+so that a repetition is found soon after it begins (Brent's cycle detection) and looking costs
+little where there is none. A set that repeats is moved forward by as many whole periods as nothing
+can interfere with: its events leave the heap, and one event brings them back. If something may
+happen before that, because the queue is tried or an inert job beside it stirs, the set is brought
+back by the whole periods that have passed, and catches up event by event. The clock goes back for
+it, which does no harm: nothing that happened meanwhile concerns it before the present.
+"""
+
+from __future__ import annotations
+
+from headway.domain.limits import HORIZON_NS
+from headway.domain.records import IN_FLIGHT, NOBODY
+from headway.engine.events import cancel_rarely, schedule_rarely
+from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
+from headway.engine.state import DONE, SOLO, Rule, State
+from headway.jit import inlined, part
+from headway.network.messages import messages_meet
+
+_WORTH = 4
+"""The fewest periods that are worth skipping."""
+
+_PAUSE = 16
+"""Iterations of the anchor until the next look at a set that repeats but could not be skipped."""
+
+_STUCK = 1 << 12
+"""Iterations of others after which an anchor is considered starved."""
+
+_SURPRISES = 4
+"""After this many a job no longer counts as inert, until a job comes or goes beside it."""
+
+
+@part
+def _dissolve(s: State, anchor: int) -> None:
+    """Forget a set."""
+    job = anchor
+    while job != NOBODY:
+        s.job_progress[job].cycle = NOBODY
+        job = s.job_progress[job].next_member
+
+
+@part
+def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
+    """Forget the sets of a job and of its neighbours, because the job's behaviour changes.
+
+    Sets that are skipped are brought back first, to the last end of a period.
+    """
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    ports, links, messages = s.cluster.ports, s.cluster.links, s.cluster.messages
+    if s.rules[0].skips_sets == 0:
+        return
+    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+        near = gpus[seats[seat].gpu].held
+        while near != NOBODY:
+            _forget(s, int(s.job_progress[seats[near].job].cycle), now_ns, priority)
+            near = seats[near].beside
+    if jobs[job].servers > 1:
+        message = messages[jobs[job].first_message]
+        for link in range(message.first_link, message.first_link + message.links):
+            near = ports[links[link].port].held
+            while near != NOBODY:
+                neighbour = messages[links[near].message].job
+                _forget(s, int(s.job_progress[neighbour].cycle), now_ns, priority)
+                near = links[near].beside
+
+
+@inlined
+def _forget(s: State, anchor: int, now_ns: int, priority: Rule) -> None:
+    if anchor != NOBODY:
+        if s.cycles[anchor].periods > 0:
+            passed_ns = now_ns - s.cycles[anchor].since_ns
+            _return(s, anchor, passed_ns // s.cycles[anchor].period_ns, priority)
+        _dissolve(s, anchor)
+
+
+@part
+def stir(s: State, job: int, now_ns: int, priority: Rule) -> None:
+    """End a job's being inert."""
+    s.job_progress[job].inert = 0
+    s.job_progress[job].surprises += 1
+    forget_sets_beside(s, job, now_ns, priority)
+
+
+@part
+def trust_again(s: State, job: int) -> None:
+    """Let the neighbours of a job that comes or goes count as inert again."""
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+        near = gpus[seats[seat].gpu].held
+        while near != NOBODY:
+            s.job_progress[seats[near].job].surprises = 0
+            near = seats[near].beside
+
+
+@inlined
+def note_iteration(s: State, job: int) -> None:
+    """Remember that an iteration of a job ended, if this may be a time to look at its set."""
+    if s.rules[0].skips_sets == 0:
+        return
+    anchor = s.job_progress[job].cycle
+    if anchor == NOBODY or anchor == job:  # noqa: PLR1714, SIM109
+        s.ended[s.tally[0].ended] = job
+        s.tally[0].ended += 1
+        return
+    s.cycles[anchor].others += 1
+    if s.cycles[anchor].others > _STUCK:
+        _dissolve(s, int(anchor))
+
+
+@part
+def look_at_sets(s: State, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+    """Look at the sets whose anchors ended an iteration at this instant.
+
+    While a set catches up, the state of others is not that of this instant: do nothing.
+    """
+    catching_up = now_ns < s.tally[0].front_ns or (
+        s.tally[0].heap > 0 and s.heap[0].time_ns <= now_ns
+    )
+    if not catching_up:
+        for i in range(s.tally[0].ended):
+            job = s.ended[i]
+            if s.job_progress[job].solo_ns == NOBODY:
+                if s.job_progress[job].cycle == NOBODY:
+                    s.cycles[job].ends = 0
+                    s.cycles[job].copy_at = 1
+                    s.cycles[job].look_at = 0
+                    _look(s, job, now_ns, next_arrival_ns, priority)
+                elif s.job_progress[job].cycle == job:
+                    _look(s, job, now_ns, next_arrival_ns, priority)
+    s.tally[0].ended = 0
+
+
+@inlined
+def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+    """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
+    cycles = s.cycles
+    cycles[anchor].ends += 1
+    cycles[anchor].others = 0
+    ends = cycles[anchor].ends
+    if ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns):
+        cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
+        job = anchor
+        while job != NOBODY:
+            s.job_snapshots[job].iterations = (
+                s.job_snapshots[job].iterations_left - s.cluster.jobs[job].iterations_left
+            )
+            s.job_snapshots[job].messages = s.job_progress[job].sent - s.job_snapshots[job].sent
+            job = s.job_progress[job].next_member
+        if _skip(s, anchor, now_ns, next_arrival_ns, priority):
+            return
+        cycles[anchor].look_at = ends + _PAUSE
+    if ends >= cycles[anchor].copy_at:
+        _gather(s, anchor)
+        take_snapshot(s, anchor, now_ns)
+        cycles[anchor].copy_at = 2 * ends
+
+
+@part
+def _gather(s: State, anchor: int) -> None:
+    """Find the set that a job belongs to; the job is its anchor."""
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    ports, links, messages = s.cluster.ports, s.cluster.links, s.cluster.messages
+    progress = s.job_progress
+    s.tally[0].searches += 1
+    mark = s.tally[0].searches
+    meet = messages_meet(s.cluster)
+    progress[anchor].mark = mark
+    progress[anchor].seen_left = jobs[anchor].iterations_left
+    s.scratch[0] = anchor
+    found, i = 1, 0
+    while i < found:
+        job = s.scratch[i]
+        i += 1
+        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+            near = gpus[seats[seat].gpu].held
+            while near != NOBODY:
+                found = _meet(s, seats[near].job, mark, found)
+                near = seats[near].beside
+        if meet and jobs[job].servers > 1:
+            message = messages[jobs[job].first_message]
+            for link in range(message.first_link, message.first_link + message.links):
+                near = ports[links[link].port].held
+                while near != NOBODY:
+                    found = _meet(s, messages[links[near].message].job, mark, found)
+                    near = links[near].beside
+    for i in range(found):
+        if progress[s.scratch[i]].cycle != NOBODY:
+            _dissolve(s, int(progress[s.scratch[i]].cycle))
+    following = NOBODY
+    for i in range(found - 1, -1, -1):
+        job = s.scratch[i]
+        progress[job].cycle = anchor
+        progress[job].next_member = following
+        following = job
+
+
+@inlined
+def _meet(s: State, job: int, mark: int, found: int) -> int:
+    """Add a job to those found, unless it is among them, solo or inert; return their number."""
+    progress = s.job_progress
+    if progress[job].mark == mark or progress[job].solo_ns != NOBODY:
+        return found
+    progress[job].mark = mark
+    unmoved = progress[job].seen_left == s.cluster.jobs[job].iterations_left
+    progress[job].seen_left = s.cluster.jobs[job].iterations_left
+    if unmoved and progress[job].surprises < _SURPRISES and _does_nothing(s, job):
+        progress[job].inert = 1
+        return found
+    s.scratch[found] = job
+    return found + 1
+
+
+@inlined
+def _does_nothing(s: State, job: int) -> bool:
+    """Whether no task of a job runs, and some wait for their GPU."""
+    jobs, seats = s.cluster.jobs, s.seat_progress
+    ready = False
+    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+        if seats[seat].group != NOBODY:
+            return False
+        ready = ready or seats[seat].stage != DONE
+    return ready
+
+
+@inlined
+def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> int:
+    """Return for how many periods no job arrives, and none of the set or beside it finishes."""
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    period_ns = s.cycles[anchor].period_ns
+    periods = (min(next_arrival_ns, HORIZON_NS) - now_ns - 1) // period_ns
+    job = anchor
+    while job != NOBODY and periods >= _WORTH:
+        first = jobs[job].first_message
+        for message in range(first, first + jobs[job].messages):
+            in_flight = s.cluster.messages[message].state == IN_FLIGHT
+            if not in_flight and s.positions[len(gpus) + message] != NOBODY:
+                return 0
+        if s.job_snapshots[job].iterations > 0:
+            left = jobs[job].iterations_left - 1
+            periods = min(periods, left // s.job_snapshots[job].iterations)
+        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+            group = s.gpu_progress[seats[seat].gpu].group
+            if group != NOBODY and s.groups[group].stage == SOLO:
+                periods = min(periods, (s.groups[group].end_ns - now_ns - 1) // period_ns)
+        job = s.job_progress[job].next_member
+    return int(periods)
+
+
+@part
+def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> bool:
+    """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
+    jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
+    cycles, tally = s.cycles, s.tally
+    periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
+    while periods >= _WORTH and not _keeps_order(s, anchor, periods, priority):
+        periods //= 2
+    if periods < _WORTH:
+        return False
+    cycles[anchor].since_ns = now_ns
+    cycles[anchor].periods = periods
+    cycles[anchor].index = tally[0].skipped
+    s.skipped[tally[0].skipped] = anchor
+    tally[0].skipped += 1
+    job = anchor
+    while job != NOBODY:
+        count_from_here(s, job)
+        first = jobs[job].first_message
+        for message in range(first, first + jobs[job].messages):
+            if s.cluster.messages[message].state == IN_FLIGHT:
+                event = gpu_count + message
+                tally[0].heap = cancel_rarely(s.heap, s.positions, tally[0].heap, event)
+        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+            if seats[seat].group != NOBODY:
+                tally[0].heap = cancel_rarely(s.heap, s.positions, tally[0].heap, seats[seat].group)
+        job = s.job_progress[job].next_member
+    event = gpu_count + len(s.cluster.messages) + anchor
+    back_ns = now_ns + periods * cycles[anchor].period_ns
+    tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, event, back_ns)
+    return True
+
+
+@inlined
+def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
+    """Whether jobs that share a GPU or a port keep their order, from the copy to the return.
+
+    Keys only fall or only rise, so they are between those of the copy and of the return.
+    """
+    jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
+    ports, links, messages = s.cluster.ports, s.cluster.links, s.cluster.messages
+    job = anchor
+    while job != NOBODY:
+        left = jobs[job].iterations_left - periods * s.job_snapshots[job].iterations
+        s.job_snapshots[job].last_key = key_with(s, job, left, priority)
+        job = s.job_progress[job].next_member
+    meet = messages_meet(s.cluster)
+    job = anchor
+    while job != NOBODY:
+        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+            near = gpus[seats[seat].gpu].held
+            while near != NOBODY:
+                if not _stay_apart(s, anchor, job, seats[near].job):
+                    return False
+                near = seats[near].beside
+        if meet and jobs[job].servers > 1:
+            message = messages[jobs[job].first_message]
+            for link in range(message.first_link, message.first_link + message.links):
+                near = ports[links[link].port].held
+                while near != NOBODY:
+                    if not _stay_apart(s, anchor, job, messages[links[near].message].job):
+                        return False
+                    near = links[near].beside
+        job = s.job_progress[job].next_member
+    return True
+
+
+@inlined
+def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
+    """Whether the keys of two neighbours, the first in the set, do not meet.
+
+    A solo job comes first, and its key does not rise; the key of an inert one does not move.
+    """
+    if job == other or s.job_progress[other].solo_ns != NOBODY:
+        return True
+    key = s.cluster.jobs[other].priority_key
+    lowest, highest = key, key
+    if s.job_progress[other].cycle == anchor:
+        lowest = min(s.job_snapshots[other].priority_key, s.job_snapshots[other].last_key)
+        highest = max(s.job_snapshots[other].priority_key, s.job_snapshots[other].last_key)
+    own_lowest = min(s.job_snapshots[job].priority_key, s.job_snapshots[job].last_key)
+    own_highest = max(s.job_snapshots[job].priority_key, s.job_snapshots[job].last_key)
+    if comes_before(s, job, other):
+        return bool(own_highest < lowest or (own_highest == lowest and job < other))
+    return bool(highest < own_lowest or (highest == own_lowest and other < job))
+
+
+@part
+def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
+    """Give a skipped set the state that it has after this number of periods, and its events."""
+    jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
+    cycles, tally = s.cycles, s.tally
+    passed_ns = periods * cycles[anchor].period_ns
+    now_ns = cycles[anchor].since_ns + passed_ns
+    job = anchor
+    while job != NOBODY:
+        member = s.job_snapshots[job]
+        if member.iterations > 0:
+            skip_iterations(s, job, periods * member.iterations, 0, priority)
+        tally[0].messages += periods * member.messages
+        s.job_progress[job].sent += periods * member.messages
+        first = jobs[job].first_message
+        for message in range(first, first + jobs[job].messages):
+            record = s.cluster.messages[message]
+            if record.state == IN_FLIGHT:
+                record.start_ns += passed_ns
+                record.since_ns += passed_ns
+                end_ns = now_ns + s.message_snapshots[message].end_ns
+                event = gpu_count + message
+                tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, event, end_ns)
+        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+            group = seats[seat].group
+            if group != NOBODY and s.positions[group] == NOBODY:
+                s.groups[group].start_ns += passed_ns
+                s.groups[group].end_ns += passed_ns
+                end_ns = s.groups[group].end_ns
+                tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, group, end_ns)
+        count_from_here(s, job)
+        job = s.job_progress[job].next_member
+    cycles[anchor].since_ns = now_ns
+    cycles[anchor].periods = 0
+    tally[0].skipped -= 1
+    last = s.skipped[tally[0].skipped]
+    s.skipped[cycles[anchor].index] = last
+    cycles[last].index = cycles[anchor].index
+    event = gpu_count + len(s.cluster.messages) + anchor
+    tally[0].heap = cancel_rarely(s.heap, s.positions, tally[0].heap, event)
+
+
+@part
+def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+    """Bring a set back at the time that was planned; skip it again if it may be."""
+    _return(s, anchor, s.cycles[anchor].periods, priority)
+    if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns, priority):
+        s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
+
+
+@part
+def bring_all_back(s: State, before_ns: int, priority: Rule) -> None:
+    """Bring all sets back to the last ends of periods before an instant."""
+    while s.tally[0].skipped > 0:
+        anchor = s.skipped[0]
+        passed_ns = before_ns - s.cycles[anchor].since_ns
+        _return(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns, priority)
+        s.cycles[anchor].look_at = 0
+
+
+@inlined
+def may_finish(s: State, now_ns: int) -> bool:
+    """Whether a job may finish at this instant, judged from the first events of the heap."""
+    gpu_count, message_count = len(s.cluster.gpus), len(s.cluster.messages)
+    size = min(s.tally[0].heap, 7)
+    for index in range(size):
+        if s.heap[index].time_ns != now_ns:
+            continue
+        if index >= 3:
+            return True
+        event = s.heap[index].event
+        if event < gpu_count:
+            job = s.groups[event].job
+            if s.groups[event].stage == SOLO or s.cluster.jobs[job].iterations_left == 1:
+                return True
+        elif event < gpu_count + message_count:
+            job = s.cluster.messages[event - gpu_count].job
+            if s.cluster.jobs[job].iterations_left == 1:
+                return True
+    return False

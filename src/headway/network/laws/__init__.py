@@ -1,0 +1,1 @@
+"""Laws of contention, one file each: the cost of a message's bytes among others."""

@@ -1,0 +1,59 @@
+"""The paper's law: the busiest link of a message sets the cost of its bytes.
+
+On a link with k messages a byte costs k*b + (k-1)*eta; across racks, that times the factor of the
+uplink. A message's cost is the highest among its links.
+"""
+
+from __future__ import annotations
+
+from headway.domain.records import NOBODY, ClusterView
+from headway.jit import inlined
+from headway.network.messages import cost_ns_per_byte, most_messages
+from headway.network.traffic import Traffic
+
+
+@inlined
+def busiest_ns_per_byte(cluster: ClusterView, message: int) -> float:
+    """Return the cost of a message's bytes on the slowest of its links, each shared equally."""
+    system, record = cluster.system[0], cluster.messages[message]
+    if record.links == record.servers:
+        k = max(1, most_messages(cluster, message))
+        cost = cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+        return float(record.byte_weight * cost)
+    slowest = 0.0
+    for link in range(record.first_link, record.first_link + record.links):
+        port = cluster.ports[cluster.links[link].port]
+        k = max(1, port.messages)
+        cost = port.factor * cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+        slowest = max(slowest, cost)
+    return float(record.byte_weight * slowest)
+
+
+@inlined
+def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
+    """Return the cost of a message's bytes where no other message is."""
+    system, record = cluster.system[0], cluster.messages[message]
+    cost = cost_ns_per_byte(1, system.b_ns_per_byte, system.eta_ns_per_byte)
+    slowest = 0.0
+    for link in range(record.first_link, record.first_link + record.links):
+        slowest = max(slowest, cluster.ports[cluster.links[link].port].factor * cost)
+    return float(record.byte_weight * slowest)
+
+
+@inlined
+def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
+    """Find the costs of the messages on touched ports; no others can have changed."""
+    counts = traffic.counts
+    counts[0].searches += 1
+    found = 0
+    for i in range(counts[0].touched):
+        link = cluster.ports[traffic.touched[i]].first_message
+        while link != NOBODY:
+            message = cluster.links[link].message
+            if traffic.seen[message] != counts[0].searches:
+                traffic.seen[message] = counts[0].searches
+                traffic.costs[message] = busiest_ns_per_byte(cluster, message)
+                traffic.found[found] = message
+                found += 1
+            link = cluster.links[link].next
+    return found

@@ -1,0 +1,45 @@
+"""A job on the cluster: its GPUs, the ports of its messages, and s_J and L_J there. Compiled."""
+
+from __future__ import annotations
+
+from headway.domain.occupancy import hold, release
+from headway.domain.records import ClusterView
+from headway.jit import inlined, part
+from headway.network.messages import all_reduce_alone_ns
+from headway.network.traffic import connect, disconnect
+
+
+@part
+def put_on_cluster(cluster: ClusterView, job: int) -> None:
+    """Let a job hold the GPUs of its seats, and connect its messages."""
+    jobs, messages = cluster.jobs, cluster.messages
+    hold(cluster, job)
+    first = jobs[job].first_message
+    for message in range(first, first + jobs[job].messages):
+        connect(cluster, message)
+    jobs[job].servers = messages[first].servers
+
+
+@part
+def take_off_cluster(cluster: ClusterView, job: int) -> None:
+    """Undo `put_on_cluster`; none of the job's messages may be in flight."""
+    disconnect_messages(cluster, job)
+    release(cluster, job)
+
+
+@part
+def disconnect_messages(cluster: ClusterView, job: int) -> None:
+    """Take a job's messages out of the lists of their ports."""
+    first = cluster.jobs[job].first_message
+    for message in range(first, first + cluster.jobs[job].messages):
+        disconnect(cluster, message)
+
+
+@inlined
+def one_service_ns(cluster: ClusterView, job: int) -> int:
+    """Return s_J: an iteration on one GPU, with the all-reduce of a job on several servers."""
+    record = cluster.jobs[job]
+    service_ns = record.forward_ns + record.backward_ns
+    if record.servers > 1:
+        service_ns += all_reduce_alone_ns(cluster, job)
+    return int(service_ns)

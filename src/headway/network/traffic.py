@@ -1,0 +1,279 @@
+"""Messages on the ports of a cluster: connected, in flight, rated. Compiled.
+
+The simulator and the live core do to the arrays exactly this; who decides, and when a message ends,
+is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from headway.domain.records import (
+    IN_FLIGHT,
+    NOBODY,
+    NOT_READY,
+    READY,
+    ClusterView,
+    Floats,
+    Integers,
+    Records,
+    zeros,
+)
+from headway.jit import inlined, part
+from headway.network.messages import (
+    bytes_left,
+    messages_meet,
+    most_messages,
+    ring_latency_ns,
+    ring_weight,
+)
+
+COUNTS = np.dtype(
+    [
+        ("touched", np.int64),  # ports listed in `touched`
+        ("sent", np.int64),  # messages listed in `sent`
+        ("searches", np.int64),  # for messages whose cost may have changed
+    ],
+    align=True,
+)
+
+SHARE = np.dtype(
+    [
+        ("equal_ns_per_byte", np.float64),  # F: the cost of a byte if all messages share equally
+        ("open_ns_per_byte", np.float64),  # … and if the open ones share equally what is left
+        ("left", np.float64),  # shares
+        ("open", np.int64),  # messages without a cost
+    ],
+    align=True,
+)
+"""A port while fair shares are being found."""
+
+
+class Traffic(NamedTuple):
+    """What has changed since costs were last found, and room to find them."""
+
+    counts: Records
+    touched: Integers  # ports that a message has joined or left
+    is_touched: Integers  # by port
+    sent: Integers  # messages that have started
+    seen: Integers  # by message: the search that found it last
+    found: Integers  # messages
+    costs: Floats  # by message, in ns per byte
+    shares: Records  # by port
+    scratch: Integers  # ports
+
+
+def make_traffic(messages: int, ports: int) -> Traffic:
+    """Return room for the costs of so many messages on so many ports."""
+    return Traffic(
+        counts=zeros(1, COUNTS),
+        touched=np.zeros(ports, np.int64),
+        is_touched=np.zeros(ports, np.int64),
+        sent=np.zeros(messages, np.int64),
+        seen=np.zeros(messages, np.int64),
+        found=np.zeros(messages, np.int64),
+        costs=np.zeros(messages),
+        shares=zeros(ports, SHARE),
+        scratch=np.zeros(ports, np.int64),
+    )
+
+
+@part
+def connect(cluster: ClusterView, message: int) -> None:
+    """Link a message of a placed job to its ports; with several servers it is in their lists.
+
+    Its latency and the weight of its bytes follow from the number of its servers.
+    """
+    messages, links, ports = cluster.messages, cluster.links, cluster.ports
+    _find_servers(cluster, message)
+    _add_uplinks(cluster, message)
+    first, servers = messages[message].first_link, messages[message].servers
+    if servers < 2:
+        return
+    ring_size = cluster.system[0].ring_size
+    if ring_size > 0:
+        messages[message].latency_ns = ring_latency_ns(cluster.system[0].a_ns, servers, ring_size)
+        messages[message].byte_weight = ring_weight(servers, ring_size)
+    for link in range(first, first + messages[message].links):
+        port = links[link].port
+        links[link].message = message
+        links[link].beside = ports[port].held
+        ports[port].held = link
+        ports[port].links += 1
+
+
+@inlined
+def _insert(cluster: ClusterView, low: int, end: int, port: int) -> int:
+    """Insert a port into links[low:end], ascending, unless it is there; return the new end."""
+    links = cluster.links
+    index = end
+    while index > low and links[index - 1].port > port:
+        index -= 1
+    if index > low and links[index - 1].port == port:
+        return end
+    for moved in range(end, index, -1):
+        links[moved].port = links[moved - 1].port
+    links[index].port = port
+    return end + 1
+
+
+@inlined
+def _find_servers(cluster: ClusterView, message: int) -> None:
+    """Link a message to the servers of its job, ascending."""
+    jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
+    job, first = cluster.messages[message].job, cluster.messages[message].first_link
+    end = first
+    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+        end = _insert(cluster, first, end, gpus[seats[seat].gpu].server)
+    cluster.messages[message].servers = cluster.messages[message].links = end - first
+
+
+@inlined
+def _add_uplinks(cluster: ClusterView, message: int) -> None:
+    """Link a message that crosses racks to the ports of their uplinks, ascending."""
+    messages, servers, links = cluster.messages, cluster.servers, cluster.links
+    if len(cluster.ports) == len(servers):
+        return
+    first, low = messages[message].first_link, messages[message].first_link
+    low += messages[message].servers
+    end = low
+    for link in range(first, low):
+        end = _insert(cluster, low, end, len(servers) + servers[links[link].port].rack)
+    if end > low + 1:
+        messages[message].links = end - first
+
+
+@part
+def disconnect(cluster: ClusterView, message: int) -> None:
+    """Take a message out of the lists of its ports; it must not be in flight."""
+    messages, links, ports = cluster.messages, cluster.links, cluster.ports
+    if messages[message].servers < 2:
+        return
+    first = messages[message].first_link
+    for link in range(first, first + messages[message].links):
+        port = links[link].port
+        ports[port].links -= 1
+        before = ports[port].held
+        if before == link:
+            ports[port].held = links[link].beside
+        else:
+            while links[before].beside != link:
+                before = links[before].beside
+            links[before].beside = links[link].beside
+
+
+@inlined
+def touch(traffic: Traffic, port: int) -> None:
+    """Remember that the messages on a port have changed."""
+    if traffic.is_touched[port] == 0:
+        traffic.is_touched[port] = 1
+        traffic.touched[traffic.counts[0].touched] = port
+        traffic.counts[0].touched += 1
+
+
+@inlined
+def forget_changes(traffic: Traffic) -> None:
+    """Forget what has changed: all messages have their costs."""
+    for i in range(traffic.counts[0].touched):
+        traffic.is_touched[traffic.touched[i]] = 0
+    traffic.counts[0].touched = 0
+    traffic.counts[0].sent = 0
+
+
+@inlined
+def put_on_ports(cluster: ClusterView, message: int) -> None:
+    """Count a message on each of its ports, if messages meet at all."""
+    messages, links, ports = cluster.messages, cluster.links, cluster.ports
+    if not messages_meet(cluster):
+        return
+    first = messages[message].first_link
+    for link in range(first, first + messages[message].links):
+        port = links[link].port
+        links[link].next = ports[port].first_message
+        ports[port].first_message = link
+        ports[port].messages += 1
+
+
+@inlined
+def take_off_ports(cluster: ClusterView, message: int) -> None:
+    """Undo `put_on_ports`."""
+    messages, links, ports = cluster.messages, cluster.links, cluster.ports
+    if not messages_meet(cluster):
+        return
+    first = messages[message].first_link
+    for link in range(first, first + messages[message].links):
+        port = links[link].port
+        before = ports[port].first_message
+        if before == link:
+            ports[port].first_message = links[link].next
+        else:
+            while links[before].next != link:
+                before = links[before].next
+            links[before].next = links[link].next
+        ports[port].messages -= 1
+
+
+@inlined
+def start_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
+    """Put a message, which is ready, on the network; its cost must be found next."""
+    record, now_ns = cluster.messages[message], cluster.system[0].now_ns
+    record.state = IN_FLIGHT
+    record.k = 0
+    record.cost_ns_per_byte = 0.0
+    record.start_ns = now_ns
+    record.since_ns = now_ns + record.latency_ns
+    record.bytes_left = record.bytes
+    traffic.sent[traffic.counts[0].sent] = message
+    traffic.counts[0].sent += 1
+    put_on_ports(cluster, message)
+    if messages_meet(cluster):
+        for link in range(record.first_link, record.first_link + record.links):
+            touch(traffic, cluster.links[link].port)
+
+
+@inlined
+def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
+    """Take a message off the network; the costs of others must be found next."""
+    record = cluster.messages[message]
+    for link in range(record.first_link, record.first_link + record.links):
+        touch(traffic, cluster.links[link].port)
+    take_off_ports(cluster, message)
+    record.state = NOT_READY
+    record.k = 0
+
+
+@part
+def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
+    """List the messages that wait for admission and have a touched port; return how many.
+
+    They are traffic.found[:count]. A steady policy is asked again about these.
+    """
+    counts = traffic.counts
+    counts[0].searches += 1
+    found = 0
+    for i in range(counts[0].touched):
+        link = cluster.ports[traffic.touched[i]].held
+        while link != NOBODY:
+            message = cluster.links[link].message
+            waits = cluster.messages[message].state == READY
+            if waits and traffic.seen[message] != counts[0].searches:
+                traffic.seen[message] = counts[0].searches
+                traffic.found[found] = message
+                found += 1
+            link = cluster.links[link].beside
+    return found
+
+
+@inlined
+def rate(cluster: ClusterView, message: int, cost_ns_per_byte: float) -> bool:
+    """If a message's cost has changed, count what it sent at the old one; return whether it has."""
+    record, now_ns = cluster.messages[message], cluster.system[0].now_ns
+    if cost_ns_per_byte == record.cost_ns_per_byte:
+        return False
+    record.bytes_left = bytes_left(cluster, message)
+    record.since_ns = max(now_ns, record.since_ns)
+    record.k = max(1, most_messages(cluster, message))
+    record.cost_ns_per_byte = cost_ns_per_byte
+    return True
