@@ -87,8 +87,8 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
             if not await asyncio.to_thread(folder.exists):
                 raise ApiError(
                     404,
-                    f"the log of job {job} has been deleted: only the latest {KEPT_FOLDERS:,} attempts "
-                    "keep theirs.",
+                    f"the log of job {job} has been deleted: only the latest {KEPT_FOLDERS:,} "
+                    "attempts keep theirs.",
                 )
         stream = stream_log(daemon, job, rank, follow)
         return StreamingResponse(stream, media_type="application/octet-stream")
