@@ -84,9 +84,8 @@ class Daemon:
         )
         self.nodes: dict[str, ExecutorNode] = {}
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
-        self._held_ends: list[AttemptEnd] | None = (
-            None  # ends reported while jobs are being restored
-        )
+        # Ends reported while jobs are being restored.
+        self._held_ends: list[AttemptEnd] | None = None
 
     # Reports from the executor.
 
