@@ -5,8 +5,8 @@
 Each rank trains each variant twice from the same weights, first without the gate, then attached.
 Rank 0 prints `VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE an attached training waits before that
 step until the file exists; DEVICE (cpu) and BACKEND (gloo) say where it trains. With SPANS=FILE it
-also asks for turns, computes slowly, and writes `BEGIN END` (monotonic nanoseconds) of each attached
-pass to FILE.RANK.
+also asks for turns, computes slowly, and writes `BEGIN END` (monotonic nanoseconds) of each
+attached pass to FILE.RANK.
 """
 
 from __future__ import annotations
