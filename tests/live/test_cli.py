@@ -15,6 +15,8 @@ import pytest
 
 from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python, running_scheduler
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = (
     ("submit", "x"),
     ("status",),

@@ -15,6 +15,8 @@ import pytest
 
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "live" / "soak.py"
 PATIENCE_S = 300.0
 

@@ -19,6 +19,8 @@ from live.executors.driving import having
 from live.scheduler_process import PRINTS, SchedulerProcess, python
 from waiting import eventually
 
+pytestmark = [pytest.mark.ray, pytest.mark.torch, pytest.mark.slow]
+
 HERE = Path(__file__).parent
 TRAINING = HERE.parents[1] / "worker" / "training_script.py"
 
