@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars
@@ -18,6 +17,7 @@ import pytest
 import headway as package
 from builders import EXAMPLES
 from cli.commands import headway
+from waiting import eventually
 
 HEADWAY = [sys.executable, "-m", "headway"]
 
@@ -258,7 +258,9 @@ def test_an_interrupted_run_leaves_nothing_behind(number: signal.Signals, status
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    time.sleep(1.5)
+    # The engine has been loaded, so that the run is under way or about to be.
+    maps = Path(f"/proc/{process.pid}/maps")
+    eventually(lambda: "llvmlite" in maps.read_text())
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == status

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
-from headway.domain.pace import compute_times_ns, estimates
+from headway.domain.compute_times import compute_times_ns, estimated_pairs
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from headway.results.columns import job_columns, job_table
@@ -111,7 +111,7 @@ class Result:
     @property
     def estimated(self) -> list[tuple[str, str]]:
         """The (model, GPU type) pairs for which a job's times are estimated, not measured."""
-        return estimates(self.workload, self.settings.cluster)
+        return estimated_pairs(self.workload, self.settings.cluster)
 
     @property
     def jobs(self) -> polars.DataFrame:
