@@ -28,7 +28,7 @@ from soaking.plan import Rates
 from soaking.scheduler import SoakError
 from soaking.verdict import Verdict, judge
 
-MOST_JOBS = 10_000
+MAX_JOBS = 10_000
 """A scheduler remembers this many finished jobs."""
 
 
@@ -77,8 +77,8 @@ def main() -> int:
         help="shares of attempts whose worker or shim is killed, and scheduler kills per job",
     )
     given = parser.parse_args()
-    if not 2 <= given.jobs <= MOST_JOBS:
-        parser.error(f"--jobs must be from 2 to {MOST_JOBS:,}")
+    if not 2 <= given.jobs <= MAX_JOBS:
+        parser.error(f"--jobs must be from 2 to {MAX_JOBS:,}")
     if min(given.kills) < 0 or sum(given.kills[:2]) > 0.9 or given.kills[2] > 1:
         parser.error("--kills: workers and shims together at most 0.9, the scheduler at most 1")
     # Policies as plain Python, as in the scheduler: the same decisions without compiling.

@@ -52,7 +52,7 @@ def test_the_fixed_interface_writes_the_fixed_json(
     )
     assert headway(capsys, "simulate", small, *options.split()).status == 0
     data = json.loads(Path("OUT.json").read_text())
-    assert set(data) == {"summary", "jobs"}
+    assert set(data) == {"summary", "settings", "estimated", "gpu_busy_ns", "code", "jobs"}
     assert len(data["jobs"]) == 12
     assert [job["job_id"] for job in data["jobs"]] == [str(index) for index in range(12)]
 
@@ -108,7 +108,7 @@ def test_the_power_of_gpus_comes_from_the_file_or_the_flag(
     Path("site.toml").write_text(f"[cluster]\nservers = 4\ngpus_per_server = 2\n{lines}")
     command = ["simulate", small, "--cluster", "site.toml", "--parquet", "r", *options.split()]
     outcome = headway(capsys, *command)
-    assert re.search(r"energy of the GPUs +[\d.]+ kWh", outcome.out)
+    assert re.search(r"GPU energy +[\d.]+ kWh", outcome.out)
     metadata = polars.read_parquet_metadata("r")
     cluster = json.loads(metadata["headway.settings"])["cluster"]
     assert (cluster["gpu_idle_w"], cluster["gpu_busy_w"]) == (idle_w, busy_w)

@@ -73,7 +73,7 @@ def test_showing_needs_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_report_is_drawn_from_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml")
-    assert headway(capsys, "report", "good").out == "The report: good/report.html\n"
+    assert headway(capsys, "report", "good").out == "Report: good/report.html\n"
     assert '<h2 id="workload-1">Workload drawn</h2>' in Path("good/report.html").read_text()
     assert headway(capsys, "report", "good", "-o", "page.html").status == 0
     assert Path("page.html").read_bytes() == Path("good/report.html").read_bytes()
@@ -278,7 +278,7 @@ def test_an_error_in_the_file_names_line_and_column(
             "report . -o page.svg",
             "page.svg: the report of a sweep must end in .html.",
         ),
-        ("report . --from 3", "--from and --to choose a part of a timeline; a sweep has none."),
+        ("report . --from 3", "--from and --to select a part of a timeline; a sweep has none."),
     ],
 )
 def test_bad_arguments_are_refused(

@@ -16,7 +16,7 @@ from soaking.plan import Plan, Rates, make_plan, scheduler_kills
 from soaking.scheduler import SchedulerProcess, SoakError, kill_shim
 
 FINISHED = ("done", "failed", "cancelled")
-MOST_UNFINISHED = 16
+MAX_UNFINISHED = 16
 STALL_S = 120.0
 POLL_S = 0.1
 
@@ -84,7 +84,7 @@ class Soak:
             self._again_s = None
         self._again_s = None
         if self._unconfirmed is not None:
-            listed = self.scheduler.client.jobs(limit=4 * MOST_UNFINISHED)
+            listed = self.scheduler.client.jobs(limit=4 * MAX_UNFINISHED)
             found = [
                 one["job_id"] for one in listed if one["spec"]["name"] == self._unconfirmed.name
             ]
@@ -125,7 +125,7 @@ class Soak:
             self._kills.clear()
             self.scheduler.stop()
             self._begin_life()
-        while self._plans and len(self._unfinished) < MOST_UNFINISHED:
+        while self._plans and len(self._unfinished) < MAX_UNFINISHED:
             self._unconfirmed = self._plans.pop(0)
             job = self.scheduler.client.submit(self._spec(self._unconfirmed))["job_id"]
             self._submitted(self._unconfirmed, job)
@@ -170,7 +170,7 @@ class Soak:
         if time.monotonic() < self._polled_s + POLL_S:
             return
         client, self._polled_s = self.scheduler.client, time.monotonic()
-        listed = client.jobs(limit=4 * MOST_UNFINISHED)
+        listed = client.jobs(limit=4 * MAX_UNFINISHED)
         going = {one["job_id"] for one in listed if one["state"] not in FINISHED}
         for job in [one for one in self._unfinished if one not in going]:
             found, fate = client.job(job), self._unfinished[job]

@@ -14,7 +14,7 @@ SLOW = 0.15
 """Shares of attempts that fail by themselves, of cancelled jobs, of jobs whose processes ignore
 SIGTERM, and of jobs that take seconds: longer than a scheduler needs to start."""
 
-MOST_FATES = 8
+MAX_FATES = 8
 """Attempts covered by a plan; a job has at most four that start, and some that do not."""
 
 
@@ -50,7 +50,7 @@ def make_plan(number: int, seed: int, rates: Rates) -> Plan:
     iterations = draw.randint(5, 30)
     fates: dict[str, dict[str, Any]] = {}
     at_start = set()
-    for attempt in range(1, MOST_FATES + 1):
+    for attempt in range(1, MAX_FATES + 1):
         what = _fate(draw, rates)
         # Only rank 0 holds grants.
         rank = 0 if draw.random() < 0.6 else draw.randrange(1, gpus)

@@ -16,9 +16,9 @@ from soaking.scheduler import TIMEOUT_S, leftover_processes
 
 FEWEST_TO_FIT = 100
 """Jobs in one run of the scheduler needed to fit the trend of its memory."""
-MOST_BYTES_A_JOB = 32 * 1024
+MAX_BYTES_PER_JOB = 32 * 1024
 """The scheduler remembers finished jobs with their submissions: some kilobytes each."""
-MOST_NEW_DESCRIPTORS = 4
+MAX_NEW_DESCRIPTORS = 4
 KEPT_ATTEMPTS = 1000
 
 
@@ -44,7 +44,7 @@ def judge(soak: Soak, verdict: Verdict) -> None:
     unused = soak.scheduler.descriptors()
     soak.scheduler.stop()
     verdict.rows["its open files, idle, after its last life and fresh"] = f"{used}, {unused}"
-    if used > unused + MOST_NEW_DESCRIPTORS:
+    if used > unused + MAX_NEW_DESCRIPTORS:
         verdict.problems.append(f"the scheduler has {used} files open; a fresh one has {unused}")
     soak.read()
     verdict.problems += check_jobs(soak.fates.values(), soak.journal)
@@ -110,21 +110,23 @@ def _judge_logs(soak: Soak, verdict: Verdict, last: str, status: dict[str, int])
         lives[log.name] = check_life(log, killed, offset_ns, soak.fates)
         verdict.problems += lives[log.name].problems
     ended = lives[last]
-    for what, told, logged in (
+    for what, reported, logged in (
         ("events", status["events"], ended.events),
         ("grants", status["grants"], ended.grants),
         ("grants held", 0, ended.held),
     ):
-        if told != logged:
-            verdict.problems.append(f"there are {told} {what}, but {logged} in the log")
+        if reported != logged:
+            verdict.problems.append(
+                f"the scheduler reports {reported} {what}, but its log has {logged}"
+            )
     freed = [one for life in lives.values() for one in life.freed_ns.values()]
     late = sum(life.late for life in lives.values())
-    # The connection ends with the worker, and the attempt when its other processes have ended too:
-    # seldom can a busy scheduler hear of both at once.
+    # The connection ends with the worker, the attempt only after its other processes: a busy
+    # scheduler rarely sees both at once.
     if late > 1 + len(freed) // 10:
         verdict.problems.append(
-            f"{late} of {len(freed)} grants of killed workers were only freed when the attempt had "
-            "ended"
+            f"{late} of {len(freed)} grants of killed workers were only freed at the end of the "
+            "attempt"
         )
     verdict.rows |= {
         "logs that were repeated, and their events": (
@@ -155,7 +157,7 @@ def _judge_memory(soak: Soak, verdict: Verdict) -> None:
     verdict.rows[f"its growth over the last {last.ended - warm[0].ended} jobs"] = (
         f"{slope:,.0f} bytes a job"
     )
-    if slope > MOST_BYTES_A_JOB:
+    if slope > MAX_BYTES_PER_JOB:
         verdict.problems.append(f"the scheduler's memory grows by {slope:,.0f} bytes a job")
 
 

@@ -53,4 +53,4 @@ def reproduce_command(
         verdicts = (part[claim].verdict if claim in part else "" for part in settings.values())
         table.add_row(claim, *verdicts)
     console.print(table)
-    console.print(f"\nThe report: {found.report}", markup=False, soft_wrap=True)
+    console.print(f"\nReport: {found.report}", markup=False, soft_wrap=True)

@@ -352,7 +352,7 @@ def test_the_demo_prints_what_the_documentation_shows(
     shown = re.findall(r"```text\n(The paper's claims.*?)```", page, re.DOTALL)[0]
     printed = [line.rstrip() for line in outcome.out.splitlines()]
     assert printed[: len(shown.splitlines())] == [line.rstrip() for line in shown.splitlines()]
-    assert printed[-1] == f"The report: {quick / 'report.html'}"
+    assert printed[-1] == f"Report: {quick / 'report.html'}"
     assert (quick / "report.html").is_file()
 
 

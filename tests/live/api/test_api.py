@@ -22,6 +22,8 @@ from headway.live.api.server import MAX_IDLE_CONNECTIONS
 from headway.live.daemon.state_folder import ApiAddress, StateFolder, read_address
 from live.scheduler_process import PRINTS, SchedulerProcess, python, running_scheduler
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:

@@ -261,6 +261,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+@pytest.mark.root
 def test_a_full_disk_refuses_new_jobs_and_stops_no_running_job(small: Path) -> None:
     with running_scheduler(small, slots=1) as one:
         runs = one.submit(python(SLEEPS))
@@ -299,6 +300,7 @@ def folder_with_small_attempts(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder / "attempts"], check=True)
 
 
+@pytest.mark.root
 def test_a_job_that_the_machine_cannot_start_waits_and_uses_up_no_retry(
     folder_with_small_attempts: Path,
 ) -> None:

@@ -18,7 +18,7 @@ from headway import testbed as testbeds
 from live.scheduler_process import SchedulerProcess, python, running_scheduler
 from waiting import eventually
 
-pytestmark = [pytest.mark.root, pytest.mark.torch]
+pytestmark = pytest.mark.slow
 
 NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
 """A job with three slots fills one node and half of the other."""
@@ -160,6 +160,7 @@ def test_workers_reach_the_gate_over_tcp_with_tls(tmp_path: Path) -> None:
         assert [line[0] for line in lines(one, job)[1:]] == [0]
 
 
+@pytest.mark.root
 def test_jobs_on_the_hosts_of_a_testbed_are_gated(tmp_path: Path) -> None:
     bed = testbeds.Testbed(f"d{os.getpid()}", hosts=2, rate_mbit=200)
     assert testbeds.up(bed)

@@ -19,7 +19,7 @@ from live.executors.helpers import processes_with
 from live.scheduler_process import PRINTS, SchedulerProcess, python
 from waiting import eventually
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.torch, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 TRAINING = HERE.parents[1] / "worker" / "training_script.py"

@@ -90,6 +90,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.root
 def test_a_full_disk_delays_lines_and_loses_none(small: Path) -> None:
     async def work(log: EventLogWriter) -> None:
         log.add(b"a" * 999 + b"\n")
@@ -105,6 +106,7 @@ def test_a_full_disk_delays_lines_and_loses_none(small: Path) -> None:
     assert lines == [b"header", b"a" * 999, b"b" * 9_999]
 
 
+@pytest.mark.root
 def test_a_disk_that_stays_full_ends_the_log_at_a_whole_line(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

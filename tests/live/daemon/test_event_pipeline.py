@@ -85,16 +85,12 @@ def test_a_request_of_a_lost_worker_is_not_measured(tmp_path: Path) -> None:
     use(tmp_path, work)
 
 
-def test_grants_go_out_before_the_event_is_logged(tmp_path: Path) -> None:
+def test_grants_go_out_before_the_event_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(daemon: Daemon, gate: RecordingGate) -> None:
         order: list[str] = []
-        add = daemon.log.add
-
-        def logged(line: bytes) -> None:
-            order.append("log")
-            add(line)
-
-        daemon.log.add = logged  # type: ignore[method-assign]
+        monkeypatch.setattr(daemon.log, "add", lambda _: order.append("log"))
         gate.on_grant = lambda: order.append("grant")
         daemon.gate_events.message_ready("1", 1, 7, MB, MB)
         assert order == ["grant", "log"]
@@ -102,10 +98,12 @@ def test_grants_go_out_before_the_event_is_logged(tmp_path: Path) -> None:
     use(tmp_path, work)
 
 
-def test_an_event_raised_while_another_is_handled_waits_for_its_end(tmp_path: Path) -> None:
+def test_an_event_raised_while_another_is_handled_waits_for_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(daemon: Daemon, gate: RecordingGate) -> None:
         logged: list[bytes] = []
-        daemon.log.add = logged.append  # type: ignore[assignment,method-assign]
+        monkeypatch.setattr(daemon.log, "add", logged.append)
         gate.on_grant = lambda: daemon.gate_events.worker_lost("1", 1, 0)
         daemon.gate_events.message_ready("1", 1, 7, MB, MB)
         assert [b"MessageReady" in logged[0], b"WorkerLost" in logged[1]] == [True, True]

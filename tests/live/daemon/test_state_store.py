@@ -136,6 +136,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.root
 def test_a_full_disk_refuses_new_jobs_until_there_is_room(small: Path) -> None:
     async def work(store: StateStore) -> None:
         await store.insert(make_record("1"))

@@ -19,6 +19,8 @@ from headway.live.executors.rank_plans import LaunchNode
 from live.executors.helpers import NODES, job, local_executor, make_slots, processes_with
 from waiting import eventually_async
 
+pytestmark = pytest.mark.slow
+
 A = Attempt("a", 1)
 TELL = "import json, os, sys; print(json.dumps(dict(os.environ)))"
 SLEEP = "import time; time.sleep(600)"

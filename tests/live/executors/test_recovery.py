@@ -11,6 +11,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from headway.live.core import events
 from headway.live.core.events import JobSpec
 from headway.live.executors import Attempt, shim
@@ -24,6 +26,8 @@ from headway.live.executors.node_tools import read_outcome, write_plan
 from live.executors.executor_process import ExecutorProcess
 from live.executors.helpers import QUICK, job, local_executor, make_slots, processes_with
 from waiting import eventually_async
+
+pytestmark = pytest.mark.slow
 
 LONG, SHORT, STRANGER, NEVER = (Attempt(name, 1) for name in ("long", "short", "stranger", "never"))
 UNTIL_TOLD = (
