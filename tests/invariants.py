@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from headway.domain.pace import compute_times_ns
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
 from headway.results.schema import Result
 

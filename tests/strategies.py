@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import oracle
 from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration

@@ -25,6 +25,8 @@ from headway.experiments.sweep.store import RunStore
 from headway.ray_session import connected
 from waiting import eventually
 
+pytestmark = pytest.mark.ray
+
 OWN = '''
 """A policy whose file ends Ray workers that load it."""
 

@@ -9,10 +9,10 @@ import pytest
 
 from headway.configuration import profiles_from
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.compute_times import compute_times, estimated_pairs
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100, gpu_type
 from headway.domain.job import Job
-from headway.domain.pace import estimates, pace
 from headway.domain.workload import Workload
 from headway.workload.files import read_workload, write_workload
 from headway.workload.generate import generate_workload, preset_recipe
@@ -92,26 +92,26 @@ def test_a_row_cannot_say_that_a_profile_was_measured_elsewhere() -> None:
 
 def test_on_equal_servers_times_count_as_they_stand() -> None:
     workload = read("a,0,1,1,vgg16,16,,,,,", "m.toml")
-    assert pace(workload, Cluster()).times_ns.tolist() == [[[4_000_000, 8_000_000]]]
-    assert estimates(workload, Cluster()) == [("vgg16", "h100-sxm5")]
+    assert compute_times(workload, Cluster()).times_ns.tolist() == [[[4_000_000, 8_000_000]]]
+    assert estimated_pairs(workload, Cluster()) == [("vgg16", "h100-sxm5")]
 
 
 def test_on_groups_another_profile_of_the_sets_comes_before_an_estimate() -> None:
     groups = [ServerGroup(1, 1, gpu_type(name)) for name in ("h100", "a100", "v100")]
     workload = read("a,0,1,1,net,,,,,,", "m.toml")
-    found = pace(workload, Cluster.of(groups))
+    found = compute_times(workload, Cluster.of(groups))
     assert found.times_ns[0].tolist() == [
         [5_000_000, 6_000_000],
         [7_000_000, 9_000_000],
         [round(5e6 * 67 / 15.7), round(6e6 * 67 / 15.7)],
     ]
     assert found.estimated.tolist() == [[False, False, True]]
-    assert estimates(workload, Cluster.of(groups)) == [("net", "v100-sxm2")]
+    assert estimated_pairs(workload, Cluster.of(groups)) == [("net", "v100-sxm2")]
 
 
 def test_a_v100_set_beside_another_gives_the_times_on_a_v100() -> None:
     workload = read("a,0,1,1,vgg16,32,,,,,", "m.toml", "v100")
-    found = pace(workload, Cluster.of([ServerGroup(1, 1, V100)]))
+    found = compute_times(workload, Cluster.of([ServerGroup(1, 1, V100)]))
     assert found.times_ns[0, 0].tolist() == [2 * 35_800_000, 2 * 53_700_000]
     assert found.estimated.all()
 

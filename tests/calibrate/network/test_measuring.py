@@ -17,6 +17,8 @@ from headway.calibrate.network.samples import read_samples, shots
 from headway.configuration import network_from
 from testbed.looking import eventually
 
+pytestmark = [pytest.mark.root, pytest.mark.torch]
+
 RATE_MBIT = 200
 B_NS_PER_BYTE = 8e3 / RATE_MBIT
 """Of an all-reduce between two hosts: over each link go as many bytes as the message has."""

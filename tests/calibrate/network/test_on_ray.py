@@ -17,6 +17,8 @@ from headway import testbed as testbeds
 from headway.configuration import network_from
 from testbed.looking import eventually
 
+pytestmark = [pytest.mark.ray, pytest.mark.root]
+
 ADDRESS = "10.77.0.1:6400"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headway.calibrate.network.plan import Pace, Plan, sizes_from
+from headway.calibrate.network.plan import Completion, Plan, sizes_from
 from headway.domain.errors import InputError
 
 PLAN = Plan(sizes_bytes=(1024, 4096, 16384), concurrent=3, repeats=5, warm_up=2, seed=7)
@@ -27,8 +27,8 @@ def test_rounds_differ_in_their_order_and_seeds_repeat_it() -> None:
 
 def test_the_share_done_rises_to_one_with_the_bytes_sent() -> None:
     rounds = PLAN.rounds()
-    pace = Pace.of(rounds)
-    shares = [pace.count(combination) for made in rounds for combination in made]
+    completion = Completion.of(rounds)
+    shares = [completion.count(combination) for made in rounds for combination in made]
     assert shares == sorted(shares)
     assert shares[-1] == 1
 

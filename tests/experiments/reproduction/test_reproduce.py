@@ -25,6 +25,8 @@ from headway.experiments.statistics import student_t
 from headway.experiments.sweep.store import LOG
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 FIGURES = (
     "claims",

@@ -145,15 +145,6 @@ def record_timeline(
             raise InputError("the timeline was not finished with the run's result.")
 
 
-def write_run(run: RecordedRun, path: str | os.PathLike[str]) -> None:
-    """Write a recorded run to a file."""
-    jobs = {name: run.jobs[name].to_list() for name in run.jobs.columns}
-    metadata = _timeline_metadata(run.window, jobs, run.server_gpus)
-    metadata["headway.settings"] = json.dumps(run.settings)
-    with open_output(path) as stream:
-        run.tasks.write_parquet(stream, metadata=metadata)
-
-
 def _timeline_metadata(
     window: Window, jobs: dict[str, list[Any]], server_gpus: tuple[int, ...]
 ) -> dict[str, str]:
@@ -174,7 +165,7 @@ def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
     source = os.fspath(path)
     with open_input(path) as stream:
         try:
-            # Polars reads a file by its path several times faster than from memory.
+            # By its path polars maps a file instead of copying it.
             if source != STANDARD and os.path.isfile(source):
                 _check_magic(stream, source)
                 return _parse(source, source)

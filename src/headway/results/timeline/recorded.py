@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,7 +147,6 @@ class RecordedRun:
 
         messages = self.messages.with_row_index("message")
         pairs = messages.select("message", "servers").explode("servers")
-        # Placed on one server, a job of several GPUs sends nothing: every message has servers.
         changes = counter_changes(
             self.jobs["arrival_ns"].to_numpy(),
             self.jobs["start_ns"].to_numpy(),
@@ -161,12 +159,6 @@ class RecordedRun:
             ),
         )
         return counter_steps(changes, self.servers, self.window)
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the run to a Parquet file that `read_timeline` reads."""
-        from headway.results.timeline.file import write_run
-
-        write_run(self, path)
 
     def plot_contention(self) -> Figure:
         """Draw the messages on each server over time."""

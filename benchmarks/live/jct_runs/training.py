@@ -1,12 +1,12 @@
-"""One process of a job of the benchmark: real gradients and all-reduces, computation that sleeps.
+"""One rank of a benchmark job: real gradients and all-reduces, but computation that sleeps.
 
     python training.py BYTES FORWARD_MS BACKWARD_MS ITERATIONS FOLDER
 
-The machine has no GPU for every process, so what a GPU would compute is time in which the processor
-is free. All else is a training job's: DistributedDataParallel, gradients of so many bytes, an
-optimizer. All gradients are ready when the backward pass ends, as in the paper's jobs.
+The machine has no GPU for every rank, so GPU computation is replaced by sleeping, which leaves the
+processor free. Everything else is as in a real training job: DistributedDataParallel, gradients of
+BYTES bytes, an optimizer. All gradients are ready when the backward pass ends, as in the paper.
 
-When it is ready to train, rank 0 makes a file JOB in the folder; all begin when `go` is there.
+When it is ready to train, rank 0 creates the file FOLDER/JOB; all start once FOLDER/go exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import headway.torch
 
 
 class _Computation(torch.autograd.Function):
-    """Takes its time in both directions."""
+    """Sleeps in both passes."""
 
     @staticmethod
     def forward(ctx: Any, weights: torch.Tensor, forward_s: float, backward_s: float) -> Any:
@@ -40,7 +40,7 @@ class _Computation(torch.autograd.Function):
 
 
 class Model(torch.nn.Module):
-    """Weights of so many bytes, and passes of so many seconds."""
+    """A model with weights of a given size and passes of a given length."""
 
     def __init__(self, weight_bytes: int, forward_s: float, backward_s: float) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Real jobs under four policies on the testbed, and the same jobs simulated.
+"""Runs real jobs under four policies on the testbed, and simulates the same jobs.
 
-python benchmarks/live/jct/jct.py measure   # needs root, an idle machine and about half an hour
-python benchmarks/live/jct/jct.py report    # makes the documentation's tables and figure
-python benchmarks/live/jct/jct.py tables    # prints the tables
+python benchmarks/live/jct.py measure   # needs root, an idle machine and about half an hour
+python benchmarks/live/jct.py report    # writes the documentation's tables and figure
+python benchmarks/live/jct.py tables    # prints the tables
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jobs import HOSTS, POLICIES, Profile, draw, simulated_jct_s
-from scheduler import Went, run, scheduler, went
+from jct_runs.jobs import HOSTS, POLICIES, Profile, draw, simulated_jct_s
+from jct_runs.runs import Times, read_times, run, scheduler
 
 from headway import testbed
 from headway.calibrate.network.fit import fit
@@ -43,27 +43,26 @@ if TYPE_CHECKING:
 
 TESTBED = Testbed("jct", hosts=HOSTS, rate_mbit=200)
 SEED = 740
-"""Of 3,000 draws, that on which the simulator tells the four policies apart most clearly, and none
-of them lets a job wait for a place."""
+"""The one of 3,000 draws for which the simulated policies differ most and no job has to queue."""
 
 PROFILED_ITERATIONS = 8
 BASELINE = "free-for-all"
 
-DATA = Path(__file__).parent / "data"
-DOCS = Path(__file__).parents[3] / "docs" / "explanation" / "fidelity"
+DATA = Path(__file__).parent / "jct_runs" / "data"
+DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "fidelity"
 SAMPLES, PROFILES, RUNS = (
     DATA / name for name in ("network.samples.csv", "profiles.csv", "runs.csv")
 )
 
-Runs = Mapping[str, Mapping[int, Sequence[Went]]]
-"""By policy and repeat: how its jobs went."""
+Runs = Mapping[str, Mapping[int, Sequence[Times]]]
+"""The times of all jobs, by policy and repeat."""
 
 
 def measure(repeats: int, parts: Sequence[str]) -> None:
     """Calibrate the network, profile every job alone, and run all policies in turn."""
     DATA.mkdir(exist_ok=True)
     if not testbed.up(TESTBED):
-        raise InputError(f"there is a testbed '{TESTBED.name}' already; take it down first.")
+        raise InputError(f"testbed '{TESTBED.name}' already exists; take it down first.")
     try:
         with tempfile.TemporaryDirectory(prefix="headway-jct-") as folder:
             if "network" in parts:
@@ -97,14 +96,14 @@ def _write_network(path: Path) -> None:
 
 
 def _profile(folder: Path, network: Path) -> None:
-    """Run every job alone for a few iterations, and keep what the scheduler learned of it."""
+    """Run every job alone for a few iterations, and save what the scheduler measured."""
     profiles = []
     for number, job in enumerate(draw(SEED)):
-        place = folder / f"profile-{number}"
-        with scheduler(place, TESTBED.name, POLICIES[BASELINE], network) as client:
+        state = folder / f"profile-{number}"
+        with scheduler(state, TESTBED.name, POLICIES[BASELINE], network) as client:
             few = replace(job, iterations=PROFILED_ITERATIONS)
-            run(client, [few], [None], place.with_suffix(".ready"))
-        (found,) = went(place)[1].workload().jobs
+            run(client, [few], [None], state.with_suffix(".ready"))
+        (found,) = read_times(state)[1].workload().jobs
         profiles.append(Profile(found.forward_ns, found.backward_ns, found.gradient_bytes))
     columns = [field.name for field in fields(Profile)]
     _write(PROFILES, ("job", *columns), ((n, *astuple(one)) for n, one in enumerate(profiles)))
@@ -112,17 +111,17 @@ def _profile(folder: Path, network: Path) -> None:
 
 
 def _run_all(folder: Path, network: Path, repeats: int) -> None:
-    """Run every policy once, then all again, in another order each time."""
+    """Run all policies once, then again, in a different order each time."""
     rows: list[tuple[Any, ...]] = []
     names = list(POLICIES)
     for repeat in range(repeats):
         for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
-            place = folder / f"{name.lower().replace('(', '').replace(')', '')}-{repeat}"
-            with scheduler(place, TESTBED.name, POLICIES[name], network) as client:
-                run(client, draw(SEED), profiles(), place.with_suffix(".ready"))
-            times, _ = went(place)
+            state = folder / f"{name.lower().replace('(', '').replace(')', '')}-{repeat}"
+            with scheduler(state, TESTBED.name, POLICIES[name], network) as client:
+                run(client, draw(SEED), profiles(), state.with_suffix(".ready"))
+            times, _ = read_times(state)
             rows += [(name, repeat, job, *astuple(one)) for job, one in enumerate(times)]
-            columns = [field.name for field in fields(Went)]
+            columns = [field.name for field in fields(Times)]
             _write(RUNS, ("policy", "repeat", "job", *columns), rows)
             average_s = np.mean([one.trained_s for one in times])
             print(f"{name}, repeat {repeat + 1}: average JCT {average_s:.1f} s", file=sys.stderr)
@@ -139,12 +138,12 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def network() -> NetworkModel:
-    """Return the network as calibrated, with the law of a ring for jobs on fewer hosts."""
+    """Return the calibrated network, with the ring law for jobs on fewer hosts."""
     return replace(fit(read_samples(SAMPLES)).network(), ring_size=HOSTS)
 
 
 def profiles() -> list[Profile]:
-    """Read what the jobs were measured to need."""
+    """Read the measured profiles of the jobs."""
     with PROFILES.open(newline="") as stream:
         return [
             Profile(*(int(row[field.name]) for field in fields(Profile)))
@@ -153,12 +152,12 @@ def profiles() -> list[Profile]:
 
 
 def runs() -> Runs:
-    """Read how the runs went."""
-    found: dict[str, dict[int, list[Went]]] = {name: {} for name in POLICIES}
+    """Read the times of all runs."""
+    found: dict[str, dict[int, list[Times]]] = {name: {} for name in POLICIES}
     with RUNS.open(newline="") as stream:
         for row in csv.DictReader(stream):
-            times = (float(row[field.name]) for field in fields(Went))
-            found[row["policy"]].setdefault(int(row["repeat"]), []).append(Went(*times))
+            times = (float(row[field.name]) for field in fields(Times))
+            found[row["policy"]].setdefault(int(row["repeat"]), []).append(Times(*times))
     return found
 
 
@@ -178,28 +177,28 @@ def averages_s(measured: Runs) -> dict[str, Any]:
     }
 
 
-def errors(measured: Runs, said: Mapping[str, Sequence[float]], name: str) -> list[float]:
+def errors(measured: Runs, predicted_s: Mapping[str, Sequence[float]], name: str) -> list[float]:
     """Return simulated / measured - 1 for every job of every run of a policy."""
     return [
         jct_s / one.trained_s - 1
         for jobs in measured[name].values()
-        for one, jct_s in zip(jobs, said[name], strict=True)
+        for one, jct_s in zip(jobs, predicted_s[name], strict=True)
     ]
 
 
-def overlapping(jobs: Sequence[Went]) -> int:
-    """Return how many jobs trained at the same time, at most."""
+def overlapping(jobs: Sequence[Times]) -> int:
+    """Return the largest number of jobs that trained at the same time."""
     return max(sum(one.began_s <= at.began_s < one.trained_s for one in jobs) for at in jobs)
 
 
-def jct_table(measured: Runs, said: Mapping[str, Sequence[float]]) -> Table:
+def jct_table(measured: Runs, predicted_s: Mapping[str, Sequence[float]]) -> Table:
     """Show the average JCT of every policy, measured and simulated."""
     averages = averages_s(measured)
     rows = []
     for name, found in averages.items():
-        simulated_s = float(np.mean(said[name]))
+        simulated_s = float(np.mean(predicted_s[name]))
         saved = paired_ratio(found, averages[BASELINE])
-        sizes = np.abs(errors(measured, said, name))
+        sizes = np.abs(errors(measured, predicted_s, name))
         rows.append(
             (
                 name,
@@ -227,13 +226,13 @@ def jct_table(measured: Runs, said: Mapping[str, Sequence[float]]) -> Table:
     return Table("live", caption, header, rows)
 
 
-def jobs_table(said: Mapping[str, Sequence[float]], measured: Runs) -> Table:
+def jobs_table(predicted_s: Mapping[str, Sequence[float]], measured: Runs) -> Table:
     """Show the jobs, and the JCT of each under every policy: measured mean and simulated."""
     rows = []
     for number, (job, profile) in enumerate(zip(draw(SEED), profiles(), strict=True)):
         cells = (
             f"{np.mean([jobs[number].trained_s for jobs in measured[name].values()]):.0f} / "
-            f"{said[name][number]:.0f}"
+            f"{predicted_s[name][number]:.0f}"
             for name in POLICIES
         )
         rows.append(
@@ -250,23 +249,25 @@ def jobs_table(said: Mapping[str, Sequence[float]], measured: Runs) -> Table:
     return Table("live-jobs", "The jobs, and their JCT: measured / simulated [s]", header, rows)
 
 
-def all_errors(measured: Runs, said: Mapping[str, Sequence[float]]) -> list[float]:
+def all_errors(measured: Runs, predicted_s: Mapping[str, Sequence[float]]) -> list[float]:
     """Return the sizes of all errors."""
-    return [abs(error) for name in POLICIES for error in errors(measured, said, name)]
+    return [abs(error) for name in POLICIES for error in errors(measured, predicted_s, name)]
 
 
-def draw_figure(measured: Runs, said: Mapping[str, Sequence[float]]) -> Figure:
+def draw_figure(measured: Runs, predicted_s: Mapping[str, Sequence[float]]) -> Figure:
     """Draw average JCTs, measured and simulated, and every job's simulated against measured."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 2.9), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     averages = averages_s(measured)
-    for place, (name, found) in enumerate(averages.items()):
+    for index, (name, found) in enumerate(averages.items()):
         estimate = mean(found)
-        left.bar(place, estimate.value, 0.6, color=COLOURS[place], alpha=0.75)
-        left.vlines(place, estimate.low, estimate.high, color=INK, linewidth=1)
-        left.plot(place, np.mean(said[name]), marker="D", color=INK, markersize=5, linestyle="")
+        left.bar(index, estimate.value, 0.6, color=COLOURS[index], alpha=0.75)
+        left.vlines(index, estimate.low, estimate.high, color=INK, linewidth=1)
+        left.plot(
+            index, np.mean(predicted_s[name]), marker="D", color=INK, markersize=5, linestyle=""
+        )
     left.plot([], [], marker="D", color=INK, markersize=5, linestyle="", label="simulated")
     left.set_xticks(range(len(averages)), list(averages))
     left.set(ylabel="average JCT [s]", title="Real jobs on the testbed")
@@ -281,7 +282,7 @@ def draw_figure(measured: Runs, said: Mapping[str, Sequence[float]]) -> Figure:
         points = [
             (one.trained_s, jct_s)
             for jobs in all_of.values()
-            for one, jct_s in zip(jobs, said[name], strict=True)
+            for one, jct_s in zip(jobs, predicted_s[name], strict=True)
         ]
         right.plot(*zip(*points, strict=True), linestyle="", marker=".", color=colour, label=name)
     right.set(
@@ -297,9 +298,9 @@ def draw_figure(measured: Runs, said: Mapping[str, Sequence[float]]) -> Figure:
     return figure
 
 
-def tables(measured: Runs, said: Mapping[str, Sequence[float]]) -> list[Table]:
+def tables(measured: Runs, predicted_s: Mapping[str, Sequence[float]]) -> list[Table]:
     """Return the tables of the documentation."""
-    return [jct_table(measured, said), jobs_table(said, measured)]
+    return [jct_table(measured, predicted_s), jobs_table(predicted_s, measured)]
 
 
 def _with_interval(estimate: Estimate, form: str) -> str:
@@ -324,19 +325,19 @@ def main() -> None:
     if options.what == "measure":
         measure(options.repeats, options.parts)
         return
-    measured, said = runs(), simulated()
+    measured, predicted_s = runs(), simulated()
     if options.what == "report":
         DOCS.mkdir(exist_ok=True)
-        for table in tables(measured, said):
+        for table in tables(measured, predicted_s):
             (DOCS / f"{table.name}.md").write_text(table.to_markdown())
         with house_style():
-            save_figure(draw_figure(measured, said), DOCS / "live.svg")
-    for table in tables(measured, said):
+            save_figure(draw_figure(measured, predicted_s), DOCS / "live.svg")
+    for table in tables(measured, predicted_s):
         print(table.to_markdown())
-    sizes = all_errors(measured, said)
+    sizes = all_errors(measured, predicted_s)
     print(f"median error of a job's JCT {np.median(sizes):.1%}, 95% {np.percentile(sizes, 95):.1%}")
     print("measured: ", _ranking({name: one.mean() for name, one in averages_s(measured).items()}))
-    print("simulated:", _ranking({name: float(np.mean(one)) for name, one in said.items()}))
+    print("simulated:", _ranking({name: float(np.mean(one)) for name, one in predicted_s.items()}))
 
 
 if __name__ == "__main__":

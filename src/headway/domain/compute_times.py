@@ -1,8 +1,8 @@
-"""How fast a job computes on each type of GPU: measured where it was, else estimated.
+"""Forward and backward times of jobs on each type of GPU, measured or else estimated.
 
 The paper takes the time of a pass as t = lambda * B / P, with lambda a coefficient of the model, B
-the mini-batch and P the GPU's theoretical peak. So a time measured on one type tells the time on
-another, t = t_ref * P_ref / P, and one at a batch size that at another, t = t_ref * B / B_ref.
+the mini-batch and P the GPU's theoretical peak. So a time measured on one type gives the time on
+another, t = t_ref * P_ref / P, and likewise for batch sizes, t = t_ref * B / B_ref.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _Measured = Mapping[tuple[str, str], Mapping[int | None, Times]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Every job's times on every type of GPU of a cluster.
+class ComputeTimes:
+    """The times of every job on every type of GPU of a cluster.
 
-    `times_ns[j, t]` are the forward and the backward time of job j on type t, and `estimated[j, t]`
-    says whether they follow from a measurement at another type or batch size.
+    `times_ns[j, t]` holds the forward and the backward time of job j on type t. `estimated[j, t]`
+    is whether they are scaled from a measurement on another type or at another batch size.
     """
 
     times_ns: NDArray[np.int64]
     estimated: NDArray[np.bool_]
 
 
-def pace(workload: Workload, cluster: Cluster) -> Pace:
-    """Return how fast each job of a workload computes on each type of GPU of a cluster.
+def compute_times(workload: Workload, cluster: Cluster) -> ComputeTimes:
+    """Return the times of each job of a workload on each type of GPU of a cluster.
 
     Raises:
-        InputError: On one of the types a job would compute for longer than the clock can count.
+        InputError: On some type, a job would compute beyond the simulator's last instant.
     """
-    # What a cluster says of its own GPUs comes before what is said of their type.
+    # Later entries win: the cluster knows its own GPUs best.
     measured = _measured(workload.profiles + cluster.profiles)
     performance = {gpu.name: gpu.performance for gpu in (*cluster.gpu_types, *GPUS.values())}
     kinds: dict[tuple[str, int | None, int, int, bool, str], int] = {}
     rows: list[list[tuple[Times, bool]]] = []
-    place = np.empty(len(workload), np.int64)
+    row_of_job = np.empty(len(workload), np.int64)
     for index, job in enumerate(workload):
         times = job.forward_ns, job.backward_ns
         key = (job.model, job.batch_size, *times, job.estimated, job.measured_on)
@@ -65,32 +65,32 @@ def pace(workload: Workload, cluster: Cluster) -> Pace:
                 slow = max(range(len(row)), key=lambda at: max(row[at][0]))
                 raise _too_slow(workload, index, cluster.gpu_types[slow])
             rows.append(row)
-        place[index] = kinds[key]
-    times_ns = np.array([[times for times, _ in row] for row in rows], np.int64)[place]
+        row_of_job[index] = kinds[key]
+    times_ns = np.array([[times for times, _ in row] for row in rows], np.int64)[row_of_job]
     _check_horizon(workload, cluster, times_ns)
-    estimated = np.array([[flag for _, flag in row] for row in rows], np.bool_)[place]
-    return Pace(times_ns, estimated)
+    estimated = np.array([[flag for _, flag in row] for row in rows], np.bool_)[row_of_job]
+    return ComputeTimes(times_ns, estimated)
 
 
 def compute_times_ns(workload: Workload, cluster: Cluster) -> NDArray[np.int64]:
-    """Return times[job, type, 0 or 1]: forward and backward of each job on each type, in ns."""
-    return pace(workload, cluster).times_ns
+    """Return times[job, type, 0 or 1]: each job's forward and backward time by type, in ns."""
+    return compute_times(workload, cluster).times_ns
 
 
-def estimates(workload: Workload, cluster: Cluster) -> list[tuple[str, str]]:
-    """Return the (model, GPU type) pairs for which some job's times are estimated, sorted."""
-    estimated = pace(workload, cluster).estimated
+def estimated_pairs(workload: Workload, cluster: Cluster) -> list[tuple[str, str]]:
+    """Return the (model, GPU type) pairs with estimated times in some job, sorted."""
+    estimated = compute_times(workload, cluster).estimated
     found = set()
     for index, kind in zip(*np.nonzero(estimated), strict=True):
         job = workload[int(index)]
-        # Equal servers have whatever type the times were measured on.
+        # A uniform cluster has the type that the times were measured on.
         gpu = cluster.gpu_types[int(kind)].name if cluster.groups else job.measured_on
         found.add((job.model, gpu))
     return sorted(found)
 
 
 def _measured(profiles: tuple[Profile, ...]) -> _Measured:
-    """Return the times by their keys; of two with the same key the last counts."""
+    """Return the times by key; the last wins for equal keys."""
     found: dict[tuple[str, str], dict[int | None, Times]] = {}
     for profile in profiles:
         model, gpu, batch_size = profile.key
@@ -102,7 +102,7 @@ def _measured(profiles: tuple[Profile, ...]) -> _Measured:
 def _on_each(
     job: Job, cluster: Cluster, performance: float | None, measured: _Measured
 ) -> list[tuple[Times, bool]]:
-    """Return a job's times on each type; on equal servers they count as they stand."""
+    """Return a job's times on each type; a uniform cluster takes them unchanged."""
     if not cluster.groups:
         return [((job.forward_ns, job.backward_ns), job.estimated)]
     return [_on(job, gpu, performance, measured) for gpu in cluster.gpu_types]
@@ -132,8 +132,8 @@ def _on(
         ), True
     if performance is None:
         raise InputError(
-            f"its times were measured on {shown(job.measured_on)}, whose performance is not "
-            f"known, so that those on {gpu.name} cannot be told; give a profile for {gpu.name}."
+            f"its times were measured on {shown(job.measured_on)}, whose performance is "
+            f"unknown, so they cannot be estimated for {gpu.name}; give a profile for {gpu.name}."
         )
     ratio = performance, gpu.performance
     return (_at_performance(own[0], *ratio), _at_performance(own[1], *ratio)), True
@@ -147,14 +147,14 @@ def _at_performance(time_ns: int, measured: float, wanted: float) -> int:
 
 
 def _check_horizon(workload: Workload, cluster: Cluster, times_ns: NDArray[np.int64]) -> None:
-    """Refuse a job whose computing alone would, on some type, end after the last instant."""
+    """Refuse a job whose computation alone would, on some type, end after the last instant."""
     iterations = np.array([job.iterations for job in workload], np.float64)
     arrival_ns = np.array([job.arrival_ns for job in workload], np.float64)
     end_ns = arrival_ns[:, None] + iterations[:, None] * times_ns.sum(axis=2, dtype=np.float64)
     late = np.argwhere(end_ns > HORIZON_NS * 1.0)
     for index, kind in late.tolist():
         job = workload[index]
-        # A job's own times have been checked, exactly.
+        # The job itself has checked its own times, exactly.
         if times_ns[index, kind].tolist() != [job.forward_ns, job.backward_ns]:
             raise _too_slow(workload, index, cluster.gpu_types[kind])
 
@@ -162,7 +162,7 @@ def _check_horizon(workload: Workload, cluster: Cluster, times_ns: NDArray[np.in
 def _too_slow(workload: Workload, index: int, gpu: GpuType) -> InputError:
     return workload.error(
         index,
-        f"too many: on {gpu.name} computing alone would end after the simulator's last instant "
+        f"too many: on {gpu.name} computation alone would end after the simulator's last instant "
         f"({HORIZON_NS:,} ns, 146 years).",
         "iterations",
     )

@@ -1,4 +1,4 @@
-"""A job as the scheduler remembers it, across restarts."""
+"""A job as the scheduler saves it across restarts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headway.live.core.job_state import FINISHED, JobState
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One job; `_ns` on the scheduler's clock, `_at` the machine's, in seconds since 1970, to show.
+    """One job; `_ns` is the scheduler's clock, `_at` the machine's, in seconds since 1970.
 
-    `attempts` counts those made so far, `unstarted` those of them that never started; `slots` is
-    where the present one runs; `started_*` is the first start, `reason` what ended the last
-    attempt. `cancelled`: its user does not want it any more.
+    `attempts` counts all attempts so far, `unstarted` those of them that never started; `slots` are
+    the slots of the current attempt; `started_*` is the first start; `reason` is why the last
+    attempt ended. `cancelled` is set as soon as the user asks for it, before the processes end.
     """
 
     job_id: str
@@ -34,5 +34,5 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will happen to it any more."""
+        """Whether the job is done, failed or cancelled."""
         return self.state in FINISHED

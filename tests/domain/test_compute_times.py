@@ -8,10 +8,10 @@ import pytest
 
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.compute_times import compute_times, compute_times_ns, estimated_pairs
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100, GpuType, gpu_type
 from headway.domain.job import Job
-from headway.domain.pace import compute_times_ns, estimates, pace
 from headway.domain.profiles import Profile
 from headway.domain.workload import Workload
 from headway.workload.generate import generate_workload
@@ -21,7 +21,7 @@ MIXED = [ServerGroup(1, 1, V100), ServerGroup(1, 1, TWICE)]
 
 
 def on_twice(job: Job, *profiles: Profile) -> tuple[tuple[int, int], bool]:
-    found = pace(make_workload(job), Cluster.of(MIXED, profiles=profiles))
+    found = compute_times(make_workload(job), Cluster.of(MIXED, profiles=profiles))
     forward, backward = found.times_ns[0, 1].tolist()
     return (forward, backward), bool(found.estimated[0, 1])
 
@@ -29,11 +29,11 @@ def on_twice(job: Job, *profiles: Profile) -> tuple[tuple[int, int], bool]:
 def test_on_a_uniform_cluster_every_job_keeps_its_own_times() -> None:
     workload = generate_workload("paper", seed=0)
     for cluster in (Cluster(), Cluster(4, 2, 2**40, 50, 400), Cluster(servers_per_rack=4)):
-        found = pace(workload, cluster)
+        found = compute_times(workload, cluster)
         own = [[[job.forward_ns, job.backward_ns]] for job in workload]
         assert found.times_ns.tolist() == own
         assert not found.estimated.any()
-        assert estimates(workload, cluster) == []
+        assert estimated_pairs(workload, cluster) == []
 
 
 def test_times_on_another_type_follow_from_its_performance() -> None:
@@ -52,8 +52,8 @@ def test_a_type_of_equal_performance_takes_the_very_same_time() -> None:
     twin = replace(TWICE, name="twin", performance=V100.performance)
     cluster = Cluster.of([ServerGroup(1, 1, twin)])
     long = make_job(forward_ns=2**60 + 1)
-    assert pace(make_workload(long), cluster).times_ns[0, 0, 0] == 2**60 + 1
-    assert pace(make_workload(long), cluster).estimated.all()
+    assert compute_times(make_workload(long), cluster).times_ns[0, 0, 0] == 2**60 + 1
+    assert compute_times(make_workload(long), cluster).estimated.all()
 
 
 def test_a_measured_profile_comes_before_an_estimate() -> None:
@@ -85,13 +85,13 @@ def test_on_the_reference_type_a_measurement_replaces_only_what_was_estimated() 
     job = make_job(model="vgg16", batch_size=32, forward_ns=1000, backward_ns=2000)
     profile = Profile("vgg16", V100.name, 5, 6, 32)
     cluster = Cluster.of(MIXED, profiles=[profile])
-    own = pace(make_workload(job), cluster)
+    own = compute_times(make_workload(job), cluster)
     assert own.times_ns[0, 0].tolist() == [1000, 2000]
     assert not own.estimated[0, 0]
-    scaled = pace(make_workload(replace(job, estimated=True)), cluster)
+    scaled = compute_times(make_workload(replace(job, estimated=True)), cluster)
     assert scaled.times_ns[0, 0].tolist() == [5, 6]
     assert not scaled.estimated[0, 0]
-    assert pace(make_workload(replace(job, estimated=True)), Cluster()).estimated[0, 0]
+    assert compute_times(make_workload(replace(job, estimated=True)), Cluster()).estimated[0, 0]
 
 
 def test_what_is_estimated_is_named_by_model_and_type() -> None:
@@ -100,21 +100,21 @@ def test_what_is_estimated_is_named_by_model_and_type() -> None:
         for index, model in enumerate(["vgg16", "resnet50", "vgg16"])
     ]
     cluster = Cluster.of(MIXED, profiles=[Profile("resnet50", "twice", 5, 6)])
-    assert estimates(make_workload(*jobs), cluster) == [("vgg16", "twice")]
+    assert estimated_pairs(make_workload(*jobs), cluster) == [("vgg16", "twice")]
 
 
 def test_a_type_too_slow_for_the_clock_is_refused() -> None:
     slow = Cluster.of([ServerGroup(1, 1, replace(TWICE, performance=1e-9))])
     with pytest.raises(InputError, match="on twice computing alone would end after"):
-        pace(make_workload(make_job(forward_ns=2**50)), slow)
+        compute_times(make_workload(make_job(forward_ns=2**50)), slow)
     with pytest.raises(InputError, match="on twice computing alone would end after"):
-        pace(make_workload(make_job(iterations=10**6)), slow)
+        compute_times(make_workload(make_job(iterations=10**6)), slow)
 
 
 def test_times_measured_on_another_type_count_there_and_are_estimated_elsewhere() -> None:
     job = make_job(forward_ns=1001, backward_ns=7, measured_on="twice")
     assert on_twice(job) == ((1001, 7), False)
-    found = pace(make_workload(job), Cluster.of(MIXED))
+    found = compute_times(make_workload(job), Cluster.of(MIXED))
     assert found.times_ns[0, 0].tolist() == [2002, 14]
     assert found.estimated[0].tolist() == [True, False]
 
@@ -122,19 +122,25 @@ def test_times_measured_on_another_type_count_there_and_are_estimated_elsewhere(
 def test_a_type_whose_performance_is_not_known_tells_nothing_about_others() -> None:
     job = make_job(model="bert", batch_size=8, measured_on="mystery")
     with pytest.raises(InputError, match="measured on 'mystery', whose performance is not known"):
-        pace(make_workload(job), Cluster.of(MIXED))
+        compute_times(make_workload(job), Cluster.of(MIXED))
     profiles = [Profile("bert", V100.name, 3, 4, 8), Profile("bert", "twice", 5, 6, 4)]
-    found = pace(make_workload(job), Cluster.of(MIXED, profiles=profiles))
+    found = compute_times(make_workload(job), Cluster.of(MIXED, profiles=profiles))
     assert found.times_ns[0].tolist() == [[3, 4], [10, 12]]
-    assert pace(make_workload(job), Cluster()).times_ns[0, 0].tolist() == [1_000_000, 2_000_000]
+    assert compute_times(make_workload(job), Cluster()).times_ns[0, 0].tolist() == [
+        1_000_000,
+        2_000_000,
+    ]
 
 
 def test_a_clusters_own_profile_comes_before_one_of_the_workload() -> None:
     job = make_job(model="bert", batch_size=8)
     general, own = Profile("bert", "twice", 3, 4, 8), Profile("bert", "twice", 5, 6, 8)
     workload = Workload([job], profiles=[general])
-    assert pace(workload, Cluster.of(MIXED)).times_ns[0, 1].tolist() == [3, 4]
-    assert pace(workload, Cluster.of(MIXED, profiles=[own])).times_ns[0, 1].tolist() == [5, 6]
+    assert compute_times(workload, Cluster.of(MIXED)).times_ns[0, 1].tolist() == [3, 4]
+    assert compute_times(workload, Cluster.of(MIXED, profiles=[own])).times_ns[0, 1].tolist() == [
+        5,
+        6,
+    ]
 
 
 def test_an_estimate_on_the_reference_type_may_be_too_slow_for_the_clock_as_well() -> None:
@@ -142,4 +148,4 @@ def test_an_estimate_on_the_reference_type_may_be_too_slow_for_the_clock_as_well
     fast = GpuType("fast", 2**34, 1e6, 0, 0)
     groups = [ServerGroup(1, 1, V100), ServerGroup(1, 1, fast)]
     with pytest.raises(InputError, match="on v100-sxm2 computing alone would end after"):
-        pace(make_workload(job), Cluster.of(groups))
+        compute_times(make_workload(job), Cluster.of(groups))

@@ -1,4 +1,4 @@
-"""Options that say which scheduler is meant."""
+"""The options that select a scheduler, shared by its commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headway.domain.errors import InputError
 if TYPE_CHECKING:
     from headway.live.api.client import Client
 
-NEEDS_SERVE = "this needs the extra 'serve': pip install 'headway[serve]'."
+NEEDS_SERVE = "this requires the extra 'serve': pip install 'headway[serve]'."
 
 FolderOption = Annotated[
     Path | None,
@@ -27,7 +27,7 @@ ServerOption = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Where the scheduler is.  [default: as its state folder says]",
+        help="The scheduler's URL.  [default: the one published in its state folder]",
         show_default=False,
     ),
 ]
@@ -43,16 +43,16 @@ CertificateOption = Annotated[
     Path | None,
     typer.Option(
         "--certificate",
-        help="A PEM file to trust where --server is https://.  [default: the system's]",
+        help="A PEM file to trust if --server is https://.  [default: the system's]",
         show_default=False,
     ),
 ]
 
 
-def client_of(
+def connect(
     folder: Path | None, server: str | None, token_file: Path | None, certificate: Path | None
 ) -> Client:
-    """Return the scheduler that these options mean."""
+    """Return a client for the scheduler that these options select."""
     try:
         from headway.live.api.client import find
     except ImportError:

@@ -1,4 +1,4 @@
-"""A scheduler inside the test's own process, around an executor that does as the test wants."""
+"""A daemon inside the test process, on an executor that the test controls."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any
 from headway.configuration.network import network_from
 from headway.live.core.core import Core
 from headway.live.core.events import JobSpec, Slot
-from headway.live.daemon import log_format
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.event_log import EventLog
+from headway.live.daemon.event_log.format import encode_header
+from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.recovery import restore
-from headway.live.daemon.store import Store
+from headway.live.daemon.state_store import StateStore
 from headway.live.executors import Attempt, Ended, Node, Watcher
 
 POLICY = "ff+srsf:1"
-PATIENCE_S = 60.0
 
 
-class Obedient:
-    """An executor without processes: it notes what it is asked, and tells what the test says."""
+class FakeExecutor:
+    """An executor without processes: it records calls, and the test says what happens."""
 
     def __init__(self, slots: int = 1, running: Sequence[Attempt] = ()) -> None:
         self.nodes = [Node("n1", "127.0.0.1", slots, 2**30)]
@@ -32,12 +31,12 @@ class Obedient:
         self.launched: list[Attempt] = []
         self.stopped: list[Attempt] = []
         self.environments: list[Mapping[str, str]] = []
-        self.at_launch: Callable[[Attempt], None] = lambda _: None
-        self.at_stop: Callable[[Attempt], None] = lambda attempt: self.ends(attempt, 143)
-        self.at_recovery: Callable[[], None] = lambda: None
+        self.on_launch: Callable[[Attempt], None] = lambda _: None
+        self.on_stop: Callable[[Attempt], None] = lambda attempt: self.end(attempt, 143)
+        self.on_recovery: Callable[[], None] = lambda: None
 
-    def ends(self, attempt: Attempt, code: int, reason: str = "") -> None:
-        """Tell the end of an attempt."""
+    def end(self, attempt: Attempt, code: int, reason: str = "") -> None:
+        """Report the end of an attempt."""
         self.watcher.attempt_ended(Ended(attempt, code, reason))
 
     async def start(self, watcher: Watcher) -> Sequence[Node]:
@@ -45,8 +44,8 @@ class Obedient:
         return self.nodes
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
-        self.at_recovery()
-        await asyncio.sleep(0.05)  # To find what runs takes time, in which others have their turn.
+        self.on_recovery()
+        await asyncio.sleep(0.05)  # Recovery takes time, in which other tasks run.
         return [attempt for attempt in known if attempt in self.running]
 
     async def launch(
@@ -58,11 +57,11 @@ class Obedient:
     ) -> None:
         self.launched.append(attempt)
         self.environments.append(environment)
-        self.at_launch(attempt)
+        self.on_launch(attempt)
 
     async def stop(self, attempt: Attempt) -> None:
         self.stopped.append(attempt)
-        self.at_stop(attempt)
+        self.on_stop(attempt)
 
     def log(self, attempt: Attempt, rank: int) -> Path:
         return Path(f"/nowhere/{attempt.job_id}/{rank}")
@@ -72,33 +71,25 @@ class Obedient:
 
 
 @contextlib.asynccontextmanager
-async def scheduling(folder: Path, executor: Obedient) -> AsyncIterator[Daemon]:
-    """Schedule on a folder while this lasts."""
-    store = Store(folder / "state.db")
+async def running_daemon(folder: Path, executor: FakeExecutor) -> AsyncIterator[Daemon]:
+    """Run a daemon on a folder for the duration of a with block."""
+    store = StateStore(folder / "state.db")
     clock, network = Clock(store.clock_ns), network_from("10gbe")
-    events = EventLog(folder / "events.jsonl", 2**20)
+    log = EventLogWriter(folder / "events.jsonl", 2**20)
     core = Core(POLICY, network)
-    daemon = Daemon(core, POLICY, store, events, clock, executor, lambda _: {})
+    daemon = Daemon(core, POLICY, store, log, clock, executor, lambda _: {})
     store.start(clock.now_ns, lambda _: None)
-    events.start(log_format.first_line(POLICY, network, 0), lambda _: None)
+    log.start(encode_header(POLICY, network, 0), lambda _: None)
     try:
         await restore(daemon)
         yield daemon
         core.validate()
     finally:
         await daemon.close()
-        await events.close()
+        await log.close()
         await store.close()
 
 
 def make_spec(**values: Any) -> JobSpec:
     """Return a job."""
     return JobSpec(**({"command": ("x",), "folder": "/"} | values))
-
-
-async def until(true: Callable[[], Any]) -> Any:
-    """Wait until something is so, and return it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not (found := true()):
-            await asyncio.sleep(0.005)
-    return found

@@ -1,4 +1,4 @@
-"""The store: what is saved is there after a crash, and a disk that refuses stops nothing."""
+"""The state store: what is saved survives a crash, and a failing disk stops nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import pytest
 from headway.domain.errors import InputError
 from headway.live.core.events import JobSpec, Slot
 from headway.live.core.job_state import JobState
-from headway.live.daemon.job_records import JobRecord
-from headway.live.daemon.store import StorageError, Store
-from live.serving import fill
+from headway.live.daemon.errors import StorageError
+from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.state_store import StateStore
+from live.scheduler_process import fill
+from waiting import eventually_async
 
 
 def make_record(job: str = "1", **values: Any) -> JobRecord:
@@ -45,38 +47,38 @@ RUNS = make_record(
 
 
 def use(
-    path: Path, work: Callable[[Store], Coroutine[Any, Any, None]], now_ns: int = 77
+    path: Path, work: Callable[[StateStore], Coroutine[Any, Any, None]], now_ns: int = 77
 ) -> list[str]:
-    """Open a store, work with it and close it; return the problems it told."""
-    told: list[str] = []
+    """Open a store, work with it and close it; return the problems it reported."""
+    problems: list[str] = []
 
     async def main() -> None:
-        store = Store(path)
-        store.start(lambda: now_ns, told.append)
+        store = StateStore(path)
+        store.start(lambda: now_ns, problems.append)
         try:
             await work(store)
         finally:
             await store.close()
 
     asyncio.run(main())
-    return told
+    return problems
 
 
-def reopened(path: Path) -> Store:
-    store = Store(path)
+def reopened(path: Path) -> StateStore:
+    store = StateStore(path)
     asyncio.run(store.close())
     return store
 
 
-def test_jobs_values_and_the_clock_are_there_again(tmp_path: Path) -> None:
-    async def work(store: Store) -> None:
+def test_jobs_values_and_the_clock_survive_a_restart(tmp_path: Path) -> None:
+    async def work(store: StateStore) -> None:
         assert (store.jobs, store.clock_ns) == ([], 0)
-        await store.offer(make_record())
+        await store.insert(make_record())
         store.save(RUNS)
         store.save(make_record("3"))
-        store.forget("3")
+        store.delete("3")
         store.set("policy", "paper")
-        await store.saved()
+        await store.sync()
 
     assert use(tmp_path / "s.db", work) == []
     store = reopened(tmp_path / "s.db")
@@ -85,8 +87,8 @@ def test_jobs_values_and_the_clock_are_there_again(tmp_path: Path) -> None:
     assert store.clock_ns == 77
 
 
-def test_what_was_saved_last_before_closing_counts(tmp_path: Path) -> None:
-    async def work(store: Store) -> None:
+def test_the_last_value_saved_before_closing_wins(tmp_path: Path) -> None:
+    async def work(store: StateStore) -> None:
         for iterations in range(1000):
             store.save(make_record(iterations=iterations))
 
@@ -94,31 +96,31 @@ def test_what_was_saved_last_before_closing_counts(tmp_path: Path) -> None:
     assert reopened(tmp_path / "s.db").jobs == [make_record(iterations=999)]
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     reopened(tmp_path / "s.db")
     assert (tmp_path / "s.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_locked_database_refuses_new_jobs_and_keeps_the_rest_until_it_is_free(
+def test_a_locked_database_refuses_new_jobs_and_writes_the_rest_once_unlocked(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "s.db"
 
-    async def work(store: Store) -> None:
+    async def work(store: StateStore) -> None:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StorageError, match="nothing can be stored: database is locked"):
-            await store.offer(make_record("1"))
+        with pytest.raises(StorageError, match="the state cannot be written: database is locked"):
+            await store.insert(make_record("1"))
         store.save(RUNS)
-        waiting = asyncio.create_task(store.saved())
-        await asyncio.sleep(0.1)
+        waiting = asyncio.create_task(store.sync())
+        await asyncio.sleep(0.1)  # Nothing may be written while the lock is held.
         assert not waiting.done()
         assert store.problem == "database is locked"
         other.execute("ROLLBACK")
         other.close()
         await waiting
         assert store.problem == ""
-        await store.offer(make_record("4"))
+        await store.insert(make_record("4"))
 
     assert use(path, work) == ["database is locked", ""]
     assert reopened(path).jobs == [RUNS, make_record("4")]
@@ -134,21 +136,21 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_refuses_new_jobs_and_is_used_again_when_there_is_room(small: Path) -> None:
-    async def work(store: Store) -> None:
-        await store.offer(make_record("1"))
+def test_a_full_disk_refuses_new_jobs_until_there_is_room(small: Path) -> None:
+    async def work(store: StateStore) -> None:
+        await store.insert(make_record("1"))
         fill(small / "large")
         large = JobSpec(command=("x" * 50_000,))
         with pytest.raises(StorageError, match="full"):
-            await store.offer(make_record("2", spec=large))
+            await store.insert(make_record("2", spec=large))
         later = msgspec.structs.replace(make_record("1"), reason="y" * 50_000)
         store.save(later)
         (small / "large").unlink()
-        await store.saved()
-        await store.offer(make_record("3"))
+        await store.sync()
+        await store.insert(make_record("3"))
 
-    told = use(small / "s.db", work)
-    assert (told[-1], len(told)) == ("", 2)
+    problems = use(small / "s.db", work)
+    assert (problems[-1], len(problems)) == ("", 2)
     assert [one.job_id for one in reopened(small / "s.db").jobs] == ["1", "3"]
 
 
@@ -158,17 +160,17 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         database.execute("PRAGMA user_version = 9")
     database.close()
     with pytest.raises(InputError, match="was written by a newer Headway"):
-        Store(tmp_path / "s.db")
+        StateStore(tmp_path / "s.db")
 
 
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" + bytes(99)])
-def test_what_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "s.db").write_bytes(content)
     with pytest.raises(InputError, match=r"s\.db: cannot be opened: "):
-        Store(tmp_path / "s.db")
+        StateStore(tmp_path / "s.db")
 
 
-def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_record_is_refused(tmp_path: Path) -> None:
     reopened(tmp_path / "s.db")
     with sqlite3.connect(tmp_path / "s.db") as database:
         database.execute(
@@ -177,14 +179,14 @@ def test_a_record_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         )
     database.close()
     with pytest.raises(InputError, match="is damaged: "):
-        Store(tmp_path / "s.db")
+        StateStore(tmp_path / "s.db")
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int) -> None:
     path = tmp_path / "s.db"
 
-    async def work(store: Store) -> None:
+    async def work(store: StateStore) -> None:
         store.save(RUNS)
 
     use(path, work)
@@ -200,27 +202,28 @@ def test_a_database_of_an_older_version_is_brought_up_to_date(tmp_path: Path, ve
     assert reopened(path).jobs == [RUNS]
 
 
-def test_what_cannot_be_written_is_told_and_what_can_is_written_after_it(tmp_path: Path) -> None:
-    async def work(store: Store) -> None:
+def test_a_record_that_cannot_be_written_is_reported_and_its_replacement_is_written(
+    tmp_path: Path,
+) -> None:
+    async def work(store: StateStore) -> None:
         store.save(make_record(reason="half a \ud800 character"))
-        while not store.problem:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: store.problem)
         with pytest.raises(StorageError, match="UnicodeEncodeError"):
-            await store.offer(make_record("2"))
+            await store.insert(make_record("2"))
         store.save(make_record(reason="a whole one"))
-        await store.saved()
+        await store.sync()
 
-    told = use(tmp_path / "s.db", work)
-    assert [problem[:18] for problem in told] == ["UnicodeEncodeError", ""]
+    problems = use(tmp_path / "s.db", work)
+    assert [problem[:18] for problem in problems] == ["UnicodeEncodeError", ""]
     assert reopened(tmp_path / "s.db").jobs == [make_record(reason="a whole one")]
 
 
 @pytest.mark.parametrize("clock", ["-1", "x", str(2**62), "9" * 5000])
-def test_a_clock_that_makes_no_sense_is_refused(tmp_path: Path, clock: str) -> None:
+def test_an_invalid_clock_is_refused(tmp_path: Path, clock: str) -> None:
     reopened(tmp_path / "s.db")
     with sqlite3.connect(tmp_path / "s.db") as database:
         database.execute("INSERT OR REPLACE INTO meta VALUES ('clock_ns', ?)", [clock])
     database.close()
     with pytest.raises(InputError, match="is damaged: ") as caught:
-        Store(tmp_path / "s.db")
+        StateStore(tmp_path / "s.db")
     assert "\n" not in str(caught.value)

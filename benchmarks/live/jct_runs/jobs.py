@@ -1,4 +1,4 @@
-"""The jobs of the benchmark, the policies that it compares, and what the simulator says of them."""
+"""The benchmark's jobs, the policies it compares, and their simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headway.network.contention import NetworkModel
 HOSTS = 4
 JOBS = 10
 MEMORY_BYTES = 2**30
-"""Of every job: all of them fit on one GPU."""
+"""Per job: all jobs together fit on one GPU."""
 
 POLICIES = {
     "free-for-all": f"lwf:1+srsf:{2 * JOBS}",
@@ -23,10 +23,10 @@ POLICIES = {
     "Ada-SRSF": "lwf:1+ada-srsf",
     "headway": "headway",
 }
-"""Free-for-all never lets a message wait."""
+"""Free-for-all admits every message immediately."""
 
 _NS_PER_BYTE = {2: 43, 3: 57, 4: 64}
-"""About what a byte costs among so many hosts at 200 Mbit/s; only sizes the draw."""
+"""Approximate cost of a byte by number of hosts at 200 Mbit/s; only used to draw job sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a job was measured to need when it was alone."""
+    """Times and gradient size of a job, measured when it ran alone."""
 
     forward_ns: int
     backward_ns: int
@@ -50,14 +50,14 @@ class Profile:
 
 
 def draw(seed: int) -> list[Drawn]:
-    """Draw jobs of two to four hosts, gradients of 2 to 24 MB, and 5 to 25 s alone."""
-    lots, jobs = random.Random(seed), []
+    """Draw jobs on two to four hosts, with gradients of 2 to 24 MB, that take 5 to 25 s alone."""
+    rng, jobs = random.Random(seed), []
     for _ in range(JOBS):
-        gpus = lots.choice((2, 2, 3, 4))
-        gradient_bytes = lots.choice((2, 4, 6, 8, 12, 16, 24)) * MEBIBYTE
+        gpus = rng.choice((2, 2, 3, 4))
+        gradient_bytes = rng.choice((2, 4, 6, 8, 12, 16, 24)) * MEBIBYTE
         sending_ms = _NS_PER_BYTE[gpus] * gradient_bytes / 1e6
-        computing_ms = round(sending_ms * lots.choice((0.2, 0.4, 0.6))) + 20
-        alone_ms = 1000 * lots.choice((5, 7, 10, 15, 20, 25))
+        computing_ms = round(sending_ms * rng.choice((0.2, 0.4, 0.6))) + 20
+        alone_ms = 1000 * rng.choice((5, 7, 10, 15, 20, 25))
         jobs.append(
             Drawn(
                 gpus,
@@ -73,9 +73,9 @@ def draw(seed: int) -> list[Drawn]:
 def simulated_jct_s(
     jobs: Sequence[Drawn], profiles: Sequence[Profile], network: NetworkModel, policy: str
 ) -> list[float]:
-    """Simulate the jobs as they were profiled, all there at once; return when each has trained.
+    """Simulate the profiled jobs, all submitted at the start; return each job's completion time.
 
-    They arrive a nanosecond apart: live, too, each is placed when it is submitted.
+    They arrive a nanosecond apart, because the live scheduler too places each when it is submitted.
     """
     workload = Workload(
         [
