@@ -24,7 +24,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_describe_names_what_is_estimated(capsys: pytest.CaptureFixture[str]) -> None:
     told = headway(capsys, "workload", "describe", "w.csv", "--cluster", MIXED).out
     assert "times estimated, not measured: vgg16 on a100-sxm4; resnet50, vgg16 on sample\n" in told
-    assert "GPU hours and load are those of a v100-sxm2" in told
+    assert "GPU hours and load are for a v100-sxm2" in told
     assert "estimated" not in headway(capsys, "workload", "describe", "w.csv").out
 
 

@@ -41,11 +41,11 @@ def test_what_is_dropped_left_out_and_sorted_is_told(capsys: pytest.CaptureFixtu
     )
     assert done.err.splitlines() == [
         "3 jobs written to w.parquet",
-        "3 jobs dropped, which cannot be simulated:",
+        "3 jobs dropped because they cannot be simulated:",
         "  no GPU           1",
         "  never started    1",
         "  ran for no time  1",
-        "1 job left out, as asked:",
+        "1 job left out by the options:",
         "  more than 8 GPUs  1",
     ]
     assert len(read_workload("w.parquet")) == 3
@@ -126,7 +126,7 @@ FAILURES = {
     ),
     "tables from standard input": (
         "pai - -o w.csv",
-        "standard input: PAI's files are read more than once; give them by name.",
+        "standard input: PAI's files are read more than once; give paths, not standard input.",
     ),
     "a strict import": (
         "philly-pollux bad.csv --strict -o w.csv",
@@ -136,7 +136,7 @@ FAILURES = {
         "philly-pollux latin.csv -o w.csv",
         "latin.csv, line 2, column 23: not UTF-8 text: byte 0xe9.",
     ),
-    "a cut gzip file": ("philly-pollux cut.gz -o w.csv", "cut.gz: the gzip file is cut short."),
+    "a cut gzip file": ("philly-pollux cut.gz -o w.csv", "cut.gz: the gzip file is truncated."),
     "a tar archive": (
         "philly-pollux t.tar -o w.csv",
         "t.tar, line 1: not a text file; a trace is UTF-8 text, plain or gzip (unpack a .tar "
@@ -190,6 +190,6 @@ def test_packaged_workloads_are_described_and_unknown_ones_refused(
     done = headway(capsys, "simulate", "muri")
     assert (done.status, done.err) == (
         2,
-        "headway: error: muri: there is no such file, and no packaged workload of that name "
-        "(there is muri-1).\n",
+        "headway: error: muri: no such file, and no packaged workload of that name "
+        "(available: muri-1).\n",
     )

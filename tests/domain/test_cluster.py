@@ -74,23 +74,23 @@ def test_thousands_of_gpus_are_described_at_once() -> None:
         ),
         (
             lambda: Cluster.of([ServerGroup(1, 1, rack="x"), ServerGroup(1, 1)]),
-            "rack: every group must name its rack, or none.",
+            "rack: either every group names its rack, or none does.",
         ),
         (
             lambda: Cluster.of(MIXED, servers_per_rack=2),
-            "servers_per_rack: the groups name their racks; give one of both.",
+            "servers_per_rack: the groups name their racks already; give only one of the two.",
         ),
         (
             lambda: Cluster.of([ServerGroup(1, 1), ServerGroup(1, 1, SLOWER)]),
-            "gpu: 'v100-sxm2' has two performances; give one another name.",
+            "gpu: 'v100-sxm2' has two performances; rename one of them.",
         ),
         (
             lambda: Cluster.of(MIXED, profiles=TWICE),
-            "profile: 'vgg16' on 't4' is given twice for one batch size.",
+            "profile: 'vgg16' on 't4' is duplicated at one batch size.",
         ),
-        (lambda: replace(V100, name=""), "name: must be a name, not ''."),
+        (lambda: replace(V100, name=""), "name: must be a non-empty string, not ''."),
         (lambda: ServerGroup(1, 1, "t4"), "gpu: must be a GpuType, not 't4'."),  # type: ignore[arg-type]
-        (lambda: ServerGroup(1, 1, rack=3), "rack: must be a name, not 3."),  # type: ignore[arg-type]
+        (lambda: ServerGroup(1, 1, rack=3), "rack: must be a string, not 3."),  # type: ignore[arg-type]
     ],
 )
 def test_what_makes_no_cluster_is_refused(make: object, message: str) -> None:

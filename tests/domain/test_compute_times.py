@@ -105,9 +105,9 @@ def test_what_is_estimated_is_named_by_model_and_type() -> None:
 
 def test_a_type_too_slow_for_the_clock_is_refused() -> None:
     slow = Cluster.of([ServerGroup(1, 1, replace(TWICE, performance=1e-9))])
-    with pytest.raises(InputError, match="on twice computing alone would end after"):
+    with pytest.raises(InputError, match="on twice computation alone would end after"):
         compute_times(make_workload(make_job(forward_ns=2**50)), slow)
-    with pytest.raises(InputError, match="on twice computing alone would end after"):
+    with pytest.raises(InputError, match="on twice computation alone would end after"):
         compute_times(make_workload(make_job(iterations=10**6)), slow)
 
 
@@ -121,7 +121,7 @@ def test_times_measured_on_another_type_count_there_and_are_estimated_elsewhere(
 
 def test_a_type_whose_performance_is_not_known_tells_nothing_about_others() -> None:
     job = make_job(model="bert", batch_size=8, measured_on="mystery")
-    with pytest.raises(InputError, match="measured on 'mystery', whose performance is not known"):
+    with pytest.raises(InputError, match="measured on 'mystery', whose performance is unknown"):
         compute_times(make_workload(job), Cluster.of(MIXED))
     profiles = [Profile("bert", V100.name, 3, 4, 8), Profile("bert", "twice", 5, 6, 4)]
     found = compute_times(make_workload(job), Cluster.of(MIXED, profiles=profiles))
@@ -147,5 +147,5 @@ def test_an_estimate_on_the_reference_type_may_be_too_slow_for_the_clock_as_well
     job = make_job(forward_ns=2**60, measured_on="fast")
     fast = GpuType("fast", 2**34, 1e6, 0, 0)
     groups = [ServerGroup(1, 1, V100), ServerGroup(1, 1, fast)]
-    with pytest.raises(InputError, match="on v100-sxm2 computing alone would end after"):
+    with pytest.raises(InputError, match="on v100-sxm2 computation alone would end after"):
         compute_times(make_workload(job), Cluster.of(groups))

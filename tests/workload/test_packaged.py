@@ -62,7 +62,7 @@ def test_an_unknown_name_is_told_the_packaged_ones() -> None:
     with pytest.raises(InputError) as caught:
         headway.read_workload("muri-9")
     assert str(caught.value) == (
-        "muri-9: there is no such file, and no packaged workload of that name (there is muri-1)."
+        "muri-9: no such file, and no packaged workload of that name (available: muri-1)."
     )
 
 

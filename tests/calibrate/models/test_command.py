@@ -210,19 +210,19 @@ def test_a_batch_may_be_passed_by_name_and_a_loss_inside_an_object(home: Path) -
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("own.py:nothing", "own.py:nothing: returned nothing; right is (model, batch)"),
-        ("own.py:three", "returned a tuple of 3; right is (model, batch)"),
-        ("own.py:no_model", "returned a value of type str as the model; right is"),
-        ("own.py:bare_tensor", "returned a value of type Tensor as the batch; right is"),
-        ("own.py:with_text", "a batch that holds a value of type str; right is"),
-        ("own.py:vector", "the model's loss has the shape (16, 700); right is one number."),
+        ("own.py:nothing", "own.py:nothing: returned nothing; it must return (model, batch)"),
+        ("own.py:three", "returned a tuple of 3; it must return (model, batch)"),
+        ("own.py:no_model", "returned a value of type str as the model; it must return"),
+        ("own.py:bare_tensor", "returned a value of type Tensor as the batch; it must return"),
+        ("own.py:with_text", "a batch that holds a value of type str; it must return"),
+        ("own.py:vector", "the model's loss has the shape (16, 700); it must be a scalar."),
         ("own.py:detached", "the model's loss depends on no parameter"),
-        ("own.py:fickle", "gives gradients to other parameters from pass to pass"),
+        ("own.py:fickle", "gives gradients to different parameters from pass to pass"),
         ("own.py:broken", f"own.py, line {BROKEN_LINE}: ZeroDivisionError: division by zero"),
         ("own.py:of_another_shape", "own.py, line 14: RuntimeError: mat1 and mat2 shapes"),
     ],
 )
-def test_what_is_wrong_with_a_definition_is_told(home: Path, target: str, message: str) -> None:
+def test_an_invalid_definition_is_explained(home: Path, target: str, message: str) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     output = home / "models.toml"

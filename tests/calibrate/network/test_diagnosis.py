@@ -29,14 +29,19 @@ def steep_from_three(k: int, size: int) -> float:
 
 FAULTS: list[tuple[str, Time, dict[str, Any], str]] = [
     ("eta-near-zero", model(eta=0.0), {}, "beyond the fair share"),
-    ("eta-near-zero", model(eta=0.05), {"noise": 0.1, "repeats": 3}, "More shots would tell"),
-    ("eta-negative", model(eta=-0.2), {}, "The network gets eta = 0"),
-    ("a-negative", model(a_ns=-200_000), {"sizes": (MB, 4 * MB, 16 * MB)}, "network gets a = 0"),
+    (
+        "eta-near-zero",
+        model(eta=0.05),
+        {"noise": 0.1, "repeats": 3},
+        "More shots would narrow",
+    ),
+    ("eta-negative", model(eta=-0.2), {}, "The network has eta = 0"),
+    ("a-negative", model(a_ns=-200_000), {"sizes": (MB, 4 * MB, 16 * MB)}, "network has a = 0"),
     ("not-linear-in-size", slow_above_8_mb, {}, "at 64 MB"),
     ("latency-grows-with-k", latency_by_k, {}, "ms at k = 4"),
     ("not-linear-in-k", steep_from_three, {}, "at k = 2"),
     ("not-linear-in-k", steep_from_three, {"sizes": (32 * MB, MB)}, "at k = 2"),
-    ("noisy", model(), {"noise": 0.2}, "other users of the network"),
+    ("noisy", model(), {"noise": 0.2}, "other load on the network"),
     ("many-outliers", model(), {"outliers": 0.2}, "were left out"),
     ("drift", model(), {"drift": 0.3}, "rise by"),
     ("drift", model(), {"drift": -0.2}, "fall by"),

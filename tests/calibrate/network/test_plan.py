@@ -46,9 +46,12 @@ def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"sizes_bytes": (1024,)}, "at least twice another"),
-        ({"sizes_bytes": (1024, 1024, 2048)}, "names a size twice"),
-        ({"sizes_bytes": (1024, 1536)}, "at least twice another"),
+        ({"sizes_bytes": (1024,)}, "two sizes, the largest at least twice"),
+        ({"sizes_bytes": (1024, 1024, 2048)}, "has a duplicate size"),
+        (
+            {"sizes_bytes": (1024, 1536)},
+            "two sizes, the largest at least twice",
+        ),
         ({"sizes_bytes": (1024, 1026)}, "multiples of 4"),
         ({"sizes_bytes": (0, 1024)}, "at least 4"),
         ({"sizes_bytes": (1024, 2**33)}, "at most"),
@@ -60,6 +63,6 @@ def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
         ({"backend": "smoke"}, "gloo, nccl, mpi"),
     ],
 )
-def test_plans_that_make_no_sense_are_refused(change: dict[str, object], problem: str) -> None:
+def test_invalid_plans_are_refused(change: dict[str, object], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         Plan(**change)  # type: ignore[arg-type]

@@ -89,7 +89,7 @@ def test_gzip_is_read_like_the_plain_file_and_refused_when_cut_or_damaged(
     )
     whole = packed[0].read_bytes()
     for change, message in (
-        (whole[: len(whole) - 12], "the gzip file is cut short."),
+        (whole[: len(whole) - 12], "the gzip file is truncated."),
         (whole[:20] + bytes(40) + whole[60:], "the gzip file is damaged."),
     ):
         packed[0].write_bytes(change)
