@@ -1,4 +1,4 @@
-"""Two policies of one's own: the complete example of the tutorial "Your own policy".
+"""Two custom policies: the complete example of the tutorial "Your own policy".
 
 headway simulate jobs.csv --placement examples/my_policies.py:packed
 headway simulate jobs.csv --admission examples/my_policies.py:patient:0.25
@@ -22,11 +22,11 @@ from headway.policies import (
 
 @placement_policy("packed", steady=True, timeless=True)
 def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
-    """Fill the servers that are fullest already, so that whole servers stay free for large jobs."""
+    """Fill the fullest servers first, so that whole servers stay free for large jobs."""
     free_bytes = np.zeros(len(cluster.servers), np.int64)
     for gpu in range(len(cluster.gpus)):
         free_bytes[cluster.gpus[gpu].server] += cluster.gpus[gpu].free_bytes
-    # Stable sorts: the last one decides first, the earlier ones among its equals.
+    # The sorts are stable: the last key is the most significant.
     stable_sort(candidates, cluster.gpus.load_ns)
     stable_sort(candidates, cluster.gpus.server)
     stable_sort(candidates, free_bytes[cluster.gpus.server])
@@ -35,7 +35,7 @@ def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: floa
 
 @admission_policy("patient", parameter=Parameter("share", least=0))
 def patient(cluster: ClusterView, message: int, share: float) -> bool:
-    """Join other messages only if one's own is at most a share of what is left of every one."""
+    """Join other messages only if this one is at most a share of what is left of each."""
     if most_messages(cluster, message) == 0:
         return True
     first = cluster.messages[message].first_link

@@ -1,6 +1,7 @@
 """Settings for all tests, and the invariants that every small run must keep.
 
-`ci` repeats the same examples on every run; `HYPOTHESIS_PROFILE=fuzz` draws many more, anew.
+The Hypothesis profile `ci` repeats the same examples on every run, `quick` (`make check`) only some
+of them; `fuzz` draws many more, different each time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import settings
 
 from headway.engine import run
-from headway.engine.timeline import Timeline
+from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -29,7 +31,7 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
     """Repeat every run that no test records itself, task by task; compare, and check it."""
     here = threading.local()
     engine: Any = run
-    prepare, drive, result_of = engine.prepare, engine._run, engine.Result
+    prepare, drive, result_of = engine.prepare, engine.drive, engine.Result
 
     def prepare_twice(*arguments: Any) -> Any:
         *others, acceleration, rows = arguments
@@ -60,6 +62,6 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "prepare", prepare_twice)
-        patch.setattr(engine, "_run", drive_twice)
+        patch.setattr(engine, "drive", drive_twice)
         patch.setattr(engine, "Result", checked_result)
         yield

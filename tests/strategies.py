@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 import oracle
+from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.compute_times import compute_times_ns
 from headway.domain.gpus import V100, GpuType
@@ -18,28 +19,15 @@ from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.network.laws.registry import LAWS
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result
+from headway.results.timeline.sinks import Timeline
 
-PLACEMENTS = (
-    "rand",
-    "ff",
-    "ls",
-    "lwf:1",
-    "lwf:2",
-    "lwf:4",
-    "lwf:8",
-    "spread",
-    "least-delay",
-    "consolidate",
-    "tiresias",
-    "apart",
-)
-PRIORITIES = ("srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.004", "gpu-intensity")
-ADMISSIONS = ("ada-dual", "k-way", "interleave", "srsf:1", "srsf:2", "srsf:3")
+PLACEMENTS = built_in("placement")
+PRIORITIES = built_in("priority")
+ADMISSIONS = built_in("admission")
 LAWS_THAT_MEET = [law.name for law in LAWS.values() if law.messages_meet]
 NETWORKS = (
     NetworkModel(),

@@ -201,6 +201,43 @@ def test_the_table_of_model_sizes_is_that_of_the_importer() -> None:
         assert row in page
 
 
+def test_the_readme_shows_what_its_example_prints() -> None:
+    readme = (ROOT / "README.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
+    shown = re.findall(r"```text\n(.*?)```", readme, re.DOTALL)[0]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == shown
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    start = (ROOT / "README.md").read_text().splitlines()[:15]
+    assert any(line.startswith("make demo") for line in start)
+    assert any(line.startswith("make test") for line in start)
+
+
+def test_every_path_and_module_of_the_architecture_exists() -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    paths = re.findall(
+        r"`((?:src|tests|benchmarks|docs)(?:/[\w./-]+)?|[\w-]+\.(?:toml|yml))`", page
+    )
+    assert len(paths) > 30
+    for path in paths:
+        assert (ROOT / path).exists(), path
+    for name in re.findall(r"`(headway(?:\.\w+)+)`", page):
+        file = ROOT / "src" / name.replace(".", "/")
+        # The last part may be a function of a module, such as `headway.torch.attach`.
+        modules = (file, file.with_suffix(".py"), file.parent.with_suffix(".py"))
+        assert any(module.exists() for module in modules), name
+
+
+def test_the_table_of_growth_is_that_of_the_measurements() -> None:
+    """`python benchmarks/growth/growth.py report` writes it anew."""
+    script = ROOT / "benchmarks" / "growth" / "growth.py"
+    words = [sys.executable, str(script), "table"]
+    made = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert made == (DOCS / "policies" / "measured" / "growth.md").read_text()
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / target).exists(), target

@@ -27,10 +27,10 @@ from headway.calibrate.network.plan import Plan
 from headway.calibrate.network.samples import read_samples, write_samples
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError
+from headway.figure_style import COLOURS, DASHES, INK, house_style, save_figure
 from headway.files import open_output
 from headway.interrupts import handle_signals
 from headway.network.contention import NetworkModel
-from headway.reports.style import COLOURS, DASHES, INK, house_style, save_figure
 from headway.reports.tables import Table
 from headway.testbed import Testbed
 

@@ -22,7 +22,7 @@ from headway.calibrate.network.rank import import_torch
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import MachineError
 from headway.testbed import Testbed
-from headway.testbed.keeper_client import message_on_network
+from headway.testbed.rate_client import message_on_network
 
 SLOTS = 5
 """Messages of a mix."""

@@ -193,7 +193,7 @@ def figure(found: Sequence[Outcome]) -> Figure:
     import numpy as np
     from matplotlib.figure import Figure
 
-    from headway.reports.style import COLOURS, INK, house_style
+    from headway.figure_style import COLOURS, INK, house_style
 
     with house_style():
         picture = Figure(figsize=(7.2, 3.4), layout="constrained", facecolor="white")
@@ -254,7 +254,7 @@ def main() -> None:
     if arguments.action == "table":
         print(markdown(found), end="")
         return
-    from headway.reports.style import save_figure
+    from headway.figure_style import save_figure
 
     TABLE.write_text(markdown(found))
     FIGURE.parent.mkdir(exist_ok=True)

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from headway.domain.profiles import Profile
     from headway.domain.workload import Workload
     from headway.engine.run import Progress, simulate
-    from headway.engine.timeline import Timeline
     from headway.experiments.compare import Comparison, compare
     from headway.network.contention import NetworkModel
     from headway.policies.policy_set import PolicySet
     from headway.results.schema import Result, Summary
-    from headway.results.store import write_json, write_parquet
+    from headway.results.store import StoredResult, read_result, write_json, write_parquet
+    from headway.results.timeline.file import read_timeline, record_timeline
+    from headway.results.timeline.recorded import RecordedRun
+    from headway.results.timeline.sinks import Timeline
+    from headway.results.timeline.window import Window
     from headway.workload.files import read_workload, write_workload
     from headway.workload.generate import Recipe, generate_workload
 
@@ -42,14 +45,20 @@ _HOMES = {
     "Profile": "domain.profiles",
     "Progress": "engine.run",
     "Recipe": "workload.generate",
+    "RecordedRun": "results.timeline.recorded",
     "Result": "results.schema",
     "ServerGroup": "domain.cluster",
+    "StoredResult": "results.store",
     "Summary": "results.schema",
-    "Timeline": "engine.timeline",
+    "Timeline": "results.timeline.sinks",
+    "Window": "results.timeline.window",
     "Workload": "domain.workload",
     "compare": "experiments.compare",
     "generate_workload": "workload.generate",
+    "read_result": "results.store",
+    "read_timeline": "results.timeline.file",
     "read_workload": "workload.files",
+    "record_timeline": "results.timeline.file",
     "simulate": "engine.run",
     "write_json": "results.store",
     "write_parquet": "results.store",
@@ -70,14 +79,20 @@ __all__ = [
     "Profile",
     "Progress",
     "Recipe",
+    "RecordedRun",
     "Result",
     "ServerGroup",
+    "StoredResult",
     "Summary",
     "Timeline",
+    "Window",
     "Workload",
     "compare",
     "generate_workload",
+    "read_result",
+    "read_timeline",
     "read_workload",
+    "record_timeline",
     "simulate",
     "write_json",
     "write_parquet",

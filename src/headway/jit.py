@@ -24,6 +24,7 @@ from numba.core.event import Listener, install_listener
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COMPILED_FOLDERS = ("domain", "network", "policies", "engine")
+_COMPILED_FILES = ("results/timeline/compiled.py", "reports/perfetto_encoding.py")
 _lock = threading.Lock()
 _log = logging.getLogger("headway")
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
@@ -53,7 +54,9 @@ def cache_folder() -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
     for parent in (root, Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"):
-        folder = parent / source_hash("reports/wire")
+        folder = parent / source_hash(
+            "results/timeline/compiled.py", "reports/perfetto_encoding.py"
+        )
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):

@@ -24,12 +24,12 @@ def _run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("w.csv").write_text(WORKLOAD)
-    options = "--cluster 2x2 --scheduler srsf:1 -q --timeline run.pftrace"
+    options = "--cluster 2x2 --scheduler srsf:1 -q --timeline run.parquet"
     assert headway(capsys, "simulate", "w.csv", *options.split()).status == 0
 
 
-def test_it_tells_where_the_time_went(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = headway(capsys, "explain", "run.pftrace", "third")
+def test_it_shows_where_the_time_went(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "explain", "run.parquet", "third")
     assert outcome.status == 0
     assert outcome.out.startswith(
         "job third: 3 GPUs on 2 servers, 6 iterations\narrived at 0.300 s"
@@ -43,26 +43,26 @@ def test_it_tells_where_the_time_went(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_the_json_adds_up_exactly(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = headway(capsys, "explain", "run.pftrace", "second [b]", "--json", "-")
+    outcome = headway(capsys, "explain", "run.parquet", "second [b]", "--json", "-")
     data = json.loads(outcome.out)
     assert sum(data["parts_ns"].values()) == data["jct_ns"]
     assert data["finish_ns"] - data["arrival_ns"] == data["jct_ns"]
     assert "completion time" in outcome.err
-    assert headway(capsys, "explain", "run.pftrace", "first", "--json", "x.json").status == 0
+    assert headway(capsys, "explain", "run.parquet", "first", "--json", "x.json").status == 0
     assert json.loads(Path("x.json").read_text())["job_id"] == "first"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("run.pftrace frist", "run.pftrace: there is no job 'frist'. Did you mean 'first'?"),
-        ("no.pftrace first", "no.pftrace: No such file or directory."),
+        ("run.parquet frist", "run.parquet: there is no job 'frist'. Did you mean 'first'?"),
+        ("no.parquet first", "no.parquet: No such file or directory."),
         ("w.csv first", "w.csv: is not a timeline from `headway simulate --timeline`."),
-        ("run.pftrace first --json run.pftrace", "the timeline and the output must be different"),
-        ("run.pftrace first --json no/x", "no/x: there is no folder no."),
+        ("run.parquet first --json run.parquet", "the timeline and the output must be different"),
+        ("run.parquet first --json no/x", "no/x: there is no folder no."),
     ],
 )
-def test_what_cannot_be_explained_is_told(
+def test_a_bad_request_is_refused(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = headway(capsys, "explain", *arguments.split())
@@ -71,8 +71,8 @@ def test_what_cannot_be_explained_is_told(
 
 
 def test_a_part_of_a_run_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--cluster 2x2 -q --timeline part.pftrace --from 0.2 --to 0.4"
+    options = "--cluster 2x2 -q --timeline part.parquet --from 0.2 --to 0.4"
     headway(capsys, "simulate", "w.csv", *options.split())
-    outcome = headway(capsys, "explain", "part.pftrace", "first")
+    outcome = headway(capsys, "explain", "part.parquet", "first")
     assert outcome.status == 2
     assert "covers only 0.200 s to 0.400 s; explaining needs the timeline of the" in outcome.err

@@ -1,4 +1,4 @@
-"""`simulate --timeline` and `report` as a person uses them."""
+"""`simulate --timeline`, `timeline export` and `report` as a person uses them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,11 +14,12 @@ import pytest
 
 from cli.commands import Outcome, headway
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
-from headway.reports.trace import read_trace
-from headway.reports.window import Window
+from headway.results.timeline.file import read_timeline
+from headway.results.timeline.sinks import Timeline
+from headway.results.timeline.window import Window
 from headway.workload.files import read_workload
 from reports.perfetto_traces import expected_counters, expected_slices, parse
+from waiting import eventually
 
 HEADWAY = [sys.executable, "-m", "headway"]
 WORKLOAD = (
@@ -37,22 +37,22 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("w.csv").write_text(WORKLOAD)
 
 
-def told(outcome: Outcome) -> list[str]:
-    """Return what was printed, but for what is said only by the first run on a machine."""
+def notices(outcome: Outcome) -> list[str]:
+    """Return the lines on standard error, without those of a first run on a machine."""
     return [line for line in outcome.err.splitlines() if not line.startswith("Compiling ")]
 
 
 def test_a_timeline_and_its_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = headway(capsys, "simulate", "w.csv", "--cluster", "2x2", "--timeline", "run.pftrace")
+    outcome = headway(capsys, "simulate", "w.csv", "--cluster", "2x2", "--timeline", "run.parquet")
     assert outcome.status == 0
     assert "average JCT" in outcome.out
-    outcome = headway(capsys, "report", "run.pftrace")
+    outcome = headway(capsys, "report", "run.parquet")
     assert (outcome.status, outcome.out) == (0, "")
     assert ElementTree.parse("run.svg").getroot().tag.endswith("svg")
     options = ["-o", "part.png", "--from", "0.5", "--to", "1"]
-    assert headway(capsys, "report", "run.pftrace", *options).status == 0
+    assert headway(capsys, "report", "run.parquet", *options).status == 0
     assert Path("part.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(os.listdir()) == ["part.png", "run.pftrace", "run.svg", "w.csv"]
+    assert sorted(os.listdir()) == ["part.png", "run.parquet", "run.svg", "w.csv"]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,16 @@ def test_a_timeline_and_its_picture(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_writes_the_engines_tasks(
     options: list[str], window: Window, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["simulate", "w.csv", "--cluster", "2x2", "-q", "--timeline", "t", *options]
-    assert headway(capsys, *command).status == 0
+    command = ["simulate", "w.csv", "--cluster", "2x2", "-q", *options]
+    assert headway(capsys, *command, "--timeline", "t.pftrace").status == 0
     timeline = Timeline()
     result = simulate(read_workload("w.csv"), "2x2", timeline=timeline)
-    parsed = parse("t")
-    assert parsed.named_slices() == expected_slices(result, timeline.tasks(), window)
-    assert parsed.points == expected_counters(result, timeline.tasks(), window)
+    assert headway(capsys, *command, "--timeline", "run.parquet").status == 0
+    assert headway(capsys, "timeline", "export", "run.parquet").status == 0
+    for trace in ("t.pftrace", "run.pftrace"):
+        parsed = parse(trace)
+        assert parsed.named_slices() == expected_slices(result, timeline.tasks(), window)
+        assert parsed.points == expected_counters(result, timeline.tasks(), window)
 
 
 def test_recording_changes_no_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,15 +94,15 @@ def test_a_timeline_goes_through_pipes() -> None:
         check=True,
         stderr=subprocess.DEVNULL,
     )
-    assert len(read_trace("copy").slices) > 0
+    assert len(read_timeline("copy").tasks) > 0
     ElementTree.parse("r.svg")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--from 1", "--from and --to choose a part of the timeline; give --timeline too."),
-        ("--to 1", "--from and --to choose a part of the timeline; give --timeline too."),
+        ("--from 1", "--from and --to select a part of the timeline; give --timeline too."),
+        ("--to 1", "--from and --to select a part of the timeline; give --timeline too."),
         ("--timeline t --from 2 --to 1", "the window must begin before it ends: from 2 s to 1 s."),
         ("--timeline t --from 1 --to 1", "the window must begin before it ends: from 1 s to 1 s."),
         ("--timeline t --from -1", "from: must be 0 or more seconds, not -1.0."),
@@ -120,7 +123,7 @@ def test_a_bad_option_is_refused(
 ) -> None:
     outcome = headway(capsys, "simulate", "w.csv", *options.split())
     assert (outcome.status, outcome.out) == (2, "")
-    assert told(outcome) == [f"headway: error: {message}"]
+    assert notices(outcome) == [f"headway: error: {message}"]
     assert os.listdir() == ["w.csv"]
 
 
@@ -131,38 +134,41 @@ def test_a_bad_option_is_refused(
         (".", ".: there is no runs.parquet; run a sweep first."),
         ("w.csv", "w.csv: is not a timeline from `headway simulate --timeline`."),
         ("empty", "empty: is empty; a timeline comes from `headway simulate --timeline`."),
+        ("short", "short: is cut off after 3,005 bytes."),
         (
-            "short",
-            "short: is cut off: the packet at byte 2,999 goes on beyond the end, 3,005 bytes.",
+            "x.pftrace",
+            "x.pftrace: is an export for Perfetto, which Headway does not read; record the run "
+            "with `headway simulate --timeline FILE.parquet`.",
         ),
-        ("run.pftrace -o x.gif", "x.gif: must end in .svg, .pdf, .png."),
-        ("run.pftrace -o no/x.svg", "no/x.svg: there is no folder no."),
+        ("run.parquet -o x.gif", "x.gif: must end in .svg, .pdf, .png."),
+        ("run.parquet -o no/x.svg", "no/x.svg: there is no folder no."),
         ("run.svg", "the timeline and the picture must be different files."),
         ("-", "give --output for a timeline on standard input."),
         (
-            "run.pftrace --from 1 --to 0.5",
+            "run.parquet --from 1 --to 0.5",
             "the window must begin before it ends: from 1 s to 0.5 s.",
         ),
-        ("run.pftrace --from nan", "from: must be a finite number of seconds, not nan."),
-        ("run.pftrace --to -1", "to: must be 0 or more seconds, not -1.0."),
+        ("run.parquet --from nan", "from: must be a finite number of seconds, not nan."),
+        ("run.parquet --to -1", "to: must be 0 or more seconds, not -1.0."),
         (
-            "run.pftrace --from 50",
-            "run.pftrace: covers 0.000 s to 0.773 s, "
-            "nothing of the window from 50.00 s to 52.00 s.",
+            "run.parquet --from 50",
+            "run.parquet: covers 0.000 s to 0.773 s, "
+            "which does not overlap the window from 50.00 s to 52.00 s.",
         ),
     ],
 )
 def test_a_bad_report_is_refused(
     options: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert headway(capsys, "simulate", "w.csv", "-q", "--timeline", "run.pftrace").status == 0
+    assert headway(capsys, "simulate", "w.csv", "-q", "--timeline", "run.parquet").status == 0
     Path("empty").touch()
-    content = Path("run.pftrace").read_bytes()
+    content = Path("run.parquet").read_bytes()
     Path("short").write_bytes(content[:3005])
+    Path("x.pftrace").write_bytes(b"\n")
     before = sorted(os.listdir())
     outcome = headway(capsys, "report", *options.split())
     assert (outcome.status, outcome.out) == (2, "")
-    assert told(outcome) == [f"headway: error: {message}"]
+    assert notices(outcome) == [f"headway: error: {message}"]
     assert sorted(os.listdir()) == before
 
 
@@ -173,15 +179,12 @@ def test_an_interrupted_run_leaves_no_timeline(number: signal.Signals, status: i
     options = "--jobs 3000 --span 20000 -o long.csv"
     subprocess.run([*HEADWAY, "workload", "generate", *options.split()], check=True)
     process = subprocess.Popen(
-        [*HEADWAY, "simulate", "long.csv", "--timeline", "t.pftrace"],
+        [*HEADWAY, "simulate", "long.csv", "--timeline", "t.parquet"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 60
-    while len(os.listdir()) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert any(name.startswith(".t.pftrace.") for name in os.listdir())
-    time.sleep(0.3)
+    eventually(lambda: any(name.startswith(".t.parquet.") for name in os.listdir()), 60)
+    eventually(lambda: any(Path().glob(".t.parquet.*/0.arrow")), 60)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == status
@@ -204,8 +207,38 @@ def test_simulating_without_a_timeline_imports_nothing_for_one() -> None:
         "from headway.cli.main import run\n"
         "try: run()\n"
         "except SystemExit: pass\n"
-        "heavy = ('matplotlib', 'headway.reports.perfetto', 'headway.reports.trace')\n"
+        "heavy = ('matplotlib', 'headway.reports.perfetto', 'headway.results.timeline.file')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_an_export_goes_through_pipes() -> None:
+    command = " ".join(HEADWAY)
+    subprocess.run(
+        f"{command} simulate w.csv --timeline - | {command} timeline export - -o - > t.pftrace",
+        shell=True,
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    assert parse("t.pftrace").slices
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("no", "no: No such file or directory."),
+        ("w.csv", "w.csv: is not a timeline from `headway simulate --timeline`."),
+        ("w.csv -o w.csv", "the timeline and the trace must be different files."),
+        ("w.csv -o no/x", "no/x: there is no folder no."),
+        ("-", "give --output for a timeline on standard input."),
+    ],
+)
+def test_a_bad_export_is_refused(
+    options: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = headway(capsys, "timeline", "export", *options.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert notices(outcome) == [f"headway: error: {message}"]
+    assert os.listdir() == ["w.csv"]

@@ -12,8 +12,8 @@ import oracle
 from builders import DATA
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 from strategies import ADMISSIONS, PLACEMENTS, PRIORITIES, Case, cases, run_engine, run_oracle
 

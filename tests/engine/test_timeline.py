@@ -9,7 +9,7 @@ import pytest
 from builders import make_job, make_workload
 from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
+from headway.results.timeline.sinks import Timeline
 
 
 class Batches:

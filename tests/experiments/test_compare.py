@@ -122,7 +122,7 @@ def test_bad_policies_are_refused(policies: list[str], message: str) -> None:
 def test_bad_workloads_and_seeds_are_refused() -> None:
     with pytest.raises(InputError, match="at least one workload"):
         compare([], POLICIES)
-    with pytest.raises(InputError, match="as many as workloads"):
+    with pytest.raises(InputError, match="as many as there are workloads"):
         compare(workloads(2), POLICIES, seeds=[1])
     with pytest.raises(InputError, match="threads: must be at least 1"):
         compare(workloads(1), POLICIES, threads=0)

@@ -22,7 +22,8 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
 )
-from headway.live.daemon.log_format import first_line, next_line, open_log
+from headway.live.daemon.event_log.format import encode_entry, encode_header
+from headway.live.daemon.event_log.reader import open_event_log
 from headway.live.replay import replay
 from headway.network.contention import NetworkModel
 from headway.workload.files import read_workload
@@ -56,20 +57,20 @@ def events() -> list[AnyEvent]:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     core = Core(POLICY, NETWORK, seed=3)
-    lines = [first_line(POLICY, NETWORK, 3)]
-    lines += [next_line(event, core.handle(event)) for event in events()]
+    lines = [encode_header(POLICY, NETWORK, 3)]
+    lines += [encode_entry(event, core.handle(event)) for event in events()]
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(lines))
     return path
 
 
 def test_a_log_says_all_that_happened(log: Path) -> None:
-    with open_log(log) as reader:
+    with open_event_log(log) as reader:
         assert reader.header.network == NETWORK
         assert reader.header.seed == 3
         assert [entry.event for entry in reader] == events()
         assert reader.line == 1 + len(events())
-        assert not reader.cut
+        assert not reader.truncated
 
 
 def test_the_same_events_give_the_same_decisions(
@@ -91,7 +92,7 @@ def test_a_log_that_was_changed_is_told_apart_at_its_first_difference(
     outcome = headway(capsys, "replay", str(log), "--workload", str(log.with_name("w.csv")))
     assert outcome.status == 1
     assert "3 events" in outcome.out
-    assert "not the same decisions" in outcome.out
+    assert "decisions differ" in outcome.out
     assert "\nline 4: JobSubmitted(at_ns=10, job_id='one'" in outcome.out
     assert not log.with_name("w.csv").exists()
 
@@ -104,10 +105,10 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_told(
         log.write_bytes(whole[:-cut])
         found = replay(log)
         assert found.difference is None
-        assert (found.events, found.cut_line) == ((9, None) if cut == 1 else (8, 10))
+        assert (found.events, found.truncated_line) == ((9, None) if cut == 1 else (8, 10))
     outcome = headway(capsys, "replay", str(log))
     assert outcome.status == 0
-    assert "line 10 ends in the middle and was left out." in outcome.out
+    assert "line 10 is incomplete and was skipped." in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     target = log.with_name("w.csv")
     outcome = headway(capsys, "replay", str(log), "--workload", str(target))
     assert outcome.status == 0
-    assert outcome.err == "1 job without an iteration left out.\n"
+    assert outcome.err == "skipped 1 job without iterations.\n"
     one, two = read_workload(target)
     assert (one.job_id, one.arrival_ns, one.gpus, one.iterations) == ("one", 10, 2, 5)
     assert (one.forward_ns, one.backward_ns, one.gradient_bytes) == (1_000_000, 2_000_000, 8)
@@ -189,8 +190,8 @@ def test_a_run_becomes_a_workload_for_the_simulator(
 def write(path: Path, told: list[AnyEvent]) -> Path:
     """Write the log of a core that is told these events."""
     core = Core(POLICY, NETWORK)
-    lines = [next_line(event, core.handle(event)) for event in told]
-    path.write_bytes(b"".join([first_line(POLICY, NETWORK, 0), *lines]))
+    lines = [encode_entry(event, core.handle(event)) for event in told]
+    path.write_bytes(b"".join([encode_header(POLICY, NETWORK, 0), *lines]))
     return path
 
 

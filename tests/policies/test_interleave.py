@@ -11,9 +11,9 @@ from builders import MB, make_job, make_workload
 from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
+from headway.results.timeline.sinks import Timeline
 from headway.workload.generate import Recipe, generate_workload
 
 MS = 1_000_000

@@ -13,8 +13,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (  # type: ignore[
 )
 
 from headway.domain.records import MESSAGE, Records
-from headway.reports.window import Window
 from headway.results.schema import Result
+from headway.results.timeline.window import Window
 
 __all__ = ["Trace", "TrackEvent"]
 

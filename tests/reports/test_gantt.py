@@ -15,19 +15,20 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.job import Job
 from headway.domain.workload import Workload
-from headway.reports import gantt
+from headway.reports import gantt, gantt_layout
 from headway.reports.gantt import draw_report, write_report
-from headway.reports.trace import Trace, read_trace
-from headway.reports.window import Window
-from reports.test_perfetto import CROWD, TWO_BY_TWO, record
+from headway.results.timeline.file import read_timeline
+from headway.results.timeline.recorded import RecordedRun
+from headway.results.timeline.window import Window
+from results.recording import CROWD, TWO_BY_TWO, record
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    """Return a small trace with contention, sharing and a queue."""
-    path = tmp_path_factory.mktemp("crowd") / "crowd.pftrace"
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+    """Return a short run with contention, shared GPUs and a queue."""
+    path = tmp_path_factory.mktemp("crowd") / "crowd.parquet"
     record(path, CROWD, TWO_BY_TWO, policy="ls+srsf:2")
-    return read_trace(path)
+    return read_timeline(path)
 
 
 def texts(path: Path) -> list[str]:
@@ -35,7 +36,7 @@ def texts(path: Path) -> list[str]:
     return re.findall(r"<!-- (.*?) -->", path.read_text())
 
 
-def test_an_svg_is_well_formed_and_names_everything(crowd: Trace, tmp_path: Path) -> None:
+def test_an_svg_is_well_formed_and_names_everything(crowd: RecordedRun, tmp_path: Path) -> None:
     write_report(crowd, tmp_path / "r.svg")
     assert ElementTree.parse(tmp_path / "r.svg").getroot().tag.endswith("svg")
     found = texts(tmp_path / "r.svg")
@@ -45,7 +46,7 @@ def test_an_svg_is_well_formed_and_names_everything(crowd: Trace, tmp_path: Path
     assert found.count("simulated time [s]") == 2
     assert {"job 0", "job 1", "all-reduces", "jobs", "Queued jobs"} <= set(found)
     assert {"all-reduces waiting", "all-reduces running", "most on one server"} <= set(found)
-    assert any(text.startswith("crowd.pftrace: 0.") for text in found)
+    assert any(text.startswith("crowd.parquet: 0.") for text in found)
     assert {"0", "1"} <= set(found)
 
 
@@ -54,7 +55,7 @@ def test_an_svg_is_well_formed_and_names_everything(crowd: Trace, tmp_path: Path
     [("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG"), ("PNG", b"\x89PNG")],
 )
 def test_the_ending_chooses_the_format_and_the_bytes_repeat(
-    crowd: Trace, tmp_path: Path, ending: str, magic: bytes
+    crowd: RecordedRun, tmp_path: Path, ending: str, magic: bytes
 ) -> None:
     write_report(crowd, tmp_path / f"a.{ending}")
     write_report(crowd, tmp_path / f"b.{ending}")
@@ -67,48 +68,50 @@ def test_by_default_it_shows_two_seconds_from_the_highest_contention(tmp_path: P
     slow: dict[str, Any] = {"gpus": 2, "gradient_bytes": 4 * 10**8}
     jobs = [make_job(iterations=12, **slow), *[make_job(arrival_ns=busy_ns, **slow)] * 3]
     record(tmp_path / "t", make_workload(*jobs), Cluster(2, 1), policy="lwf:1+srsf:9")
-    trace = read_trace(tmp_path / "t")
-    most = trace.steps.most
-    peak_ns = int(trace.steps.time_ns[np.argmax(most)])
-    assert (most.max(), peak_ns > busy_ns) == (4, True)
-    low, high = draw_report(trace).axes[0].get_xlim()
+    run = read_timeline(tmp_path / "t")
+    peak = run.steps.peak
+    peak_ns = int(run.steps.time_ns[np.argmax(peak)])
+    assert (peak.max(), peak_ns > busy_ns) == (4, True)
+    low, high = draw_report(run).axes[0].get_xlim()
     assert low == pytest.approx(peak_ns / 1e9)
     assert high - low == pytest.approx(2)
 
 
-def test_a_short_trace_is_shown_whole(crowd: Trace) -> None:
+def test_a_short_run_is_shown_whole(crowd: RecordedRun) -> None:
     axes = draw_report(crowd).axes
-    whole = (crowd.covers.from_ns / 1e9, crowd.covers.to_ns / 1e9)
+    whole = (crowd.window.from_ns / 1e9, crowd.window.to_ns / 1e9)
     assert [axis.get_xlim() for axis in axes] == [pytest.approx(whole)] * 3
 
 
-def test_a_window_can_be_chosen(crowd: Trace) -> None:
+def test_a_window_can_be_chosen(crowd: RecordedRun) -> None:
     axes = draw_report(crowd, Window(10_000_000, 20_000_000)).axes
     assert axes[0].get_xlim() == pytest.approx((0.01, 0.02))
 
 
-def test_a_window_that_the_trace_does_not_cover_is_refused(crowd: Trace) -> None:
-    message = r"crowd\.pftrace: covers 0\.0+ s to 0\.\d+ s, nothing of the window from 7 s to 1,007"
+def test_a_window_outside_the_timeline_is_refused(crowd: RecordedRun) -> None:
+    message = (
+        r"crowd\.parquet: covers 0\.0+ s to 0\.\d+ s, which does not overlap the window from 7 s"
+    )
     with pytest.raises(InputError, match=message):
         draw_report(crowd, Window(7 * 10**9, 1_007 * 10**9))
 
 
 def test_a_window_with_more_than_can_be_seen_is_refused_or_made_shorter(
-    crowd: Trace, monkeypatch: pytest.MonkeyPatch
+    crowd: RecordedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gantt, "MOST_BOXES", 30)
+    monkeypatch.setattr(gantt_layout, "MOST_BOXES", 30)
     with pytest.raises(
         InputError, match=r"tasks, and a picture shows at most 30; choose a shorter"
     ):
-        draw_report(crowd, crowd.covers)
+        draw_report(crowd, crowd.window)
     low, high = draw_report(crowd).axes[0].get_xlim()
-    assert high - low < (crowd.covers.to_ns - crowd.covers.from_ns) / 1e9
+    assert high - low < (crowd.window.to_ns - crowd.window.from_ns) / 1e9
 
 
 def test_of_many_servers_it_shows_those_with_the_most_traffic(tmp_path: Path) -> None:
     jobs = [make_job(gpus=400, gradient_bytes=1), make_job(gpus=8, iterations=9)]
     record(tmp_path / "t", make_workload(*jobs), Cluster(50, 8), policy="ff+ada-srsf")
-    write_report(read_trace(tmp_path / "t"), tmp_path / "r.svg")
+    write_report(read_timeline(tmp_path / "t"), tmp_path / "r.svg")
     found = texts(tmp_path / "r.svg")
     assert any("the 17 of 50 servers with the most traffic" in text for text in found)
     assert sum(text.startswith("GPU ") for text in found) == 17 * 8
@@ -118,25 +121,27 @@ def test_of_many_servers_it_shows_those_with_the_most_traffic(tmp_path: Path) ->
 def test_any_id_can_be_drawn(job_id: str, tmp_path: Path) -> None:
     workload = Workload([Job(job_id, 0, 2, 2, 10**9, 10**9, 10**9, 1)])
     record(tmp_path / "t", workload, Cluster(2, 1))
-    write_report(read_trace(tmp_path / "t"), tmp_path / "r.svg")
+    write_report(read_timeline(tmp_path / "t"), tmp_path / "r.svg")
     ElementTree.parse(tmp_path / "r.svg")
 
 
 def test_a_run_without_messages_can_be_drawn(tmp_path: Path) -> None:
     record(tmp_path / "t", make_workload(make_job()), Cluster(1, 1))
-    write_report(read_trace(tmp_path / "t"), tmp_path / "r.svg")
+    write_report(read_timeline(tmp_path / "t"), tmp_path / "r.svg")
     assert "GPU 0" in texts(tmp_path / "r.svg")
 
 
 def test_jobs_that_share_a_row_differ_in_colour() -> None:
-    boxes = [gantt._Box(0, 1, row, 1, 0, str(job)) for job in range(7) for row in (job, job + 1, 9)]
-    assert len(set(gantt._colours(boxes).values())) == 7
+    boxes = [
+        gantt_layout.Box(0, 1, row, 1, 0, str(job)) for job in range(7) for row in (job, job + 1, 9)
+    ]
+    assert len(set(gantt.job_colours(boxes).values())) == 7
 
 
 def test_bins_hold_the_mean_and_the_most() -> None:
     time_ns = np.array([0, 10, 20, 900 * 10**9], np.int64)
     values = np.array([4, 0, 1, 0], np.int64)
-    middle_s, mean, most = gantt._binned(time_ns, values)
+    middle_s, mean, most = gantt.binned(time_ns, values)
     assert len(mean) == len(most) == len(middle_s) == 900
     assert middle_s[0] == pytest.approx(0.5)
     assert (most[0], most[1]) == (4, 1)

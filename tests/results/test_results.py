@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import polars
 import pytest
+from polars.testing import assert_frame_equal
 
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
+from headway.domain.job import Job
+from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.results.schema import Result
-from headway.results.store import code_version, write_json, write_parquet
+from headway.results.store import code_version, read_result, write_json, write_parquet
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +38,41 @@ def test_the_summary_follows_from_the_jobs(result: Result) -> None:
     assert result.jct_s.tolist() == jct.tolist()
 
 
+COLUMNS = {
+    "job_id": polars.String(),
+    "model": polars.String(),
+    "gpu_count": polars.Int64(),
+    "iterations": polars.Int64(),
+    "arrival_ns": polars.Int64(),
+    "start_ns": polars.Int64(),
+    "finish_ns": polars.Int64(),
+    "jct_s": polars.Float64(),
+    "waiting_s": polars.Float64(),
+    "gpus": polars.List(polars.Int64),
+    "energy_j": polars.Float64(),
+}
+RUN_KEYS = ["summary", "settings", "estimated", "gpu_busy_ns", "code"]
+
+
+def test_the_jobs_are_a_table(result: Result) -> None:
+    jobs = result.jobs
+    assert dict(jobs.schema) == COLUMNS
+    assert jobs["job_id"].to_list() == ["0", "1", "2"]
+    assert jobs["gpu_count"].to_list() == [1, 2, 4]
+    assert jobs["iterations"].to_list() == [3, 4, 2]
+    assert jobs["start_ns"].to_list() == result.start_ns.tolist()
+    assert jobs["finish_ns"].to_list() == result.finish_ns.tolist()
+    assert jobs["jct_s"].to_list() == result.jct_s.tolist()
+    waiting_ns = result.start_ns - result.arrival_ns
+    assert jobs["waiting_s"].to_list() == (waiting_ns / 1e9).tolist()
+    assert jobs["gpus"].to_list() == [list(gpus) for gpus in result.gpus]
+    assert jobs["energy_j"].to_list() == result.energy_j.tolist()
+
+
 def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
     write_json(result, tmp_path / "out.json")
     data = json.loads((tmp_path / "out.json").read_text())
-    assert list(data) == ["summary", "jobs"]
+    assert list(data) == [*RUN_KEYS, "jobs"]
     assert list(data["summary"]) == [
         "average_jct_s",
         "median_jct_s",
@@ -46,26 +83,84 @@ def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
         "simulated_tasks",
         "wall_s",
     ]
-    assert [list(job) for job in data["jobs"]] == [
-        ["job_id", "arrival_ns", "start_ns", "finish_ns", "gpus", "energy_j"]
-    ] * 3
+    assert [list(job) for job in data["jobs"]] == [list(COLUMNS)] * 3
     assert data == json.loads(json.dumps(result.to_dict()))
+    assert data["jobs"] == result.jobs.to_dicts()
     assert data["jobs"][2]["gpus"] == [0, 1, 2, 3]
+    assert data["settings"]["placement"] == "lwf:1"
 
 
-def test_the_parquet_has_a_row_per_job_and_the_summary(result: Result, tmp_path: Path) -> None:
-    path = tmp_path / "out.parquet"
-    write_parquet(result, path)
-    table = polars.read_parquet(path)
-    assert table["finish_ns"].to_list() == result.finish_ns.tolist()
-    assert table["gpus"].to_list() == [list(gpus) for gpus in result.gpus]
-    metadata = polars.read_parquet_metadata(path)
-    assert json.loads(metadata["headway.summary"])["makespan_s"] == result.summary.makespan_s
-    assert json.loads(metadata["headway.settings"])["placement"] == "lwf:1"
-    assert json.loads(metadata["headway.gpu_busy_ns"]) == result.gpu_busy_ns.tolist()
-    assert metadata["headway.code"] == code_version()
-    assert table["iterations"].to_list() == [3, 4, 2]
-    assert table["energy_j"].to_list() == result.energy_j.tolist()
+def test_json_and_parquet_hold_the_same(result: Result, tmp_path: Path) -> None:
+    write_json(result, tmp_path / "out.json")
+    write_parquet(result, tmp_path / "out.parquet")
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert_frame_equal(polars.read_parquet(tmp_path / "out.parquet"), result.jobs)
+    metadata = polars.read_parquet_metadata(tmp_path / "out.parquet")
+    assert metadata["headway.code"] == data["code"] == code_version()
+    for key in RUN_KEYS[:-1]:
+        assert json.loads(metadata[f"headway.{key}"]) == data[key]
+    assert data["gpu_busy_ns"] == result.gpu_busy_ns.tolist()
+
+
+@pytest.mark.parametrize("write", [write_json, write_parquet])
+def test_a_result_can_be_read_back(
+    result: Result, tmp_path: Path, write: Callable[[Result, Path], None]
+) -> None:
+    write(result, tmp_path / "out")
+    stored = read_result(tmp_path / "out")
+    assert_frame_equal(stored.jobs, result.jobs)
+    assert stored.summary == result.summary
+    assert stored.settings == result.settings.to_dict()
+    assert stored.gpu_busy_ns.tolist() == result.gpu_busy_ns.tolist()
+    assert stored.estimated == result.estimated
+    assert (stored.code, stored.source) == (code_version(), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"text",
+        b"\xff\xfe",
+        b"7",
+        b"{}",
+        b'{"jobs": [7]}',
+        b'{"jobs": []}',
+        b'{"jobs": [], "summary": 7, "gpu_busy_ns": [], "estimated": [], "code": 7}',
+        b"PAR1",
+        b"PAR1" + bytes(100),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "out").write_bytes(content)
+    with pytest.raises(InputError, match=r"out: is (not a result from|damaged: )"):
+        read_result(tmp_path / "out")
+
+
+def test_a_table_that_is_no_result_is_refused(tmp_path: Path) -> None:
+    polars.DataFrame({"a": [1]}).write_parquet(tmp_path / "out")
+    with pytest.raises(InputError, match="is not a result from"):
+        read_result(tmp_path / "out")
+
+
+def test_a_result_shows_itself(result: Result) -> None:
+    text = str(result)
+    assert text.startswith("3 jobs on 2x2 GPUs of 16 GB\nplacement lwf:1, priority srsf, ")
+    assert f"average JCT  {result.summary.average_jct_s:>30,.2f} s".split() == (
+        next(line for line in text.splitlines() if line.startswith("average JCT")).split()
+    )
+    assert repr(result).startswith("<Result: 3 jobs, average JCT 0.")
+    html = result._repr_html_()
+    ElementTree.fromstring(html.replace("<br>", "<br/>"))
+    assert f"{result.summary.makespan_s:,.2f} s" in html
+    assert html.count("<tr>") == 8 + 1 + 3
+
+
+def test_ids_cannot_break_the_html() -> None:
+    workload = Workload([Job("<b>&", 0, 1, 1, 10, 10, 0, 1, model="<i>")])
+    html = simulate(workload, "1x1")._repr_html_()
+    ElementTree.fromstring(html.replace("<br>", "<br/>"))
+    assert "&lt;b&gt;&amp;" in html
 
 
 def test_energy_is_busy_watts_while_gpus_compute_and_idle_watts_otherwise() -> None:

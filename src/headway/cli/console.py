@@ -1,4 +1,4 @@
-"""What commands print on: results on standard output, everything else on standard error."""
+"""Consoles, tables and progress bars; results go to standard output, the rest to standard error."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from headway.engine.run import Progress
 
 PATIENCE_S = 1.0
-"""How long a run may last before it shows a progress bar."""
+"""A progress bar is shown for work that lasts longer than this."""
 
 
 _WIDEST = 1000
-"""Columns that an uncut table may take in a file or a pipe."""
+"""The width of an uncut table in a file or a pipe, in characters."""
 
 
 def results(to_stderr: bool = False, uncut: bool = False) -> Console:
-    """Return the console for tables; on standard error when data goes to standard output.
+    """Return the console for tables; on standard error if data goes to standard output.
 
-    With `uncut`, tables are as wide as they want to be wherever that is not a terminal.
+    With `uncut`, tables keep their natural width unless they go to a terminal.
     """
     console = Console(stderr=to_stderr, highlight=False)
     if uncut and not console.is_terminal:
@@ -39,24 +39,15 @@ def messages() -> Console:
 
 
 def figures_table(*headers: str, title: str | None = None) -> Table:
-    """Return a table whose first column is text and whose others are figures."""
+    """Return a table with a column of text followed by columns of numbers."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, header in enumerate(headers):
-        table.add_column(header, justify="right" if place else "left", no_wrap=True)
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="right" if index else "left", no_wrap=True)
     return table
 
 
-def estimates_line(pairs: list[tuple[str, str]]) -> str:
-    """Return a line that names the models whose times are estimated on each type, or nothing."""
-    by_type: dict[str, list[str]] = {}
-    for model, gpu in pairs:
-        by_type.setdefault(gpu, []).append(model or "jobs without a model")
-    text = "; ".join(f"{', '.join(models)} on {gpu}" for gpu, models in sorted(by_type.items()))
-    return f"times estimated, not measured: {text}\n" if text else ""
-
-
 class _Bar:
-    """A bar that is shown at some time inside a `with`, and gone after it."""
+    """A context manager that removes its bar on exit, if one was shown."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -76,14 +67,14 @@ class _Bar:
 
 
 class ProgressBar(_Bar):
-    """Percent, simulated time and tasks a second, shown once a run has lasted a second."""
+    """The progress of one run: percent, simulated time and tasks per second."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._started = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        """Show where the run is."""
+        """Show the progress of the run."""
         elapsed_s = time.monotonic() - self._started
         if elapsed_s < PATIENCE_S or not self._console.is_terminal:
             return
@@ -97,14 +88,14 @@ class ProgressBar(_Bar):
 
 
 class ReadingBar(_Bar):
-    """How much of a file has been read, shown once that has lasted a second."""
+    """The progress of reading a file."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._started = time.monotonic()
 
     def __call__(self, fraction: float, done_bytes: int) -> None:
-        """Show where the reading is."""
+        """Show how much has been read."""
         elapsed_s = time.monotonic() - self._started
         if elapsed_s < PATIENCE_S or not self._console.is_terminal:
             return
@@ -115,22 +106,22 @@ class ReadingBar(_Bar):
 
 
 class RunsBar(_Bar):
-    """How many of many runs are done, and the time left; when interrupted, what is kept."""
+    """The number of runs done, and the time left; on an interrupt, where finished runs are kept."""
 
     def __init__(self, console: Console, kept_in: str | None = None) -> None:
         super().__init__(console)
         self._kept_in = kept_in
         self._done = self._total = 0
         self.new = 0
-        """Runs done since the start."""
+        """Runs done since this start."""
         self._started = time.monotonic()
 
     def start(self, done: int, total: int) -> None:
-        """Show the bar; `done` runs are there from an earlier start."""
+        """Show the bar; `done` runs are kept from an earlier start."""
         self._done, self._total = done, total
         self._started = time.monotonic()
         if done:
-            self._tell(f"{done} of {total} runs are there already, in {self._kept_in}.")
+            self._print(f"{done} of {total} runs are already done, in {self._kept_in}.")
         if done < total:
             self._bar = _bar(self._console, "", total - done)
             self.step(0)
@@ -143,7 +134,7 @@ class RunsBar(_Bar):
             text = f"{self._done} of {self._total} runs"
             if self.new:
                 rate = self.new / max(time.monotonic() - self._started, 1e-9)
-                text += f", {rate:,.1f} a second"
+                text += f", {rate:,.1f} runs/s"
             self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
 
     def __exit__(
@@ -155,14 +146,16 @@ class RunsBar(_Bar):
         super().__exit__(kind, error, trace)
         interrupted = kind is not None and not issubclass(kind, Exception)
         if interrupted and self._done and self._kept_in is not None:
-            self._tell(f"Finished runs are kept in {self._kept_in}; the same command goes on.")
+            self._print(
+                f"Finished runs are kept in {self._kept_in}; repeat the command to continue."
+            )
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
 
 
 def _bar(console: Console, description: str, total: float) -> Bar:
-    """Start a bar with percent, a description and the time left; it goes when it stops."""
+    """Start a bar with percent, a description and the time left; it vanishes when stopped."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 

@@ -19,22 +19,25 @@ _MOST_SHOWN = 3
 
 def explain_command(
     run: Annotated[
-        str, typer.Argument(help="The timeline of a whole run, from `headway simulate --timeline`.")
+        str,
+        typer.Argument(
+            help="The timeline of a whole run, recorded by `headway simulate --timeline`."
+        ),
     ],
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="Which job.")],
+    job_id: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
     json: Annotated[
         str | None, typer.Option(help="Write the explanation to this file, or - for stdout.")
     ] = None,
 ) -> None:
-    """Tell where one job's time went, and whom it waited for."""
+    """Show where one job's time went, and which jobs it waited for."""
     if json is not None:
         check_output(json)
         check_different([run], [json], "the timeline and the output")
 
     from headway.reports.explain import explain
-    from headway.reports.trace import read_trace
+    from headway.results.timeline.file import read_timeline
 
-    found = explain(read_trace(run), job_id)
+    found = explain(read_timeline(run), job_id)
     if json is not None:
         with open_output(json) as stream:
             stream.write(
@@ -55,7 +58,7 @@ def _print(found: Explanation, to_stderr: bool) -> None:
         f"finished at {found.finish_ns / 1e9:,.3f} s\n",
         markup=False,
     )
-    table = figures_table("", "seconds", "share", "who else (seconds)")
+    table = figures_table("", "seconds", "share", "other jobs (seconds)")
     table.columns[3].justify = "left"
     for part in PARTS:
         ns = found.parts_ns[part]
@@ -69,4 +72,4 @@ def _print(found: Explanation, to_stderr: bool) -> None:
     table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
     console.print(table)
     if found.parts_ns["queued"]:
-        console.print("\nQueued: who held GPUs meanwhile, in GPU seconds.")
+        console.print("\nQueued: the jobs that held GPUs meanwhile, in GPU seconds.")

@@ -20,6 +20,7 @@ from headway.cli import (
     simulate,
     sweep,
     testbed,
+    timeline,
     workload,
 )
 from headway.cli.live import cluster, jobs, serve, top
@@ -59,6 +60,7 @@ app.command("nodes")(cluster.nodes_command)
 app.command("drain")(cluster.drain_command)
 app.command("policy")(cluster.policy_command)
 app.command("top")(top.top_command)
+app.add_typer(timeline.app, name="timeline")
 app.add_typer(workload.app, name="workload")
 app.add_typer(testbed.app, name="testbed")
 

@@ -16,16 +16,17 @@ DIFFERENT = 1
 
 
 def replay_command(
-    log: Annotated[str, typer.Argument(help="The log of a live run, events.jsonl.")],
+    log: Annotated[
+        str, typer.Argument(help="The log of a live run, events.jsonl, or - for stdin.")
+    ],
     workload: Annotated[
         str | None,
         typer.Option(
-            help="Write what the jobs did as a workload for the simulator to this file, or - for "
-            "stdout."
+            help="Also write the jobs as a simulator workload to this file, or - for stdout."
         ),
     ] = None,
 ) -> None:
-    """Repeat the decisions of a live run from its log, and compare."""
+    """Repeat the decisions of a live run from its log, and compare them."""
     if workload is not None:
         check_output(workload)
         check_different([log], [workload], "the log and the workload")
@@ -38,37 +39,39 @@ def replay_command(
             "this needs msgspec, which is not installed: pip install 'headway[serve]'."
         ) from None
 
-    found = replay(log)
+    outcome = replay(log)
     to_stderr = workload == STANDARD
-    typer.echo(_summary(found), err=to_stderr)
-    if found.cut_line is not None:
-        typer.echo(f"line {found.cut_line} ends in the middle and was left out.", err=to_stderr)
-    if found.difference is not None:
-        typer.echo(_shown(found.difference), err=to_stderr)
+    typer.echo(_summary(outcome), err=to_stderr)
+    if outcome.truncated_line is not None:
+        typer.echo(f"line {outcome.truncated_line} is incomplete and was skipped.", err=to_stderr)
+    if outcome.difference is not None:
+        typer.echo(_describe(outcome.difference), err=to_stderr)
         raise typer.Exit(DIFFERENT)
     if workload is not None:
         from headway.workload.files import write_workload
 
-        jobs = found.workload()
+        jobs = outcome.workload()
         write_workload(jobs, workload)
-        left_out = found.submitted - len(jobs)
-        if left_out:
+        skipped = outcome.submitted - len(jobs)
+        if skipped:
             typer.echo(
-                f"{left_out:,} job{'s' * (left_out > 1)} without an iteration left out.", err=True
+                f"skipped {skipped:,} job{'s' * (skipped > 1)} without iterations.", err=True
             )
 
 
-def _summary(found: Replay) -> str:
-    verdict = "the same decisions" if found.difference is None else "not the same decisions"
-    return f"{found.policy}: {found.events:,} events, {found.decisions:,} decisions: {verdict}."
+def _summary(outcome: Replay) -> str:
+    verdict = "the same decisions" if outcome.difference is None else "decisions differ"
+    return (
+        f"{outcome.policy}: {outcome.events:,} events, {outcome.decisions:,} decisions: {verdict}."
+    )
 
 
-def _shown(difference: Difference) -> str:
-    def told(instructions: list[object]) -> str:
+def _describe(difference: Difference) -> str:
+    def joined(instructions: list[object]) -> str:
         return "; ".join(map(str, instructions)) or "nothing"
 
     return (
         f"line {difference.line}: {difference.event}\n"
-        f"  the log says: {told([*difference.logged])}\n"
-        f"  now it gives: {told([*difference.answered])}"
+        f"  logged:   {joined([*difference.logged])}\n"
+        f"  replayed: {joined([*difference.replayed])}"
     )

@@ -10,9 +10,9 @@ import typer
 
 from headway.cli.console import results
 from headway.domain.errors import InputError
+from headway.figure_style import check_picture
 from headway.files import STANDARD, check_different
-from headway.reports.style import check_picture
-from headway.reports.window import Window
+from headway.results.timeline.window import Window
 
 _WINDOW_S = 2.0
 
@@ -21,7 +21,7 @@ def report_command(
     run: Annotated[
         str,
         typer.Argument(
-            help="A timeline written by `headway simulate --timeline`, or the folder of a sweep."
+            help="A timeline recorded by `headway simulate --timeline`, or the folder of a sweep."
         ),
     ],
     output: Annotated[
@@ -30,8 +30,8 @@ def report_command(
             "--output",
             "-o",
             metavar="PICTURE",
-            help="A .svg, .pdf or .png file; for a sweep a .html page.  "
-            "[default: RUN with the ending .svg; RUN/report.html]",
+            help="A .svg, .pdf or .png file; for a sweep, a .html page.  "
+            "[default: RUN with the suffix .svg; RUN/report.html]",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def report_command(
         typer.Option(
             "--from",
             metavar="SECONDS",
-            help="Where the window begins.  [default: at the highest contention]",
+            help="Start of the window.  [default: the moment of highest contention]",
             show_default=False,
         ),
     ] = None,
@@ -49,15 +49,15 @@ def report_command(
         typer.Option(
             "--to",
             metavar="SECONDS",
-            help="Where the window ends.  [default: 2 s after its beginning]",
+            help="End of the window.  [default: 2 s after its start]",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Draw a window of a timeline, and contention and queue over all of it; or a sweep's page."""
+    """Draw a timeline (the tasks in a window, contention, the queue) or write a sweep's page."""
     if os.path.isdir(run):
         if from_s is not None or to_s is not None:
-            raise InputError("--from and --to choose a part of a timeline; a sweep has none.")
+            raise InputError("--from and --to select a part of a timeline; a sweep has none.")
         _report_sweep(run, output)
         return
     if output is None:
@@ -73,13 +73,13 @@ def report_command(
         window = Window.of_seconds(max(0.0, to_s - _WINDOW_S), to_s)
 
     from headway.reports.gantt import write_report
-    from headway.reports.trace import read_trace
+    from headway.results.timeline.file import read_timeline
 
-    write_report(read_trace(run), output, window)
+    write_report(read_timeline(run), output, window)
 
 
 def _report_sweep(folder: str, output: str | None) -> None:
     from headway.experiments.sweep.report import write_sweep_report
 
     page = write_sweep_report(Path(folder), None if output is None else Path(output))
-    results().print(f"The report: {page}", markup=False, soft_wrap=True)
+    results().print(f"Report: {page}", markup=False, soft_wrap=True)

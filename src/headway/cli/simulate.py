@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.markup import escape
 
-from headway.cli.console import ProgressBar, estimates_line, figures_table, messages, results
+from headway.cli.console import ProgressBar, figures_table, messages, results
 from headway.cli.options import (
     AdmissionOption,
     BucketOption,
@@ -24,10 +24,12 @@ from headway.cli.options import (
     SchedulerOption,
     policy_set,
 )
+from headway.cli.timeline import PERFETTO_SUFFIX
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different, check_output
-from headway.reports.window import Window
+from headway.results.display import describe_settings, describe_summary
+from headway.results.timeline.window import Window
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -70,34 +72,37 @@ def simulate_command(
     acceleration: Annotated[
         str,
         typer.Option(
-            help="What to leave out where nothing is decided: none, fused, solo, full. The "
+            help="Which stretches without decisions to skip: none, fused, solo, full. The "
             "results are the same."
         ),
     ] = "full",
     json: Annotated[
-        str | None, typer.Option(help="Write summary and jobs to this file, or - for stdout.")
+        str | None, typer.Option(help="Write the result as JSON to this file, or - for stdout.")
     ] = None,
     parquet: Annotated[
-        str | None, typer.Option(help="Write a row per job to this file, or - for stdout.")
+        str | None,
+        typer.Option(
+            help="Write the result as Parquet, one row per job, to this file, or - for stdout."
+        ),
     ] = None,
     timeline: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.pftrace",
-            help="Write every task's start and end to this file, or - for stdout; open it with "
-            "ui.perfetto.dev or `headway report`.",
+            metavar="FILE.parquet",
+            help="Record every task in this file, or - for stdout, for `headway explain`, `report` "
+            "and `timeline export`; a FILE.pftrace is written for ui.perfetto.dev instead.",
         ),
     ] = None,
     from_s: Annotated[
         float | None,
         typer.Option(
-            "--from", metavar="SECONDS", help="Leave out of the timeline what ends before this."
+            "--from", metavar="SECONDS", help="Record only tasks that end after this time."
         ),
     ] = None,
     to_s: Annotated[
         float | None,
         typer.Option(
-            "--to", metavar="SECONDS", help="Leave out of the timeline what starts after this."
+            "--to", metavar="SECONDS", help="Record only tasks that start before this time."
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
@@ -108,7 +113,7 @@ def simulate_command(
     from headway.workload.files import read_workload
 
     if timeline is None and not (from_s is None and to_s is None):
-        raise InputError("--from and --to choose a part of the timeline; give --timeline too.")
+        raise InputError("--from and --to select a part of the timeline; give --timeline too.")
     window = Window.of_seconds(from_s, to_s)
     outputs = [path for path in (json, parquet, timeline) if path is not None]
     for output in outputs:
@@ -125,9 +130,14 @@ def simulate_command(
     with ExitStack() as stack:
         sink = None
         if timeline is not None:
-            from headway.reports.perfetto import perfetto_timeline
+            if timeline.endswith(PERFETTO_SUFFIX):
+                from headway.reports.perfetto import perfetto_timeline as record
+            else:
+                from headway.results.timeline.file import (  # type: ignore[assignment]
+                    record_timeline as record,
+                )
 
-            sink = stack.enter_context(perfetto_timeline(timeline, jobs, chosen_cluster, window))
+            sink = stack.enter_context(record(timeline, jobs, chosen_cluster, window))
         bar = stack.enter_context(ProgressBar(messages()))
         result = simulate(
             jobs,
@@ -151,31 +161,13 @@ def simulate_command(
 
 def _print_summary(result: Result, to_stderr: bool) -> None:
     console = results(to_stderr)
-    settings, summary = result.settings, result.summary
-    buckets = ""
-    if settings.bucket_bytes is not None:
-        buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
-    console.print(
-        f"{len(result.workload):,} jobs from {result.workload.source} on {settings.cluster}\n"
-        f"placement {settings.placement}, priority {settings.priority}, "
-        f"admission {settings.admission}{buckets}\n"
-        f"network {settings.network}\n{estimates_line(result.estimated)}",
-        markup=False,
-    )
+    for line in describe_settings(result):
+        console.print(line, markup=False)
+    console.print()
     table = figures_table("", "")
     table.show_header = False
-    speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
-    for name, value in (
-        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
-        ("median JCT", f"{summary.median_jct_s:,.2f} s"),
-        ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
-        ("makespan", f"{summary.makespan_s:,.2f} s"),
-        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
-        ("energy of the GPUs", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
-        ("tasks simulated", f"{summary.simulated_tasks:,}"),
-        ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
-    ):
-        table.add_row(name, value)
+    for label, value in describe_summary(result.summary):
+        table.add_row(label, value)
     console.print(table)
     if len(result.use_by_type) > 1:
         console.print()
@@ -183,7 +175,7 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
 
 
 def _types_table(result: Result) -> Table:
-    """Show what the GPUs of each type did."""
+    """Return a table of the use of each GPU type."""
     table = figures_table("type", "GPUs", "utilization", "energy")
     for use in result.use_by_type:
         energy = f"{use.energy_j / 3.6e6:,.2f} kWh"

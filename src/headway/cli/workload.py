@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from headway.cli.console import estimates_line, figures_table, messages, results
+from headway.cli.console import figures_table, messages, results
 from headway.cli.options import ProfilesOption
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
+from headway.results.display import describe_estimates
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -133,8 +134,8 @@ def describe(
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
         console.print(f"GPU hours and load are for a {names}, not for the cluster's types.")
-    if line := estimates_line(estimated):
-        console.print(line, markup=False, end="")
+    for line in describe_estimates(estimated):
+        console.print(line, markup=False)
     console.print()
     console.print(_counts(workload, "GPUs", lambda job: job.gpus))
     console.print()

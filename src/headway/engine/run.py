@@ -21,13 +21,13 @@ from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
-from headway.engine.timeline import TimelineSink
 from headway.network.contention import NetworkModel
 from headway.policies.compilation import SIGNATURES
 from headway.policies.policy_set import Choices, PolicySet
 from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
+from headway.results.timeline.sinks import Timeline, TimelineSink
 
 _FIRST_SLICE = 1_000
 _SLICE_S = 0.05
@@ -92,7 +92,7 @@ def simulate(
     state = prepare(
         workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
     )
-    wall_s = _run(state, policies, timeline, progress)
+    wall_s = drive(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
     seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
@@ -113,6 +113,7 @@ def simulate(
         finish_ns=jobs.finish_ns.copy(),
         gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
         gpu_busy_ns=busy_ns,
+        timeline=timeline if isinstance(timeline, Timeline) else None,
     )
 
 
@@ -128,7 +129,7 @@ def _kernel(state: State) -> Callable[..., int]:
     return _kernels[0]
 
 
-def _run(
+def drive(
     state: State,
     policies: Choices,
     timeline: TimelineSink | None,

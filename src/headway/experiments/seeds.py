@@ -1,4 +1,4 @@
-"""Seeds of workloads, as `--seeds` takes them and as reports tell them."""
+"""Seeds of workloads as text: how `--seeds` reads them and reports show them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def parse_seeds(text: str, fewest: int = FEWEST_SEEDS) -> tuple[int, ...]:
             seeds = list(range(whole(int(text), "seeds", fewest, MOST_SEEDS)))
     except ValueError as error:
         raise InputError(
-            f"must be how many (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",
+            f"must be a count (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",
             field="seeds",
         ) from error
     whole(len(seeds), "seeds", fewest, MOST_SEEDS, " of them")
     for seed in seeds:
         whole(seed, "seeds", 0, 2**63 - 1)
     if len(set(seeds)) < len(seeds):
-        raise InputError(f"must differ from each other, unlike in {shown(text)}.", field="seeds")
+        raise InputError(f"must not be repeated: {shown(text)}.", field="seeds")
     return tuple(seeds)
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds as `--seeds` takes them: a range if they are one, else a list."""
+    """Return seeds as `--seeds` reads them: a range if they are consecutive, else a list."""
     first, last = seeds[0], seeds[-1]
     if list(seeds) == list(range(first, last + 1)):
         return f"{first}:{last}"

@@ -1,17 +1,18 @@
-"""Means over seeds, with 95% confidence intervals, and comparisons of policies on the same seeds.
+"""Means over seeds with 95% confidence intervals, and paired comparisons on the same seeds.
 
-Seeds vary more than policies do, so policies are compared seed by seed: the interval of a
-difference or a ratio then holds what the policies do, and not what the workloads do.
+Results vary more between seeds than between policies, so policies are compared seed by seed: the
+interval of a difference or ratio then reflects the policies and not the workloads.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.estimates import CONFIDENCE, Estimate, student_t
+from headway.domain.estimates import CONFIDENCE, Estimate
 
 __all__ = [
     "CONFIDENCE",
@@ -25,6 +26,14 @@ __all__ = [
 
 Sample = NDArray[np.float64]
 """One figure per seed, in the order of the seeds."""
+
+
+@cache
+def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
+    """Return the t with P(|T| < t) = confidence for Student's distribution."""
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
 def mean(sample: Sample) -> Estimate:
@@ -41,7 +50,7 @@ def paired_ratio(sample: Sample, other: Sample) -> Estimate:
     """Return r = mean(sample) / mean(other), as tables of means show it.
 
     Its standard error is that of the residuals sample - r * other (the ratio estimator of survey
-    sampling), which is small where the two rise and fall together.
+    sampling), which is small where the two vary together.
     """
     scale = float(other.mean())
     ratio = float(sample.mean()) / scale

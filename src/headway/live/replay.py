@@ -1,4 +1,4 @@
-"""Repeating a live run from its log, and turning it into a workload for the simulator."""
+"""Repeating a live run from its log, and converting it to a workload for the simulator."""
 
 from __future__ import annotations
 
@@ -12,48 +12,50 @@ from headway.domain.workload import Workload
 from headway.live.core.core import Core
 from headway.live.core.events import AnyEvent, AnyInstruction, JobExited
 from headway.live.core.jobs import LiveJob
-from headway.live.daemon.log_format import open_log
+from headway.live.core.state import CoreState
+from headway.live.daemon.event_log.reader import open_event_log
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first event to which this core answers something else than the log says."""
+    """The first event for which the core's instructions differ from those in the log."""
 
     line: int
     event: AnyEvent
     logged: list[AnyInstruction]
-    answered: list[AnyInstruction]
+    replayed: list[AnyInstruction]
 
 
 @dataclass
 class Replay:
-    """How a repeated run went, up to its first difference."""
+    """The outcome of a replay, up to the first difference."""
 
     source: str
     policy: str
     events: int = 0
     decisions: int = 0
     submitted: int = 0
-    """How many jobs."""
-    cut_line: int | None = None
-    """The last line, if it ends in the middle."""
+    """The number of jobs submitted."""
+    truncated_line: int | None = None
+    """The number of the last line, if that is incomplete."""
     difference: Difference | None = None
-    did: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What each job did that did an iteration, by the number of its submission."""
+    job_fields: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Fields of a simulated job, by number of submission, for each job that did an iteration."""
 
     def workload(self) -> Workload:
-        """Return the jobs that did an iteration as the simulator takes them.
+        """Return the jobs that did an iteration as a workload for the simulator.
 
-        Arrival is when a job was submitted; iterations are those of its last attempt that did any;
-        times and bytes are what it said or what was measured. A job that had slots to itself gets
-        all the memory of the smallest of them.
+        A job arrives when it was submitted and does the iterations of its last attempt that did
+        any. Times and bytes are the specification's, or measured. A job that shared no slots needs
+        all the memory of the smallest of its slots.
         """
         jobs = []
-        for number in sorted(self.did):
+        for number in sorted(self.job_fields):
+            fields = self.job_fields[number]
             try:
-                jobs.append(Job(**self.did[number]))
+                jobs.append(Job(**fields))
             except InputError as error:
-                problem = f"job {self.did[number]['job_id']!r}: {error.problem}"
+                problem = f"job {fields['job_id']!r}: {error.problem}"
                 raise InputError(problem, field=error.field, source=self.source) from None
         if not jobs:
             raise InputError("no job has done an iteration.", source=self.source)
@@ -61,56 +63,56 @@ class Replay:
 
 
 def replay(path: str | os.PathLike[str]) -> Replay:
-    """Feed a log's events to a new core and compare what it answers, line by line.
+    """Feed a log's events to a new core and compare its instructions with the log, line by line.
 
     Raises:
         InputError: The file is not a log.
         PolicyError: A policy of the log does not compile.
     """
-    with open_log(path) as log:
+    with open_event_log(path) as log:
         header = log.header
         try:
             core = Core(header.policy, header.network, header.seed)
         except InputError as error:
             raise error.at(log.source, 1) from None
-        found = Replay(log.source, header.policy)
+        outcome = Replay(log.source, header.policy)
         for entry in log:
-            _note_exit(core, entry.event, found)
+            _record_exit(core.state, entry.event, outcome)
             try:
-                answered = core.handle(entry.event)
+                replayed = core.handle(entry.event)
             except InputError as error:
                 raise error.at(log.source, log.line) from None
-            found.events += 1
-            found.decisions += len(answered)
-            if answered != entry.instructions:
-                found.difference = Difference(log.line, entry.event, entry.instructions, answered)
+            outcome.events += 1
+            outcome.decisions += len(replayed)
+            if replayed != entry.instructions:
+                outcome.difference = Difference(log.line, entry.event, entry.instructions, replayed)
                 break
-        found.cut_line = log.line if log.cut else None
-    for job in core.known.values():
-        if not job.over:
-            _note(core, job, job.iterations, found)
-    found.submitted = core.submitted
-    return found
+        outcome.truncated_line = log.line if log.truncated else None
+    for job in core.state.jobs.values():
+        if not job.finished:
+            _record_job(core.state, job, job.iterations, outcome)
+    outcome.submitted = core.state.submitted
+    return outcome
 
 
-def _note_exit(core: Core, event: AnyEvent, found: Replay) -> None:
-    """Remember what a job has done before its attempt is over and its slots are free."""
+def _record_exit(state: CoreState, event: AnyEvent, outcome: Replay) -> None:
+    """Record what a job did before the core handles its exit and frees its slots."""
     if isinstance(event, JobExited):
-        job = core.attempt(event.job_id, event.attempt)
+        job = state.job_of_attempt(event.job_id, event.attempt)
         if job is not None:
-            # A job that counts no iterations and succeeds has done those that it was to do.
-            asked_for = job.spec.iterations or 0
-            _note(core, job, job.iterations or (asked_for if event.code == 0 else 0), found)
+            # A job that succeeds without reporting iterations has done all that it was to do.
+            unreported = job.spec.iterations or 0 if event.code == 0 else 0
+            _record_job(state, job, job.iterations or unreported, outcome)
 
 
-def _note(core: Core, job: LiveJob, iterations: int, found: Replay) -> None:
+def _record_job(state: CoreState, job: LiveJob, iterations: int, outcome: Replay) -> None:
     if iterations == 0:
         return
     memory_bytes = job.spec.memory_bytes
-    if job.alone:
-        nodes = [core.view.nodes[name] for name in job.node_names] or core.view.nodes.values()
+    if job.exclusive:
+        nodes = [state.arrays.nodes[name] for name in job.node_names] or state.arrays.nodes.values()
         memory_bytes = min((node.memory_bytes for node in nodes), default=0)
-    found.did[job.number] = {
+    outcome.job_fields[job.number] = {
         "job_id": job.job_id,
         "arrival_ns": job.submitted_ns,
         "gpus": job.spec.gpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -26,6 +27,7 @@ PRESETS = {
 }
 """The paper's own combination, and the best we know."""
 
+_KINDS: tuple[Kind, ...] = ("placement", "priority", "admission")
 _BYTES_PER_MB = 2**20
 
 
@@ -133,11 +135,20 @@ class PolicySet:
             changes["bucket_bytes"] = _bucket_bytes(bucket_mb, "bucket_mb")
         return replace(self, **changes, name="") if changes else self
 
+    def with_files_at(self, paths: Mapping[str, str]) -> Self:
+        """Return a copy whose users' files are at other paths; they are loaded on first use."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__getstate__())
+        for kind in _KINDS:
+            path, in_file, policy = getattr(self, kind).partition(".py:")
+            if in_file:
+                copy.__dict__[kind] = f"{paths[path + '.py']}:{policy}"
+        return copy
+
     @cached_property
     def choices(self) -> Choices:
         """The policies themselves."""
-        kinds: tuple[Kind, ...] = ("placement", "priority", "admission")
-        return Choices(*(choose(kind, getattr(self, kind)) for kind in kinds))
+        return Choices(*(choose(kind, getattr(self, kind)) for kind in _KINDS))
 
     def __str__(self) -> str:
         policies = f"{self.placement}+{self.priority}+{self.admission}"

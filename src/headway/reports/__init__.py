@@ -1,1 +1,1 @@
-"""Figures, tables and files for people to look at."""
+"""Tables, HTML pages, pictures of timelines, explanations of jobs, and the Perfetto export."""

@@ -1,11 +1,11 @@
-"""Where one job's time went, and whom it waited for, from the timeline of a run.
+"""Where a job's time went, and which jobs it waited for, from the timeline of a run.
 
-A job's completion time is cut into parts that add up to it exactly, in nanoseconds:
+A job's completion time is divided into parts that add up to it exactly, in nanoseconds:
 
 - *queued*: from its arrival to its placement;
-- *computing* and *waiting for its GPU*: an iteration's computing lasts from its start to the end of
-  its last backward task. The GPU where that one ran (the lowest number, if several end together) is
-  the iteration's critical GPU: its forward and backward are computing, the rest is waiting;
+- *computing* and *waiting for its GPU*: the computing of an iteration lasts from its start to the
+  end of its last backward task. The GPU of that task (the lowest number, if several end together)
+  is the iteration's critical GPU: its forward and backward are computing, the rest is waiting;
 - *waiting for admission*: from there to the start of the iteration's message, and from the end of
   a bucket to the start of the next;
 - *sending alone* and *sending under contention*: the message's own time, with k = 1 and k > 1 where
@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway import jit
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE
-from headway.reports.perfetto import LIVES, QUEUED, RUNNING
-from headway.reports.trace import Integers, Trace
-from headway.reports.wire import decoding
+from headway.domain.records import BACKWARD, FORWARD, MESSAGE, NOBODY
+from headway.results.timeline.compiled import Integers
+from headway.results.timeline.recorded import RecordedRun
 
 PARTS = (
     "queued",
@@ -39,11 +37,12 @@ PARTS = (
 """The parts of a completion time."""
 
 MOST_OTHERS = 5
+"""How many jobs an explanation names for each part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A job that another one waited for, and for how long."""
+    """A job that another job waited for, and for how long."""
 
     job_id: str
     ns: int
@@ -63,12 +62,12 @@ class Explanation:
     parts_ns: dict[str, int]
     """Each of PARTS; they add up to `jct_ns`."""
     others: dict[str, tuple[Other, ...]]
-    """The jobs behind a part, at most five, those with the most time first.
+    """The jobs behind a part, at most five, with the most time first.
 
-    `queued`: who held GPUs meanwhile, in GPU time. `waiting_for_gpu`: whose tasks ran on the
-    critical GPUs; all of them add up to the part. `waiting_for_admission` and
-    `sending_under_contention`: whose messages were on its servers meanwhile; several can be there
-    at once, so these can add up to more.
+    `queued`: jobs that held GPUs meanwhile, in GPU time. `waiting_for_gpu`: jobs whose tasks ran on
+    the critical GPUs; their times add up to the part. `waiting_for_admission` and
+    `sending_under_contention`: jobs whose messages were on its servers meanwhile; several can be in
+    flight at once, so their times can add up to more.
     """
 
     @property
@@ -96,19 +95,8 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Jobs:
-    """All jobs of a trace, in the order of the workload."""
-
-    job_ids: list[str]
-    hashes: NDArray[np.uint64]
-    arrival_ns: Integers
-    start_ns: Integers
-    finish_ns: Integers
-
-
-@dataclass(frozen=True, slots=True)
 class _Tasks:
-    """Tasks, a message once for each server; `job` is the place among the jobs."""
+    """Tasks, with a message once for each of its servers."""
 
     start_ns: Integers
     end_ns: Integers
@@ -119,7 +107,7 @@ class _Tasks:
     server: Integers
 
     def where(self, chosen: NDArray[Any]) -> _Tasks:
-        """Return some of the tasks, in the order of their starts."""
+        """Return the chosen tasks, ordered by their starts."""
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(self.start_ns[rows], kind="stable")]
         return self.take(rows)
@@ -130,13 +118,13 @@ class _Tasks:
 
     @property
     def length_ns(self) -> Integers:
-        """How long each lasts."""
+        """The duration of each task."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """What the explained job did, iteration by iteration and message by message."""
+    """The tasks of the explained job, by iteration and by message."""
 
     gpus: Integers
     servers: Integers
@@ -144,39 +132,39 @@ class _Own:
     """When each iteration started."""
     forward: _Tasks
     backward: _Tasks
-    """The two tasks on the critical GPU."""
+    """The two tasks on each iteration's critical GPU."""
     ready_ns: Integers
     messages: _Tasks
     """When each message was ready, and the messages, once each."""
 
 
-def explain(trace: Trace, job_id: str) -> Explanation:
-    """Tell where the time of a job went.
+def explain(run: RecordedRun, job_id: str) -> Explanation:
+    """Return where the time of a job went.
 
     Raises:
-        InputError: There is no such job, or the trace does not cover the whole run.
+        InputError: There is no such job, or the timeline does not cover the whole run.
     """
     try:
-        return _explain(trace, job_id)
+        return _explain(run, job_id)
     except InputError as error:
-        raise error.at(trace.source) from None
+        raise error.at(run.source) from None
     except (ArithmeticError, IndexError, ValueError) as error:
-        raise _damaged(job_id).at(trace.source) from error
+        raise _damaged(job_id).at(run.source) from error
 
 
-def _explain(trace: Trace, job_id: str) -> Explanation:
-    if trace.covers.from_ns > 0 or trace.lives.end_ns.max(initial=0) > trace.covers.to_ns:
+def _explain(run: RecordedRun, job_id: str) -> Explanation:
+    if not run.covers_all:
         raise InputError(
-            f"covers only {trace.covers}; explaining needs the timeline of the whole run, written "
+            f"covers only {run.window}; explaining needs the timeline of the whole run, recorded "
             "without --from and --to."
         )
-    jobs = _jobs(trace)
-    if job_id not in jobs.job_ids:
-        raise InputError(f"there is no job {shown(job_id)}.{did_you_mean(job_id, jobs.job_ids)}")
-    job = jobs.job_ids.index(job_id)
-    times = (jobs.arrival_ns, jobs.start_ns, jobs.finish_ns)
-    arrival_ns, start_ns, finish_ns = (int(column[job]) for column in times)
-    tasks = _tasks(trace, jobs)
+    job_ids = run.jobs["job_id"].to_list()
+    if job_id not in job_ids:
+        raise InputError(f"there is no job {shown(job_id)}.{did_you_mean(job_id, job_ids)}")
+    job = job_ids.index(job_id)
+    times = ("arrival_ns", "start_ns", "finish_ns")
+    arrival_ns, start_ns, finish_ns = (int(run.jobs[name][job]) for name in times)
+    tasks = _tasks(run)
     own = _own(tasks.where(tasks.job == job), start_ns)
     near = (tasks.start_ns < finish_ns) & (tasks.end_ns > start_ns)
     on_servers = tasks.where(near & (tasks.kind == MESSAGE) & np.isin(tasks.server, own.servers))
@@ -201,7 +189,7 @@ def _explain(trace: Trace, job_id: str) -> Explanation:
         waited += _overlaps(theirs, own.forward.end_ns[here], own.backward.start_ns[here])
     theirs = _once(on_servers.where(on_servers.job != job))
     others = {
-        "queued": _held(tasks, jobs, arrival_ns, start_ns),
+        "queued": _held(run, arrival_ns, start_ns),
         "waiting_for_gpu": waited,
         "waiting_for_admission": _overlaps(theirs, own.ready_ns, own.messages.start_ns),
         "sending_under_contention": _overlaps(theirs, own.messages.start_ns, own.messages.end_ns),
@@ -215,51 +203,36 @@ def _explain(trace: Trace, job_id: str) -> Explanation:
         servers=tuple(own.servers.tolist()),
         iterations=len(own.backward.gpu),
         parts_ns=parts,
-        others={part: _most(shares, jobs) for part, shares in others.items()},
+        others={part: _most(shares, job_ids) for part, shares in others.items()},
     )
 
 
 def _damaged(job_id: str) -> InputError:
-    return InputError(f"is damaged: the tasks of job {shown(job_id)} do not fit together.")
+    return InputError(f"is damaged: the tasks of job {shown(job_id)} are inconsistent.")
 
 
-def _jobs(trace: Trace) -> _Jobs:
-    """Gather the jobs from their tracks; one that never queued arrived when it was placed."""
-    lives = trace.lives
-    rows = np.flatnonzero(lives.kind == RUNNING)
-    rows = rows[np.argsort(lives.track[rows], kind="stable")]
-    queued = np.flatnonzero(lives.kind == QUEUED)
-    arrival_ns = lives.start_ns[rows]
-    arrival_ns[np.searchsorted(lives.track[rows], lives.track[queued])] = lives.start_ns[queued]
-    hashes = np.zeros(len(rows), np.uint64)
-    id_bytes = lives.name_bytes[rows] - len(f" {LIVES[RUNNING - QUEUED]}")
-    # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
-    with np.errstate(over="ignore"):
-        arguments = (trace.data, lives.name_at[rows], id_bytes, hashes)
-        jit.call(decoding.hash_names, "the reader of names", *arguments)
-    job_ids = [trace.life(row) for row in rows.tolist()]
-    return _Jobs(job_ids, hashes, arrival_ns, lives.start_ns[rows], lives.end_ns[rows])
+def _tasks(run: RecordedRun) -> _Tasks:
+    """Return all tasks."""
+    import polars
 
-
-def _tasks(trace: Trace, jobs: _Jobs) -> _Tasks:
-    """Gather the tasks and whose they are."""
-    slices = trace.slices
-    hashes = np.zeros(len(slices), np.uint64)
-    iterations = np.zeros(len(slices), np.int64)
-    with np.errstate(over="ignore"):
-        arguments = (trace.data, slices, hashes, iterations)
-        jit.call(decoding.read_names, "the reader of tasks' names", *arguments)
-    order = np.argsort(jobs.hashes, kind="stable")
-    place = np.searchsorted(jobs.hashes[order], hashes)
-    job = order[np.minimum(place, len(order) - 1)]
-    if (jobs.hashes[job] != hashes).any():
-        raise InputError("is damaged: there are tasks of a job that is not there.")
-    gpu, server = trace.gpu_of_track[slices.track], trace.server_of_track[slices.track]
-    return _Tasks(slices.start_ns, slices.end_ns, slices.kind, job, iterations, gpu, server)
+    compute = run.tasks.filter(polars.col("gpu").is_not_null())
+    messages = run.messages.explode("servers")
+    both = polars.concat([compute.drop("servers"), messages.drop("servers")])
+    gpu = compute["gpu"].to_numpy()
+    server = np.concatenate([run.server_of_gpu[gpu], messages["servers"].to_numpy()])
+    return _Tasks(
+        start_ns=both["start_ns"].to_numpy(),
+        end_ns=both["end_ns"].to_numpy(),
+        kind=both["kind"].to_physical().to_numpy(),
+        job=both["job"].to_numpy(),
+        iteration=both["iteration"].to_numpy(),
+        gpu=both["gpu"].fill_null(NOBODY).to_numpy(),
+        server=server,
+    )
 
 
 def _own(tasks: _Tasks, start_ns: int) -> _Own:
-    """Put the tasks of the job in order."""
+    """Arrange the tasks of the job by iteration and by message."""
     forward, backward = tasks.where(tasks.kind == FORWARD), tasks.where(tasks.kind == BACKWARD)
     gpus, servers = np.unique(forward.gpu), np.unique(forward.server)
     # The backward that ends last in each iteration, and the forward on the same GPU.
@@ -268,10 +241,10 @@ def _own(tasks: _Tasks, start_ns: int) -> _Own:
     forward = forward.take(np.lexsort((forward.gpu, forward.iteration)))
     critical = np.arange(len(backward.gpu)) * len(gpus) + np.searchsorted(gpus, backward.gpu)
     forward = forward.take(critical)
-    # Every iteration has as many messages.
+    # Every iteration has the same number of messages.
     messages = tasks.where((tasks.kind == MESSAGE) & (tasks.server == servers[0]))
-    buckets, odd = divmod(len(messages.start_ns), len(backward.gpu))
-    if odd or (forward.gpu != backward.gpu).any():
+    buckets, remainder = divmod(len(messages.start_ns), len(backward.gpu))
+    if remainder or (forward.gpu != backward.gpu).any():
         raise ValueError
     if buckets:
         ready_ns = np.roll(messages.end_ns, 1)
@@ -284,7 +257,7 @@ def _own(tasks: _Tasks, start_ns: int) -> _Own:
 
 
 def _alone_ns(on_servers: _Tasks, messages: _Tasks) -> int:
-    """Return for how long some messages are the only one on each of their servers."""
+    """Return how long messages are the only ones on all their servers."""
     if not len(messages.start_ns):
         return 0
     instants = np.unique(np.concatenate([on_servers.start_ns, on_servers.end_ns]))
@@ -301,7 +274,7 @@ def _alone_ns(on_servers: _Tasks, messages: _Tasks) -> int:
 
 
 def _once(messages: _Tasks) -> _Tasks:
-    """Return each message once, wherever it is."""
+    """Return each message once, whatever its number of servers."""
     order = np.lexsort((messages.start_ns, messages.job))
     job, start_ns = messages.job[order], messages.start_ns[order]
     again = (job[1:] == job[:-1]) & (start_ns[1:] == start_ns[:-1])
@@ -309,7 +282,7 @@ def _once(messages: _Tasks) -> _Tasks:
 
 
 def _overlaps(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> Counter[int]:
-    """Return for how long each job's tasks, which do not overlap each other, overlap some spans."""
+    """Return how long each job's tasks overlap some spans; a job's own tasks must not overlap."""
     shares: Counter[int] = Counter()
     for job in np.unique(tasks.job).tolist():
         theirs = tasks.where(tasks.job == job)
@@ -318,7 +291,7 @@ def _overlaps(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> Counter[int]
 
 
 def _before(tasks: _Tasks, time_ns: Integers) -> Integers:
-    """Return how much of some tasks, which follow each other, lies before each time."""
+    """Return how much of a sequence of disjoint tasks lies before each instant."""
     total = np.concatenate([[0], np.cumsum(tasks.length_ns)])
     begun = np.searchsorted(tasks.start_ns, time_ns, side="right")
     last_ns = np.concatenate([[0], tasks.end_ns])[begun]
@@ -326,16 +299,15 @@ def _before(tasks: _Tasks, time_ns: Integers) -> Integers:
     return before
 
 
-def _held(tasks: _Tasks, jobs: _Jobs, from_ns: int, to_ns: int) -> Counter[int]:
-    """Return for how much GPU time each job held GPUs between two instants."""
-    overlap = np.minimum(jobs.finish_ns, to_ns) - np.maximum(jobs.start_ns, from_ns)
-    first = (tasks.kind == FORWARD) & (tasks.iteration == 0)
-    gpus = np.bincount(tasks.job[first], minlength=len(jobs.job_ids))
-    held = np.maximum(0, overlap) * gpus
-    return Counter({int(job): int(held[job]) for job in np.flatnonzero(held)})
+def _held(run: RecordedRun, from_ns: int, to_ns: int) -> Counter[int]:
+    """Return the GPU time for which each job held GPUs between two instants."""
+    start_ns, finish_ns = run.jobs["start_ns"].to_numpy(), run.jobs["finish_ns"].to_numpy()
+    overlap_ns = np.minimum(finish_ns, to_ns) - np.maximum(start_ns, from_ns)
+    held_ns = np.maximum(0, overlap_ns) * run.jobs["gpu_count"].to_numpy()
+    return Counter({int(job): int(held_ns[job]) for job in np.flatnonzero(held_ns)})
 
 
-def _most(shares: Counter[int], jobs: _Jobs) -> tuple[Other, ...]:
+def _most(shares: Counter[int], job_ids: list[str]) -> tuple[Other, ...]:
     """Return the jobs with the largest shares."""
     order = sorted((job for job in shares if shares[job] > 0), key=lambda job: (-shares[job], job))
-    return tuple(Other(jobs.job_ids[job], shares[job]) for job in order[:MOST_OTHERS])
+    return tuple(Other(job_ids[job], shares[job]) for job in order[:MOST_OTHERS])

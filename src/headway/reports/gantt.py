@@ -1,4 +1,4 @@
-"""One static picture of a timeline: who computes and sends where, and how busy the network is."""
+"""A picture of a timeline: the tasks in a window, and contention and queue over the whole run."""
 
 from __future__ import annotations
 
@@ -7,77 +7,58 @@ import os
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.errors import InputError
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE, NOBODY
-from headway.reports.perfetto import KINDS, NETWORK
-from headway.reports.style import COLOURS, DASHES, FAINT, INK, house_style, save_figure
-from headway.reports.trace import Integers, Trace
-from headway.reports.window import Window
+from headway.domain.records import BACKWARD, FORWARD, MESSAGE
+from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style, save_figure
+from headway.reports.gantt_layout import (
+    NETWORK,
+    Box,
+    Row,
+    checked_window,
+    default_window,
+    lay_out,
+    select,
+)
+from headway.results.timeline.compiled import Integers
+from headway.results.timeline.recorded import RecordedRun
+from headway.results.timeline.window import Window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-MOST_BOXES = 20_000
-"""More tasks than this are a blur, and a file too big to open."""
-
-_WINDOW_NS = 2_000_000_000
-_MOST_ROWS = 160
 _WIDTH_IN, _LEFT_IN, _RIGHT_IN = 11.0, 0.95, 0.15
 _BINS = 900
 _JOB_COLOURS = COLOURS[:-1]
-"""Without black, on which nothing can be written."""
-
-_LANE, _MOST_LANES = 0.85, 4
-"""The height of one of a network's lanes, in rows, and how many have it in full."""
+"""Without black, on which labels could not be read."""
 
 _MOST_NAMED = 20
+"""The most jobs in the legend."""
+
+_LABELS = ("forward", "backward", "all-reduce")
+"""The labels of the kinds of tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Box:
-    """A task in a picture; rows count from the top."""
+def draw_report(run: RecordedRun, window: Window | None = None) -> Figure:
+    """Draw the tasks in a window and, below, the network and the queue over the whole timeline.
 
-    from_s: float
-    to_s: float
-    top: float
-    height: float
-    kind: int
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A GPU or a network in a picture."""
-
-    label: str
-    server: int
-    top: float
-    height: float
-
-
-def draw_report(trace: Trace, window: Window | None = None) -> Figure:
-    """Draw the tasks of a window and, below, the network and the queue over the whole trace.
-
-    Without a window it is the 2 s from the moment of highest contention: the most messages on one
+    The default window is the 2 s from the moment of highest contention: the most messages on one
     server, then the most all-reduces running and waiting.
 
     Raises:
-        InputError: The window lies outside the trace, or holds more tasks than can be seen.
+        InputError: The window lies outside the timeline, or holds too many tasks to draw.
     """
     from matplotlib.figure import Figure
 
-    window = _default_window(trace) if window is None else _checked(trace, window)
-    servers, inside = _select(trace, window)
-    boxes, rows = _layout(trace, window, servers, inside)
+    window = default_window(run) if window is None else checked_window(run, window)
+    servers, tasks = select(run, window)
+    boxes, rows = lay_out(run, window, servers, tasks)
     with house_style():
         units = rows[-1].top + rows[-1].height
         row_in = min(0.26, max(0.125, 9.5 / units))
@@ -107,108 +88,24 @@ def draw_report(trace: Trace, window: Window | None = None) -> Figure:
         )
         for entry in legend.get_texts():
             entry.set_parse_math(False)
-        _draw_title(figure, trace, window, servers, height_in)
-        _draw_counters(axes[1], axes[2], trace, window)
+        _draw_title(figure, run, window, servers, height_in)
+        _draw_counters(axes[1], axes[2], run, window)
     return figure
 
 
-def write_report(trace: Trace, path: str | os.PathLike[str], window: Window | None = None) -> None:
-    """Draw a trace into a file; the ending (`.svg`, `.pdf`, `.png`) chooses the format."""
-    figure = draw_report(trace, window)
+def write_report(
+    run: RecordedRun, path: str | os.PathLike[str], window: Window | None = None
+) -> None:
+    """Draw a timeline to a file; its suffix (`.svg`, `.pdf`, `.png`) chooses the format."""
+    figure = draw_report(run, window)
     with warnings.catch_warnings():
-        # An id may be written in characters that the font does not have; they become boxes.
+        # An id may have characters that the font lacks; they become boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         save_figure(figure, path)
 
 
-def _select(trace: Trace, window: Window) -> tuple[list[int], NDArray[np.intp]]:
-    """Return the servers to show, and the rows of their slices that overlap a window.
-
-    Where there is no room for all servers it is those with the most traffic.
-    """
-    slices = trace.slices
-    inside = np.flatnonzero((slices.start_ns < window.to_ns) & (slices.end_ns > window.from_ns))
-    server = trace.server_of_track[slices.track[inside]]
-    room = max(1, _MOST_ROWS // (trace.gpus // trace.servers + 1))
-    if room >= trace.servers:
-        return list(range(trace.servers)), inside
-    sending = slices.kind[inside] == MESSAGE
-    messages = inside[sending]
-    traffic_ns = np.zeros(trace.servers, np.int64)
-    np.add.at(traffic_ns, server[sending], slices.end_ns[messages] - slices.start_ns[messages])
-    servers = sorted(np.argsort(-traffic_ns, kind="stable")[:room].tolist())
-    return servers, inside[np.isin(server, servers)]
-
-
-def _default_window(trace: Trace) -> Window:
-    """Return 2 s from the moment of highest contention, or less where there is too much to see."""
-    covers, steps = trace.covers, trace.steps
-    sending = steps.running + steps.waiting
-    peak_ns = int(steps.time_ns[np.argmax(steps.most * (sending.max() + 1) + sending)])
-    length_ns = min(_WINDOW_NS, covers.to_ns - covers.from_ns)
-    while True:
-        from_ns = max(covers.from_ns, min(peak_ns, covers.to_ns - length_ns))
-        window = Window(from_ns, from_ns + length_ns)
-        if length_ns == 1 or len(_select(trace, window)[1]) <= MOST_BOXES:
-            return window
-        length_ns //= 2
-
-
-def _checked(trace: Trace, window: Window) -> Window:
-    """Return the part of a window that the trace covers, if it can be drawn."""
-    covers = trace.covers
-    if window.from_ns >= covers.to_ns or window.to_ns <= covers.from_ns:
-        raise InputError(
-            f"covers {covers}, nothing of the window from {window}.", source=trace.source
-        )
-    window = Window(max(window.from_ns, covers.from_ns), min(window.to_ns, covers.to_ns))
-    count = len(_select(trace, window)[1])
-    if count > MOST_BOXES:
-        raise InputError(
-            f"the window from {window} holds {count:,} tasks, and a picture shows at most "
-            f"{MOST_BOXES:,}; choose a shorter one with --from and --to.",
-            source=trace.source,
-        )
-    return window
-
-
-def _layout(
-    trace: Trace, window: Window, servers: list[int], inside: NDArray[np.intp]
-) -> tuple[list[_Box], list[_Row]]:
-    """Return the boxes, and the rows: for each server its GPUs and then its network."""
-    per_server = trace.gpus // trace.servers
-    tracks = trace.slices.track[inside]
-    rows: list[_Row] = []
-    place_of_track: dict[int, tuple[float, float]] = {}
-    top = 0.0
-    track_of_gpu = np.argsort(trace.gpu_of_track, kind="stable")[-trace.gpus :].tolist()
-    used = np.unique(tracks)
-    lanes_of: dict[int, list[int]] = defaultdict(list)
-    for track in used[trace.gpu_of_track[used] == NOBODY].tolist():
-        lanes_of[int(trace.server_of_track[track])].append(track)
-    for server in servers:
-        for gpu in range(server * per_server, (server + 1) * per_server):
-            place_of_track[track_of_gpu[gpu]] = (top, 1.0)
-            rows.append(_Row(f"GPU {gpu}", server, top, 1.0))
-            top += 1.0
-        lanes = lanes_of[server]
-        height = min(max(1.0, _LANE * len(lanes)), _LANE * _MOST_LANES)
-        rows.append(_Row(NETWORK, server, top, height))
-        for place, track in enumerate(lanes):
-            place_of_track[track] = (top + place * height / len(lanes), height / len(lanes))
-        top += height
-    boxes = []
-    for row, track in zip(inside.tolist(), tracks.tolist(), strict=True):
-        task = trace.slices[row]
-        from_ns = max(int(task.start_ns), window.from_ns)
-        to_ns = min(int(task.end_ns), window.to_ns)
-        kind, job = int(task.kind), trace.job_id(row)
-        boxes.append(_Box(from_ns / 1e9, to_ns / 1e9, *place_of_track[track], kind, job))
-    return boxes, rows
-
-
-def _colours(boxes: Iterable[_Box]) -> dict[str, str]:
-    """Give each job a colour: the one least used by jobs that it shares a row with, then at all."""
+def job_colours(boxes: Iterable[Box]) -> dict[str, str]:
+    """Assign each job the colour used least in its own rows, then least overall."""
     rows: dict[str, set[int]] = defaultdict(set)
     for box in boxes:
         rows[box.job].add(int(box.top))
@@ -224,19 +121,19 @@ def _colours(boxes: Iterable[_Box]) -> dict[str, str]:
 
 def _tint(colour: str, strength: float) -> str:
     """Mix a colour with white."""
-    parts = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    parts = [int(colour[index : index + 2], 16) for index in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - (255 - part) * strength):02X}" for part in parts)
 
 
 def _ink_on(colour: str) -> str:
-    """Return white or black, whichever can be read on a colour."""
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    """Return white or black, whichever is legible on a colour."""
+    red, green, blue = (int(colour[index : index + 2], 16) for index in (1, 3, 5))
     return "#FFFFFF" if 0.299 * red + 0.587 * green + 0.114 * blue < 130 else INK
 
 
-def _short(name: str, limit: int = 16) -> str:
-    """Return a name as it is shown: printable and, where it is too long, without its middle."""
-    text = "".join(letter if letter.isprintable() else "·" for letter in name)
+def _short(label: str, limit: int = 16) -> str:
+    """Return a label made printable and, if it is too long, with its middle cut out."""
+    text = "".join(letter if letter.isprintable() else "·" for letter in label)
     if len(text) <= limit:
         return text
     tail = limit // 2
@@ -247,11 +144,11 @@ _STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, MESSAGE: 0.25}
 _HATCH = "/////"
 
 
-def _draw_boxes(axes: Axes, boxes: list[_Box], window: Window, row_in: float) -> None:
-    """Draw the tasks, and the ids in those that are wide enough."""
+def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> None:
+    """Draw the tasks, with the job's id in those that are wide enough."""
     from matplotlib.collections import PolyCollection
 
-    colour_of = _colours(boxes)
+    colour_of = job_colours(boxes)
     corners: dict[tuple[str, int], list[list[tuple[float, float]]]] = defaultdict(list)
     for box in boxes:
         low, high = box.top + 0.06, box.top + box.height - 0.06
@@ -269,10 +166,10 @@ def _draw_boxes(axes: Axes, boxes: list[_Box], window: Window, row_in: float) ->
             )
         )
     width_pt = 72 * (_WIDTH_IN - _LEFT_IN - _RIGHT_IN)
-    points_a_second = width_pt / (window.to_ns - window.from_ns) * 1e9
+    points_per_s = width_pt / (window.to_ns - window.from_ns) * 1e9
     for box in boxes:
         size = min(7.0, 72 * row_in * box.height * 0.72)
-        fitting = int(((box.to_s - box.from_s) * points_a_second - 2) / (0.66 * size))
+        fitting = int(((box.to_s - box.from_s) * points_per_s - 2) / (0.66 * size))
         if size < 3.4 or fitting < min(4, len(box.job)):
             continue
         colour = _tint(colour_of[box.job], _STRENGTHS[box.kind])
@@ -293,19 +190,19 @@ def _draw_boxes(axes: Axes, boxes: list[_Box], window: Window, row_in: float) ->
     axes.set_xlabel("simulated time [s]")
 
 
-def _legend(boxes: list[_Box]) -> tuple[list[Patch], int]:
-    """Return what explains shades and colours, and how many columns it takes."""
+def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
+    """Return the entries of the legend, and its number of columns."""
     from matplotlib.patches import Patch
 
-    grey, colour_of = "#666666", _colours(boxes)
+    grey, colour_of = "#666666", job_colours(boxes)
     handles = [
-        Patch(facecolor=_tint(grey, _STRENGTHS[FORWARD]), label=KINDS[FORWARD]),
-        Patch(facecolor=grey, label=KINDS[BACKWARD]),
+        Patch(facecolor=_tint(grey, _STRENGTHS[FORWARD]), label=_LABELS[FORWARD]),
+        Patch(facecolor=grey, label=_LABELS[BACKWARD]),
         Patch(
             facecolor=_tint(grey, _STRENGTHS[MESSAGE]),
             edgecolor=grey,
             hatch=_HATCH,
-            label=KINDS[MESSAGE],
+            label=_LABELS[MESSAGE],
         ),
     ]
     named = sorted(colour_of, key=lambda job: (len(job), job))
@@ -320,8 +217,8 @@ def _legend(boxes: list[_Box]) -> tuple[list[Patch], int]:
     return handles, 8 if widest < 12 else 5
 
 
-def _draw_rows(axes: Axes, rows: list[_Row], row_in: float) -> None:
-    """Label the rows and set the servers apart."""
+def _draw_rows(axes: Axes, rows: list[Row], row_in: float) -> None:
+    """Label the rows, and separate the servers."""
     axes.grid(visible=False, axis="y")
     axes.set_ylim(rows[-1].top + rows[-1].height, 0)
     axes.set_yticks([row.top + row.height / 2 for row in rows], [row.label for row in rows])
@@ -349,12 +246,12 @@ def _draw_rows(axes: Axes, rows: list[_Row], row_in: float) -> None:
 
 
 def _draw_title(
-    figure: Figure, trace: Trace, window: Window, servers: list[int], height_in: float
+    figure: Figure, run: RecordedRun, window: Window, servers: list[int], height_in: float
 ) -> None:
-    """Say what is shown, and what is left out."""
-    title = f"{_short(Path(trace.source).name, 60)}: {window}"
-    if len(servers) < trace.servers:
-        title += f", the {len(servers)} of {trace.servers:,} servers with the most traffic"
+    """Write what is shown, and which servers."""
+    title = f"{_short(Path(run.source).name, 60)}: {window}"
+    if len(servers) < run.servers:
+        title += f", the {len(servers)} of {run.servers:,} servers with the most traffic"
     figure.text(
         *(0.15 / _WIDTH_IN, 1 - 0.12 / height_in),
         title,
@@ -365,21 +262,21 @@ def _draw_title(
     )
 
 
-def _draw_counters(network: Axes, queue: Axes, trace: Trace, window: Window) -> None:
-    """Draw the counters over the whole trace, with the window shaded."""
+def _draw_counters(network: Axes, queue: Axes, run: RecordedRun, window: Window) -> None:
+    """Draw the counters over the whole timeline, with the window shaded."""
     from matplotlib.ticker import MaxNLocator
 
-    steps = trace.steps
+    steps = run.steps
     lines = (
         (network, steps.waiting, "all-reduces waiting", 1),
         (network, steps.running, "all-reduces running", 0),
-        (network, steps.most, "most on one server", 3),
+        (network, steps.peak, "most on one server", 3),
         (queue, steps.queued, "queued jobs", 2),
     )
-    from_s, to_s = trace.covers.from_ns / 1e9, trace.covers.to_ns / 1e9
+    from_s, to_s = run.window.from_ns / 1e9, run.window.to_ns / 1e9
     exact = len(steps.time_ns) <= 2 * _BINS
-    for axes, values, label, place in lines:
-        colour, dashes = COLOURS[place], DASHES[place]
+    for axes, values, label, style in lines:
+        colour, dashes = COLOURS[style], DASHES[style]
         if exact:
             axes.step(
                 *(steps.time_ns / 1e9, values),
@@ -390,7 +287,7 @@ def _draw_counters(network: Axes, queue: Axes, trace: Trace, window: Window) -> 
                 label=label,
             )
         else:
-            middle_s, mean, most = _binned(steps.time_ns, values)
+            middle_s, mean, most = binned(steps.time_ns, values)
             axes.fill_between(middle_s, mean, most, color=colour, alpha=0.2, linewidth=0)
             axes.plot(middle_s, mean, color=colour, linestyle=dashes, linewidth=1.0, label=label)
     for axes in (network, queue):
@@ -402,17 +299,17 @@ def _draw_counters(network: Axes, queue: Axes, trace: Trace, window: Window) -> 
         axes.ticklabel_format(axis="x", useOffset=False, style="plain")
     network.set_ylabel("all-reduces")
     queue.set_ylabel("jobs")
-    note = "" if exact else "line: mean, shade: most; "
+    note = "" if exact else "line: mean, shade: maximum; "
     network.set_title(f"Contention ({note}grey: the window above)")
     network.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
     queue.set_title("Queued jobs")
     queue.set_xlabel("simulated time [s]")
 
 
-def _binned(
+def binned(
     time_ns: Integers, values: Integers
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], Integers]:
-    """Return equal bins of time in seconds, and the mean and the most of a counter in each."""
+    """Return the middles of equal bins in seconds, and a counter's mean and maximum in each."""
     edges = np.linspace(time_ns[0], time_ns[-1], _BINS + 1)
     area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(time_ns / 1.0))])
     mean = np.diff(np.interp(edges, time_ns, area)) / np.diff(edges)

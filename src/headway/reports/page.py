@@ -1,4 +1,4 @@
-"""Reports as one HTML file: nothing outside it is needed to read or print it."""
+"""Reports as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from headway.reports.style import write_figure
+from headway.figure_style import write_figure
 from headway.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its name, which is also its file's, and a caption."""
+    """A figure with a caption; `name` is also its file name."""
 
     name: str
     figure: Figure
@@ -47,7 +47,7 @@ class Picture:
         svg = self.svg.decode()
         svg = svg[svg.index("<svg") :]
         svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, count=1, flags=re.DOTALL)
-        # Identifiers must differ between the pictures of a page.
+        # Ids must be unique among the pictures of a page.
         svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{self.name}-", svg)
         label = escape(self.caption)
         svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
@@ -58,14 +58,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A headline and what stands below it: paragraphs, tables and pictures."""
+    """A headline, followed by paragraphs, tables and pictures."""
 
     anchor: str
     title: str
     content: Sequence[str | Table | Picture] = field(default_factory=list)
 
     def to_html(self) -> str:
-        """Return the section; text is taken as it is, between `<p>` unless it is a block."""
+        """Return the section; text is HTML and goes into a `<p>` unless it starts with a tag."""
         parts = [f'<h2 id="{self.anchor}">{escape(self.title)}</h2>']
         for item in self.content:
             if isinstance(item, Table):

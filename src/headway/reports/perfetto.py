@@ -1,21 +1,20 @@
-"""Timelines for Perfetto (https://ui.perfetto.dev), written while the engine runs.
+"""Timelines for Perfetto (https://ui.perfetto.dev), from a run or from a recorded timeline.
 
-    with perfetto_timeline("run.pftrace", workload, cluster) as sink:
-        sink.finish(simulate(workload, cluster, timeline=sink))
+    export_perfetto(read_timeline("run.parquet"), "run.pftrace")
 
-Below a track `cluster` stand the counters `queued jobs`, `all-reduces running` and `all-reduces
+Below a track `cluster` are the counters `queued jobs`, `all-reduces running` and `all-reduces
 waiting`, and for each server a track with its counter `messages`, its `network` and its GPUs.
 A task is a slice such as `JOB #0 forward`, with iterations counted from 0; an all-reduce is a slice
-on the network of each of its job's servers. Last stands a track `jobs`, with a track for each job
-and on it a slice `JOB queued`, from its arrival, and a slice `JOB running`, from its placement on.
+on the network of each of its job's servers. The last track, `jobs`, has a track for each job with a
+slice `JOB queued`, from its arrival, and a slice `JOB running`, from its placement.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,33 +22,40 @@ from numpy.typing import NDArray
 from headway import jit
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import MESSAGE, Records, zeros
+from headway.domain.records import MESSAGE, NOBODY, TASK, Records, zeros
 from headway.domain.workload import Workload
 from headway.files import open_output
-from headway.reports.window import Window
-from headway.reports.wire import encoding
-from headway.reports.wire.encoding import SENT, TALLY, Changes, Encoder
+from headway.reports import perfetto_encoding as encoding
+from headway.reports.perfetto_encoding import SENT, TALLY, CounterEncoder, Encoder
+from headway.results.columns import text
 from headway.results.schema import Result
+from headway.results.timeline.compiled import mark_ready
+from headway.results.timeline.counters import Messages, counter_changes
+from headway.results.timeline.recorded import RecordedRun
+from headway.results.timeline.window import Window
 
 KINDS = ("forward", "backward", "all-reduce")
-"""The names of the kinds of task; kind k is the category k + 1 of its slices."""
+"""The labels of the kinds of tasks; kind k is category k + 1 of its slices."""
 
-LIVES = ("queued", "running")
-QUEUED, RUNNING = len(KINDS), len(KINDS) + 1
-"""The two parts of a job's life, and what kinds their slices are."""
+_STATES = ("queued", "running")
+_FIRST_STATE = len(KINDS)
+"""The states of a job; state s is category `_FIRST_STATE + s + 1` of its slices."""
 
-CLUSTER, NETWORK, MESSAGES, JOBS = "cluster", "network", "messages", "jobs"
-COUNTERS = ("queued jobs", "all-reduces running", "all-reduces waiting")
-"""Names of tracks."""
+_CLUSTER, _NETWORK, _MESSAGES, _JOBS = "cluster", "network", "messages", "jobs"
+_COUNTERS = ("queued jobs", "all-reduces running", "all-reduces waiting")
+"""Labels of tracks; counters in the order of their numbers."""
 
-_BUFFER_BYTES = 1 << 22
+BUFFER_BYTES = 1 << 22
+"""The least size of the buffer that packets are encoded into."""
+
+_EXPORT_ROWS = 1 << 18
 _FIRST_LANES = 2
 _EXPLICIT = 3
 _STATE_CLEARED = 1
 
 
 def _varint(value: int) -> bytes:
-    """Encode a whole number of 0 or more."""
+    """Encode a non-negative integer."""
     content = bytearray()
     while value > 127:
         content.append(value & 127 | 128)
@@ -67,7 +73,7 @@ def _field(number: int, value: int | bytes | str) -> bytes:
 
 
 def _track(uuid: int, name: str, parent: int = 0, rank: int = 0, extra: bytes = b"") -> bytes:
-    """Encode the packet that describes a track; siblings stand in the order of their ranks."""
+    """Encode the packet that describes a track; siblings are ordered by rank."""
     content = _field(1, uuid) + _field(2, name)
     if parent:
         content += _field(5, parent) + _field(12, rank)
@@ -77,100 +83,110 @@ def _track(uuid: int, name: str, parent: int = 0, rank: int = 0, extra: bytes = 
 _A_COUNTER = _field(8, b"")
 _ORDERED = _field(11, _EXPLICIT)
 _CATEGORIES = b"".join(
-    _field(1, _field(1, kind + 1) + _field(2, name)) for kind, name in enumerate((*KINDS, *LIVES))
+    _field(1, _field(1, kind + 1) + _field(2, name)) for kind, name in enumerate((*KINDS, *_STATES))
 )
 _ROOT = 1
-HEADER = _field(
+_HEADER = _field(
     1,
     _field(10, encoding.SEQUENCE) + _field(13, _STATE_CLEARED) + _field(12, _CATEGORIES),
-) + _track(_ROOT, CLUSTER, extra=_ORDERED)
-"""The bytes every timeline begins with."""
+) + _track(_ROOT, _CLUSTER, extra=_ORDERED)
+"""The first bytes of every trace."""
 
 
-class PerfettoSink:
-    """Takes a run's tasks and writes them to a stream as a Perfetto trace."""
+class PerfettoWriter:
+    """Writes tasks, jobs and counters to a stream as a Perfetto trace."""
 
     def __init__(
-        self, stream: BinaryIO, workload: Workload, cluster: Cluster, window: Window
+        self,
+        stream: BinaryIO,
+        job_ids: Sequence[str],
+        gpu_counts: Sequence[int],
+        server_gpus: Sequence[int],
+        window: Window,
     ) -> None:
         self._stream = stream
-        self._cluster = cluster
+        self._job_ids = job_ids
+        self._server_gpus = server_gpus
         self._window = window
-        self.finished = False
-        gpus = [job.gpus for job in workload]
-        # A job's name could hold half a surrogate pair, which no file in UTF-8 can.
-        texts = [f"{job.job_id} #".encode(errors="replace") for job in workload]
+        gpus, servers = sum(server_gpus), len(server_gpus)
+        texts = [f"{job_id} #".encode() for job_id in job_ids]
         most_bytes = max(
-            min(count, cluster.servers) * (len(text) + encoding.SLICE_BYTES)
-            for count, text in zip(gpus, texts, strict=True)
+            min(count, servers) * (len(label) + encoding.SLICE_BYTES)
+            for count, label in zip(gpu_counts, texts, strict=True)
         )
         texts += [f" {kind}".encode() for kind in KINDS]
         # Tracks: the cluster, the GPUs, the servers, the counters, the lanes of the networks.
         self._first_gpu = _ROOT + 1
-        self._first_server = self._first_gpu + cluster.gpus
-        self._first_counter = self._first_server + cluster.servers
-        self._counters = len(COUNTERS) + cluster.servers
+        self._first_server = self._first_gpu + gpus
+        self._first_counter = self._first_server + servers
+        self._counters = len(_COUNTERS) + servers
         tally = zeros(1, TALLY)
         tally[0].from_ns, tally[0].to_ns = window.from_ns, window.to_ns
         tally[0].first_gpu = self._first_gpu
         tally[0].next_track = self._first_counter + self._counters
-        lanes = (cluster.servers, _FIRST_LANES)
+        lanes = (servers, _FIRST_LANES)
         self._encoder = Encoder(
             tally=tally,
             texts=np.frombuffer(b"".join(texts), np.uint8).copy(),
-            first_text=_starts([len(text) for text in texts]),
-            server_of_gpu=cluster.server_of_gpu.copy(),
-            servers=np.zeros(sum(min(count, cluster.servers) for count in gpus), np.int64),
-            first_server=_starts([min(count, cluster.servers) for count in gpus]),
-            server_count=np.zeros(len(workload), np.int64),
-            ready_ns=np.zeros(len(workload), np.int64),
+            first_text=_starts([len(label) for label in texts]),
+            server_of_gpu=np.repeat(np.arange(servers), server_gpus),
+            servers=np.zeros(sum(min(count, servers) for count in gpu_counts), np.int64),
+            first_server=_starts([min(count, servers) for count in gpu_counts]),
+            server_count=np.zeros(len(job_ids), np.int64),
             lane_tracks=np.zeros(lanes, np.int64),
             lane_ends_ns=np.zeros(lanes, np.int64),
-            lanes=np.zeros(cluster.servers, np.int64),
+            lanes=np.zeros(servers, np.int64),
             sent=zeros(1 << 10, SENT),
         )
         counters_bytes = self._counters * encoding.EVENT_BYTES
-        self._buffer = np.zeros(max(_BUFFER_BYTES, most_bytes, counters_bytes), np.uint8)
+        self._buffer = np.zeros(max(BUFFER_BYTES, most_bytes, counters_bytes), np.uint8)
         self._write_tracks()
 
-    def append(self, tasks: Records) -> None:
-        """Write a batch of tasks."""
+    def set_servers(self, job: int, servers: Sequence[int]) -> None:
+        """Set the servers of a job, for a trace that does not begin with its first tasks."""
+        first = int(self._encoder.first_server[job])
+        self._encoder.servers[first : first + len(servers)] = servers
+        self._encoder.server_count[job] = len(servers)
+
+    def write_tasks(self, tasks: Records, ready_ns: NDArray[np.int64]) -> None:
+        """Write a batch of tasks; `ready_ns` says when each message became ready."""
         tally = self._encoder.tally
         self._make_room(int(np.count_nonzero(tasks.kind == MESSAGE)))
         tally[0].row = 0
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:
             lanes = self._encoder.lanes.copy()
-            arguments = (self._encoder, tasks, self._buffer)
-            status = jit.call(encoding.encode_tasks, "the writer of timelines", *arguments)
+            arguments = (self._encoder, tasks, ready_ns, self._buffer)
+            status = jit.call(encoding.encode_tasks, "the export to Perfetto", *arguments)
             self._write_lanes(lanes)
             self._stream.write(self._buffer[: tally[0].bytes].data)
             if status == encoding.LANES_FULL:
                 self._add_lanes()
 
-    def finish(self, result: Result) -> Result:
-        """Write jobs and counters, which need the whole run; return the result."""
-        from_ns = self._window.from_ns
-        last_ns = int(result.finish_ns.max())
-        if from_ns >= last_ns:
-            raise InputError(
-                f"the run ends at {last_ns / 1e9:g} s; the window begins at {from_ns / 1e9:g} s."
-            )
-        end_ns = min(self._window.to_ns, last_ns)
-        self._write_lives(result)
-        times, counters, changes = self._changes(result)
+    def write_rest(
+        self,
+        arrival_ns: NDArray[np.int64],
+        start_ns: NDArray[np.int64],
+        finish_ns: NDArray[np.int64],
+    ) -> None:
+        """Write jobs and counters, after all tasks."""
+        covered = self._window.clipped(int(finish_ns.max()))
+        from_ns, end_ns = covered.from_ns, covered.to_ns
+        self._write_jobs(arrival_ns, start_ns, finish_ns)
+        changes = counter_changes(arrival_ns, start_ns, self._messages())
+        times = changes.time_ns
         begun = times <= from_ns
         between = np.flatnonzero(~begun & (times < end_ns))
         between = between[np.argsort(times[between], kind="stable")]
         values = np.zeros(self._counters, np.int64)
-        np.add.at(values, counters[begun], changes[begun])
+        np.add.at(values, changes.counter[begun], changes.change[begun])
         self._write_values(from_ns, values)
         tally = self._encoder.tally
         tally[0].row = 0
-        state = Changes(
+        state = CounterEncoder(
             time_ns=times[between],
-            counter=counters[between],
-            change=changes[between],
+            counter=changes.counter[between],
+            change=changes.change[between],
             values=values,
             written=values.copy(),
             touched=np.zeros(self._counters, np.int64),
@@ -179,83 +195,56 @@ class PerfettoSink:
         arguments = (state, tally, self._first_counter, self._buffer)
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:
-            status = jit.call(encoding.encode_counters, "the writer of counters", *arguments)
+            status = jit.call(encoding.encode_counters, "the export of counters", *arguments)
             self._stream.write(self._buffer[: tally[0].bytes].data)
         at_end = times == end_ns
-        np.add.at(values, counters[at_end], changes[at_end])
+        np.add.at(values, changes.counter[at_end], changes.change[at_end])
         self._write_values(end_ns, values)
-        self.finished = True
-        return result
 
-    def _changes(
-        self, result: Result
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the times, counters and amounts of all changes, in no order."""
+    def _messages(self) -> Messages:
+        """Return all messages so far, each with its job's servers."""
         e = self._encoder
         sent = e.sent[: e.tally[0].sent].view(np.recarray)
-        queued, running, waiting = range(len(COUNTERS))
-        # A message once for each of its job's servers.
         copies = e.server_count[sent.job]
         message = np.repeat(np.arange(len(sent)), copies)
-        place = np.arange(len(message)) - np.repeat(np.cumsum(copies) - copies, copies)
-        server = len(COUNTERS) + e.servers[e.first_server[sent.job[message]] + place]
-        steps: list[tuple[Any, Any, int]] = [
-            (result.arrival_ns, queued, 1),
-            (result.start_ns, queued, -1),
-            (sent.ready_ns, waiting, 1),
-            (sent.start_ns, waiting, -1),
-            (sent.start_ns, running, 1),
-            (sent.end_ns, running, -1),
-            (sent.start_ns[message], server, 1),
-            (sent.end_ns[message], server, -1),
-        ]
-        sizes = [len(times) for times, _, _ in steps]
-        return (
-            np.concatenate([times for times, _, _ in steps]),
-            np.concatenate(
-                [np.broadcast_to(c, n) for (_, c, _), n in zip(steps, sizes, strict=True)]
-            ),
-            np.repeat([change for _, _, change in steps], sizes),
-        )
+        offset = np.arange(len(message)) - np.repeat(np.cumsum(copies) - copies, copies)
+        server = e.servers[e.first_server[sent.job[message]] + offset]
+        return Messages(sent.ready_ns, sent.start_ns, sent.end_ns, message, server)
 
     def _write_tracks(self) -> None:
-        """Describe every track but the lanes."""
+        """Describe all tracks except the lanes."""
         write = self._stream.write
-        write(HEADER)
-        for rank, name in enumerate(COUNTERS):
+        write(_HEADER)
+        for rank, name in enumerate(_COUNTERS):
             write(_track(self._first_counter + rank, name, _ROOT, rank, _A_COUNTER))
         gpu = 0
-        for server, count in enumerate(self._cluster.server_gpus):
+        for server, count in enumerate(self._server_gpus):
             uuid = self._first_server + server
-            counter = self._first_counter + len(COUNTERS) + server
-            rank = len(COUNTERS) + server
+            counter = self._first_counter + len(_COUNTERS) + server
+            rank = len(_COUNTERS) + server
             write(_track(uuid, f"server {server}", _ROOT, rank, _ORDERED))
-            write(_track(counter, MESSAGES, uuid, 0, _A_COUNTER))
-            for place in range(count):
-                write(_track(self._first_gpu + gpu, f"GPU {gpu}", uuid, 2 + place))
+            write(_track(counter, _MESSAGES, uuid, 0, _A_COUNTER))
+            for index in range(count):
+                write(_track(self._first_gpu + gpu, f"GPU {gpu}", uuid, 2 + index))
                 gpu += 1
 
-    def _write_lives(self, result: Result) -> None:
+    def _write_jobs(self, *times_ns: NDArray[np.int64]) -> None:
         """Describe the tracks of jobs, and write when each was queued and running."""
         first = int(self._encoder.tally[0].next_track)
-        rank = len(COUNTERS) + self._cluster.servers
-        self._stream.write(_track(first, JOBS, _ROOT, rank, _ORDERED))
-        times = (result.arrival_ns, result.start_ns, result.finish_ns)
-        spans = zip(result.workload, *(column.tolist() for column in times), strict=True)
-        for place, (job, arrival_ns, start_ns, finish_ns) in enumerate(spans, 1):
-            name = job.job_id.encode(errors="replace").decode()
-            self._stream.write(_track(first + place, name, first, place))
-            for kind, from_ns, to_ns in (
-                (QUEUED, arrival_ns, start_ns),
-                (RUNNING, start_ns, finish_ns),
-            ):
+        rank = len(_COUNTERS) + len(self._server_gpus)
+        self._stream.write(_track(first, _JOBS, _ROOT, rank, _ORDERED))
+        jobs = zip(self._job_ids, *(column.tolist() for column in times_ns), strict=True)
+        for index, (job_id, *instants) in enumerate(jobs, 1):
+            self._stream.write(_track(first + index, job_id, first, index))
+            for state, label in enumerate(_STATES):
+                from_ns, to_ns = instants[state : state + 2]
                 window = self._window
                 if from_ns < to_ns and from_ns < window.to_ns and to_ns > window.from_ns:
-                    text = f"{name} {LIVES[kind - QUEUED]}"
-                    self._write_slice(first + place, kind, text, from_ns, to_ns)
+                    kind = _FIRST_STATE + state
+                    self._write_slice(first + index, kind, f"{job_id} {label}", from_ns, to_ns)
 
     def _write_slice(self, track: int, kind: int, name: str, from_ns: int, to_ns: int) -> None:
-        """Write one slice; tasks, of which there are many more, have a compiled encoder."""
+        """Write one slice; tasks, which are far more numerous, have a compiled encoder."""
         begin = _field(9, encoding.SLICE_BEGIN) + _field(11, track) + _field(3, kind + 1)
         packet = _field(8, from_ns) + _field(10, encoding.SEQUENCE)
         packet += _field(13, encoding.NEEDS_INTERNED) + _field(11, begin + _field(23, name))
@@ -265,11 +254,11 @@ class PerfettoSink:
         self._stream.write(_field(1, packet))
 
     def _write_lanes(self, before: NDArray[np.int64]) -> None:
-        """Describe the lanes that were added; Perfetto shows siblings of one name as one track."""
+        """Describe new lanes; Perfetto shows siblings with the same name as one track."""
         e = self._encoder
         for server in np.flatnonzero(e.lanes > before).tolist():
             for uuid in e.lane_tracks[server, before[server] : e.lanes[server]].tolist():
-                self._stream.write(_track(uuid, NETWORK, self._first_server + server, 1))
+                self._stream.write(_track(uuid, _NETWORK, self._first_server + server, 1))
 
     def _write_values(self, time_ns: int, values: NDArray[np.int64]) -> None:
         """Write every counter's value at an instant."""
@@ -279,7 +268,7 @@ class PerfettoSink:
             self._stream.write(_field(1, packet + _field(11, event + _field(30, value))))
 
     def _add_lanes(self) -> None:
-        """Double the room for lanes."""
+        """Double the capacity for lanes."""
         e = self._encoder
         more = ((0, 0), (0, e.lane_tracks.shape[1]))
         self._encoder = e._replace(
@@ -287,7 +276,7 @@ class PerfettoSink:
         )
 
     def _make_room(self, messages: int) -> None:
-        """Let a batch's messages fit into the record of those sent."""
+        """Grow the array of sent messages for a batch."""
         e = self._encoder
         needed = int(e.tally[0].sent) + messages
         if needed > len(e.sent):
@@ -297,8 +286,33 @@ class PerfettoSink:
 
 
 def _starts(sizes: list[int]) -> NDArray[np.int64]:
-    """Return where each piece begins, and where the last ends."""
+    """Return where each of several pieces begins, and where the last ends."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+class PerfettoSink:
+    """A sink that writes a run as a Perfetto trace while it is simulated."""
+
+    def __init__(
+        self, stream: BinaryIO, workload: Workload, cluster: Cluster, window: Window
+    ) -> None:
+        ids = [text(job.job_id) for job in workload]
+        counts = [job.gpus for job in workload]
+        self._writer = PerfettoWriter(stream, ids, counts, cluster.server_gpus, window)
+        self._ended_ns = np.zeros(len(workload), np.int64)
+        self.finished = False
+
+    def append(self, tasks: Records) -> None:
+        """Write a batch of tasks."""
+        ready_ns = np.zeros(len(tasks), np.int64)
+        jit.call(mark_ready, "timelines", tasks, self._ended_ns, ready_ns)
+        self._writer.write_tasks(tasks, ready_ns)
+
+    def finish(self, result: Result) -> Result:
+        """Write jobs and counters, which need the result of the run; return the result."""
+        self._writer.write_rest(result.arrival_ns, result.start_ns, result.finish_ns)
+        self.finished = True
+        return result
 
 
 @contextmanager
@@ -308,16 +322,16 @@ def perfetto_timeline(
     cluster: Cluster,
     window: Window | None = None,
 ) -> Iterator[PerfettoSink]:
-    """Write a run's timeline to a file, or to standard output for `-`.
+    """Write a run to a Perfetto trace, or to standard output for `-`, while it is simulated.
 
-    Give what it yields to `simulate(..., timeline=sink)`, and that run's result to `sink.finish`;
-    without both the file is not written.
+    Pass the sink it yields to `simulate(..., timeline=sink)`, and that run's result to
+    `sink.finish`; without both, no file is written.
 
     Args:
-        path: The file; Perfetto's name for its kind is `.pftrace`.
+        path: The file; Perfetto's suffix is `.pftrace`.
         workload: The workload that will be simulated.
         cluster: The cluster that it will be simulated on.
-        window: Only tasks that overlap it are written; all of them by default.
+        window: Write only tasks that overlap this window; by default, all.
 
     Raises:
         InputError: The file cannot be written, or the run ends before the window begins.
@@ -327,3 +341,23 @@ def perfetto_timeline(
         yield sink
         if not sink.finished:
             raise InputError("the timeline was not finished with the run's result.")
+
+
+def export_perfetto(run: RecordedRun, path: str | os.PathLike[str]) -> None:
+    """Write a recorded run to a Perfetto trace, or to standard output for `-`."""
+    jobs = run.jobs
+    with open_output(path) as stream:
+        ids, counts = jobs["job_id"].to_list(), jobs["gpu_count"].to_list()
+        writer = PerfettoWriter(stream, ids, counts, run.server_gpus, run.window)
+        for job, gpus in enumerate(jobs["gpus"].to_list()):
+            writer.set_servers(job, np.unique(run.server_of_gpu[gpus]).tolist())
+        for batch in run.tasks.iter_slices(_EXPORT_ROWS):
+            tasks = zeros(len(batch), TASK)
+            for name in ("start_ns", "end_ns", "iteration", "job"):
+                tasks[name] = batch[name].to_numpy()
+            tasks.gpu[:] = batch["gpu"].fill_null(NOBODY).to_numpy()
+            tasks.kind[:] = batch["kind"].to_physical().to_numpy()
+            writer.write_tasks(tasks, batch["ready_ns"].fill_null(0).to_numpy())
+        writer.write_rest(
+            *(jobs[name].to_numpy() for name in ("arrival_ns", "start_ns", "finish_ns"))
+        )

@@ -1,4 +1,4 @@
-"""Tables of text, written as HTML or as Markdown."""
+"""Tables of text as HTML or Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with a name, which is also its file's; the first `texts` columns are words."""
+    """A table; `name` is also its file name, and the first `texts` columns hold words."""
 
     name: str
     caption: str
@@ -18,13 +18,13 @@ class Table:
     texts: int = 1
 
     def to_html(self) -> str:
-        """Return a `<table>`; words are also an attribute, so that a page can colour them."""
+        """Return a `<table>`; words are also in an attribute, so that a page can colour them."""
         head = "".join(
-            f'<th scope="col"{self._side(place)}>{escape(title)}</th>'
-            for place, title in enumerate(self.header)
+            f'<th scope="col"{self._side(column)}>{escape(title)}</th>'
+            for column, title in enumerate(self.header)
         )
         body = "\n".join(
-            "<tr>" + "".join(self._cell(place, text) for place, text in enumerate(row)) + "</tr>"
+            "<tr>" + "".join(self._cell(column, text) for column, text in enumerate(row)) + "</tr>"
             for row in self.rows
         )
         return (
@@ -34,13 +34,13 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return a pipe table under its caption."""
-        sides = ["---" if place < self.texts else "--:" for place in range(len(self.header))]
+        sides = ["---" if column < self.texts else "--:" for column in range(len(self.header))]
         lines = [self.header, sides, *self.rows]
         return f"**{self.caption}**\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
-    def _cell(self, place: int, text: str) -> str:
-        kind = f' data-text="{escape(text)}"' if place < self.texts else ""
-        return f"<td{kind}{self._side(place)}>{escape(text)}</td>"
+    def _cell(self, column: int, text: str) -> str:
+        kind = f' data-text="{escape(text)}"' if column < self.texts else ""
+        return f"<td{kind}{self._side(column)}>{escape(text)}</td>"
 
-    def _side(self, place: int) -> str:
-        return "" if place < self.texts else ' class="figure"'
+    def _side(self, column: int) -> str:
+        return "" if column < self.texts else ' class="figure"'

@@ -1,1 +1,1 @@
-"""What a simulation returns, and how it is stored."""
+"""The outcome of a simulation: its schema, metrics, figures, timeline and files."""

@@ -1,4 +1,4 @@
-"""The metrics of docs/model.md, from the jobs' records after a run."""
+"""The metrics of docs/model.md, computed from the job records after a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headway.results.usage import Integers, use_by_type
 def gpu_busy_ns(
     jobs: Records, seats: Records, gpu_count: int, seat_ns: Integers | None = None
 ) -> Integers:
-    """Return how long each GPU computed: every iteration of every job that it held.
+    """Return how long each GPU computed: all iterations of all jobs that it held.
 
-    `seat_ns` is what an iteration computes on each seat; without it each job's own times count.
+    `seat_ns` is the compute time of one iteration on each seat; the default is the job's own times.
     """
     busy = np.zeros(gpu_count, np.int64)
     if seat_ns is None:
@@ -27,7 +27,7 @@ def gpu_busy_ns(
 def seat_compute_ns(
     times_ns: Integers, jobs: Records, seats: Records, cluster: Cluster
 ) -> Integers:
-    """Return what an iteration computes on each seat: forward and backward on that GPU's type."""
+    """Return one iteration's compute time on each seat: forward plus backward on its GPU's type."""
     owner = np.repeat(np.arange(len(jobs)), jobs.gpus)
     seat_ns: Integers = times_ns.sum(axis=2)[owner, cluster.type_of_gpu[seats.gpu]]
     return seat_ns
@@ -36,7 +36,7 @@ def seat_compute_ns(
 def summarize(
     jobs: Records, cluster: Cluster, busy_ns: Integers, messages: int, wall_s: float
 ) -> Summary:
-    """Return a run in a few figures."""
+    """Return the key figures of a run."""
     jct_s = (jobs.finish_ns - jobs.arrival_ns) / 1e9
     makespan_ns = int(jobs.finish_ns.max() - jobs.arrival_ns.min())
     utilization = float((busy_ns / makespan_ns).mean())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,19 @@ from headway.domain.cluster import Cluster
 from headway.domain.compute_times import compute_times_ns, estimated_pairs
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
+from headway.results.columns import job_columns, job_table
+from headway.results.display import result_html, result_text
+from headway.results.timeline.sinks import Timeline
 from headway.results.usage import Integers, TypeUse, use_by_type
+
+if TYPE_CHECKING:
+    import polars
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in a few figures; `wall_s` times the engine alone and is the only one that varies."""
+    """Key figures of a run; only `wall_s`, the time spent in the engine, varies between runs."""
 
     average_jct_s: float
     median_jct_s: float
@@ -31,7 +38,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was simulated, but for the workload."""
+    """Everything that determines a run, except the workload."""
 
     cluster: Cluster
     network: NetworkModel
@@ -42,26 +49,28 @@ class Settings:
     bucket_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; of the cluster, racks, groups and profiles only if it has some."""
+        """Return plain values, without the cluster's racks, groups and profiles if it has none."""
         values = asdict(self)
-        plain = {field.name: field.default for field in fields(Cluster)}
+        defaults = {field.name: field.default for field in fields(Cluster)}
         for name in ("servers_per_rack", "oversubscription", "groups", "profiles"):
-            if values["cluster"][name] == plain[name]:
+            if values["cluster"][name] == defaults[name]:
                 del values["cluster"][name]
         return values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
-    """Every job's times and GPUs, in workload order, with the summary."""
+    """The outcome of a simulation: each job's times and GPUs in workload order, and a summary."""
 
-    workload: Workload = field(repr=False)
+    workload: Workload
     settings: Settings
     summary: Summary
-    start_ns: Integers = field(repr=False)
-    finish_ns: Integers = field(repr=False)
-    gpus: tuple[tuple[int, ...], ...] = field(repr=False)
-    gpu_busy_ns: Integers = field(repr=False)
+    start_ns: Integers
+    finish_ns: Integers
+    gpus: tuple[tuple[int, ...], ...]
+    gpu_busy_ns: Integers
+    timeline: Timeline | None = None
+    """Every task of the run, if it was recorded in memory."""
 
     @property
     def arrival_ns(self) -> Integers:
@@ -75,9 +84,9 @@ class Result:
 
     @property
     def energy_j(self) -> NDArray[np.float64]:
-        """What each job's computing takes, in joules: its busy GPU time at busy watts.
+        """The energy of each job's computing, in joules: its busy GPU time at busy watts.
 
-        What GPUs draw while they do not compute belongs to no job; the summary has it too.
+        What idle GPUs draw is charged to no job; the summary includes it.
         """
         cluster = self.settings.cluster
         iteration_ns = compute_times_ns(self.workload, cluster).sum(axis=2).tolist()
@@ -95,33 +104,62 @@ class Result:
 
     @property
     def use_by_type(self) -> tuple[TypeUse, ...]:
-        """What the GPUs of each type did, in the order of the cluster's `gpu_types`."""
+        """Use and energy of the GPUs of each type, in the order of the cluster's `gpu_types`."""
         makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())
         return use_by_type(self.settings.cluster, self.gpu_busy_ns, makespan_ns)
 
     @property
     def estimated(self) -> list[tuple[str, str]]:
-        """The (model, GPU type) pairs for which some job's times are estimated, not measured."""
+        """The (model, GPU type) pairs for which a job's times are estimated, not measured."""
         return estimated_pairs(self.workload, self.settings.cluster)
 
+    @property
+    def jobs(self) -> polars.DataFrame:
+        """The jobs as a table, one row per job in workload order.
+
+        Columns: `job_id`, `model`, `gpu_count`, `iterations`, `arrival_ns`, `start_ns`,
+        `finish_ns`, `jct_s`, `waiting_s` (in the queue), `gpus` and `energy_j`.
+        """
+        return job_table(job_columns(self))
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary and the jobs as plain values, as `--json` writes them."""
-        jobs = [
-            {
-                "job_id": job.job_id,
-                "arrival_ns": job.arrival_ns,
-                "start_ns": int(start_ns),
-                "finish_ns": int(finish_ns),
-                "gpus": list(gpus),
-                "energy_j": float(energy_j),
-            }
-            for job, start_ns, finish_ns, gpus, energy_j in zip(
-                self.workload,
-                self.start_ns,
-                self.finish_ns,
-                self.gpus,
-                self.energy_j,
-                strict=True,
-            )
-        ]
-        return {"summary": asdict(self.summary), "jobs": jobs}
+        """Return everything as plain values, with the keys of the JSON file."""
+        from headway.results.store import to_dict
+
+        return to_dict(self)
+
+    def plot_jct(self) -> Figure:
+        """Draw the distribution of the jobs' completion times."""
+        from headway.results.plots import jct_figure
+
+        return jct_figure(self)
+
+    def plot_use(self) -> Figure:
+        """Draw the GPUs held by jobs and the length of the queue over time."""
+        from headway.results.plots import use_figure
+
+        return use_figure(self)
+
+    def plot_contention(self) -> Figure:
+        """Draw the messages on each server over time; needs `simulate(..., timeline=Timeline())`.
+
+        Raises:
+            InputError: The run has no timeline in memory.
+        """
+        from headway.results.plots import contention_figure
+        from headway.results.timeline.recorded import RecordedRun
+
+        return contention_figure(RecordedRun.of(self))
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<Result: {len(self.workload):,} jobs, average JCT {summary.average_jct_s:,.2f} s, "
+            f"makespan {summary.makespan_s:,.2f} s>"
+        )
+
+    def __str__(self) -> str:
+        return result_text(self)
+
+    def _repr_html_(self) -> str:
+        return result_html(self)

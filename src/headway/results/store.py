@@ -1,16 +1,28 @@
-"""Results on disk: JSON for scripts, Parquet for tables."""
+"""Results in files: JSON for scripts, Parquet for tables, both with the same content."""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from headway import jit
-from headway.files import open_output
-from headway.results.schema import Result
+from headway.domain.errors import InputError, shown
+from headway.files import open_input, open_output
+from headway.results.columns import job_columns, job_schema, job_table
+from headway.results.schema import Result, Summary
+
+if TYPE_CHECKING:
+    import polars
+
+    from headway.results.usage import Integers
+
+PARQUET_MAGIC = b"PAR1"
+_PREFIX = "headway."
+"""Begins each of our keys in the metadata of a Parquet file."""
 
 
 @cache
@@ -19,40 +31,141 @@ def code_version() -> str:
     return jit.source_hash("workload", "results", "configuration")
 
 
+def to_dict(result: Result) -> dict[str, Any]:
+    """Return a result as plain values, with the keys of the JSON file."""
+    columns = job_columns(result)
+    rows = zip(*columns.values(), strict=True)
+    return {
+        **run_values(result),
+        "jobs": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+
+
+def run_values(result: Result) -> dict[str, Any]:
+    """Return all of a result but its jobs as plain values, by the keys that files use."""
+    return {
+        "summary": asdict(result.summary),
+        "settings": result.settings.to_dict(),
+        "estimated": [list(pair) for pair in result.estimated],
+        "gpu_busy_ns": result.gpu_busy_ns.tolist(),
+        "code": code_version(),
+    }
+
+
+def run_metadata(result: Result) -> dict[str, str]:
+    """Return all of a result but its jobs as the metadata of a Parquet file."""
+    return {
+        f"{_PREFIX}{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in run_values(result).items()
+    }
+
+
 def write_json(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write `{"summary": {…}, "jobs": [{…}, …]}`, jobs in workload order."""
-    data = result.to_dict()
-    jobs = ",\n    ".join(json.dumps(job, ensure_ascii=False) for job in data["jobs"])
-    summary = json.dumps(data["summary"], indent=4).replace("\n}", "\n  }")
-    text = f'{{\n  "summary": {summary},\n  "jobs": [\n    {jobs}\n  ]\n}}\n'
+    """Write `{"summary": {…}, "settings": {…}, …, "jobs": [{…}, …]}`, one job per line."""
+    data = to_dict(result)
+    jobs = ",\n    ".join(json.dumps(job, ensure_ascii=False) for job in data.pop("jobs"))
+    summary = json.dumps(data.pop("summary"), indent=4).replace("\n}", "\n  }")
+    rest = "".join(f',\n  "{key}": {json.dumps(value)}' for key, value in data.items())
+    text = f'{{\n  "summary": {summary}{rest},\n  "jobs": [\n    {jobs}\n  ]\n}}\n'
     with open_output(path) as stream:
         stream.write(text.encode())
 
 
-def job_columns(result: Result) -> dict[str, Any]:
-    """Return a result's jobs as columns, as Parquet files of jobs have them."""
-    return {
-        "job_id": [job.job_id for job in result.workload],
-        "model": [job.model for job in result.workload],
-        "iterations": [job.iterations for job in result.workload],
-        "arrival_ns": result.arrival_ns,
-        "start_ns": result.start_ns,
-        "finish_ns": result.finish_ns,
-        "gpus": [list(gpus) for gpus in result.gpus],
-        "energy_j": result.energy_j,
-    }
-
-
 def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
-    """Write a row per job; the file's metadata holds the rest of the result as JSON."""
+    """Write one row per job; the file's metadata holds the rest of the result as JSON."""
+    with open_output(path) as stream:
+        result.jobs.write_parquet(stream, metadata=run_metadata(result))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A result read from a file."""
+
+    source: str
+    summary: Summary
+    settings: dict[str, Any]
+    """The settings as plain values."""
+    jobs: polars.DataFrame
+    """The same table as `Result.jobs`."""
+    gpu_busy_ns: Integers
+    estimated: list[tuple[str, str]]
+    code: str
+    """The hash of the sources that made the result."""
+
+
+def read_result(path: str | os.PathLike[str]) -> StoredResult:
+    """Read a result that `write_json` or `write_parquet` wrote; the content tells the format.
+
+    Raises:
+        InputError: The file cannot be read, is damaged, or holds something else.
+    """
+    source = os.fspath(path)
+    with open_input(path) as stream:
+        content = stream.read()
+    try:
+        return stored_result(*_parts(content), source)
+    except InputError as error:
+        raise error.at(source) from None
+
+
+def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
+    """Return the values of a run, and its jobs."""
+    if content.startswith(PARQUET_MAGIC):
+        frame, metadata = parquet_content(BytesIO(content))
+        return metadata_values(metadata), frame
+    try:
+        data = json.loads(content)
+        rows = data.pop("jobs")
+        return data, job_table({name: [row[name] for row in rows] for name in job_schema()})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _not_a_result() from None
+
+
+def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -> StoredResult:
+    """Return a result from its values by key and its table of jobs."""
+    import numpy as np
+
+    if jobs.schema != job_schema():
+        raise _not_a_result()
+    try:
+        return StoredResult(
+            source=source,
+            summary=Summary(**values["summary"]),
+            settings={**values["settings"]},
+            jobs=jobs,
+            gpu_busy_ns=np.array(values["gpu_busy_ns"], np.int64),
+            estimated=[(str(model), str(gpu)) for model, gpu in values["estimated"]],
+            code=str(values["code"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise _not_a_result() from None
+
+
+def _not_a_result() -> InputError:
+    return InputError("is not a result from `headway simulate --json` or `--parquet`.")
+
+
+def parquet_content(stream: BytesIO | str) -> tuple[polars.DataFrame, dict[str, str]]:
+    """Return the table of a Parquet file, and its metadata."""
     import polars
 
-    metadata = {
-        "headway.summary": json.dumps(asdict(result.summary)),
-        "headway.settings": json.dumps(result.settings.to_dict()),
-        "headway.gpu_busy_ns": json.dumps(result.gpu_busy_ns.tolist()),
-        "headway.estimated": json.dumps(result.estimated),
-        "headway.code": code_version(),
-    }
-    with open_output(path) as stream:
-        polars.DataFrame(job_columns(result)).write_parquet(stream, metadata=metadata)
+    try:
+        metadata = polars.read_parquet_metadata(stream)
+        return polars.read_parquet(stream, glob=False), metadata
+    # A panic of polars on damaged bytes is a BaseException.
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
+        raise InputError(f"is damaged: {shown(str(error).splitlines()[0], 80)}.") from error
+
+
+def metadata_values(metadata: dict[str, str]) -> dict[str, Any]:
+    """Return our own entries of a Parquet file's metadata, parsed, without their prefix."""
+    values: dict[str, Any] = {}
+    for key, value in metadata.items():
+        if not key.startswith(_PREFIX):
+            continue
+        name = key.removeprefix(_PREFIX)
+        try:
+            values[name] = value if name == "code" else json.loads(value)
+        except ValueError:
+            raise InputError(f"is damaged: its metadata {key} is not JSON.") from None
+    return values

@@ -1,4 +1,4 @@
-"""What the GPUs of each type did in a run."""
+"""Use and energy of the GPUs of each type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TypeUse:
-    """What the GPUs of one type did: together busy for so long, and joules over the makespan."""
+    """Use of the GPUs of one type: their total busy time, and their energy over the makespan."""
 
     gpu: GpuType
     gpus: int
@@ -25,19 +25,19 @@ class TypeUse:
 
 
 def use_by_type(cluster: Cluster, busy_ns: Integers, makespan_ns: int) -> tuple[TypeUse, ...]:
-    """Return what the GPUs of each type did over the makespan, in the order of `gpu_types`."""
+    """Return the use of each GPU type over the makespan, in the order of `gpu_types`."""
     uses = []
     for kind, gpu in enumerate(cluster.gpu_types):
         busy = busy_ns[cluster.type_of_gpu == kind]
         utilization = float((busy / makespan_ns).mean())
-        more_w = gpu.busy_w - gpu.idle_w
+        active_w = gpu.busy_w - gpu.idle_w
         uses.append(
             TypeUse(
                 gpu=gpu,
                 gpus=len(busy),
                 busy_ns=int(busy.sum()),
                 utilization=utilization,
-                energy_j=len(busy) * (makespan_ns / 1e9) * (gpu.idle_w + more_w * utilization),
+                energy_j=len(busy) * (makespan_ns / 1e9) * (gpu.idle_w + active_w * utilization),
             )
         )
     return tuple(uses)

@@ -16,6 +16,8 @@ import pytest
 from headway.calibrate.models.command import add_arguments, run
 from headway.domain.errors import InputError
 
+pytestmark = pytest.mark.torch
+
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 MODELS = """

@@ -9,6 +9,8 @@ from headway.calibrate.models.definitions import ALL, Definition, find_definitio
 from headway.calibrate.models.shipped import SHIPPED
 from headway.domain.models import MODELS
 
+pytestmark = pytest.mark.torch
+
 PARAMETERS = {
     "vgg16": 138_357_544,
     "resnet50": 25_557_032,

@@ -15,7 +15,9 @@ import pytest
 from headway import testbed as testbeds
 from headway.calibrate.network.samples import read_samples, shots
 from headway.configuration import network_from
-from testbed.looking import eventually
+from waiting import eventually
+
+pytestmark = [pytest.mark.root, pytest.mark.torch]
 
 RATE_MBIT = 200
 B_NS_PER_BYTE = 8e3 / RATE_MBIT
@@ -68,7 +70,7 @@ def wait_for_ranks(bed: testbeds.Testbed, running: subprocess.Popen[str], count:
         out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         return len(processes(bed)) == count and len(out.splitlines()) >= count
 
-    assert eventually(connected)
+    eventually(connected)
 
 
 def ends(running: subprocess.Popen[str], status: int) -> str:
@@ -164,7 +166,7 @@ def test_an_interrupted_calibration_leaves_no_process_and_no_file(
     running.send_signal(number)
     running.communicate(timeout=30)
     assert running.returncode == status
-    assert eventually(lambda: processes(pair) == [])
+    eventually(lambda: processes(pair) == [])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,7 +33,7 @@ from headway.live.core.events import (
     Tick,
     WakeAt,
 )
-from headway.live.daemon.log_format import first_line, next_line
+from headway.live.daemon.event_log.format import encode_entry, encode_header
 from headway.network.contention import NetworkModel
 
 ARRIVES, FORWARD_ENDS, BACKWARD_ENDS, MESSAGE_ENDS, WAKES, TASK_ENDS = range(6)
@@ -102,7 +102,7 @@ class Driver:
         self.now_ns = 0
         self.instants: dict[int, str] = {}
         self.events: list[tuple[int, int, int, str]] = []
-        self.log = [first_line(policy, network, seed)]
+        self.log = [encode_header(policy, network, seed)]
         gpu = 0
         for server, count in enumerate(cluster.server_gpus):
             name = f"n{server}"
@@ -119,7 +119,7 @@ class Driver:
     def tell(self, event: AnyEvent) -> None:
         instructions = self.core.handle(event)
         self.core.validate()
-        self.log.append(next_line(event, instructions))
+        self.log.append(encode_entry(event, instructions))
         for instruction in instructions:
             if isinstance(instruction, GrantTurn):
                 slot = self.progress[instruction.job_id].slots[instruction.rank]
@@ -160,8 +160,8 @@ class Driver:
             cost = self.network.byte_weight(len(message.nodes)) * self.network.cost_ns_per_byte(k)
             if self.network.law == "max-min":
                 # Too much to compute twice: the core's own figure must fit the engine's.
-                row = self.core.known[name].row
-                cost = float(self.core.view.message_columns["cost_ns_per_byte"][row])
+                row = self.core.state.jobs[name].row
+                cost = float(self.core.state.arrays.message_columns["cost_ns_per_byte"][row])
             if cost == message.cost:
                 continue
             if self.now_ns > message.since_ns:
@@ -258,7 +258,7 @@ class Driver:
         """Let a rank ask for its next pass."""
         name = found.job.job_id
         when_ns, other = self.given.get(found.slots[rank], (-1, ""))
-        known = self.core.known
+        known = self.core.state.jobs
         if when_ns == self.now_ns and other != name and known[name].order < known[other].order:
             # A job ended, and one that takes its place is first in order: the model places it
             # before it dispatches, a live core cannot know that it will ask.

@@ -35,7 +35,7 @@ from headway.live.core.events import (
     Tick,
     WorkerLost,
 )
-from headway.live.core.state import MOST_KEPT
+from headway.live.core.lifecycle import MOST_FINISHED
 from headway.live.core.status import JobView
 from headway.network.contention import NetworkModel
 
@@ -137,9 +137,7 @@ def test_jobs_that_say_how_much_memory_they_need_share_slots_and_others_do_not()
     assert cluster.submit("d", memory_bytes=1) == []
     assert "needs 1 slot with" in cluster.core.why("d")
     assert cluster.submit("e", memory_bytes=1001 * MB) == []
-    assert cluster.core.why("e") == (
-        "needs 1 slot with 1,001 MB; the cluster has 0 of that size in all."
-    )
+    assert cluster.core.why("e") == ("needs 1 slot with 1,001 MB; the cluster has 0 of that size.")
 
 
 def test_a_users_priority_comes_before_the_policys_order() -> None:
@@ -171,8 +169,8 @@ def test_a_failed_job_that_waits_for_its_next_attempt_keeps_the_reason() -> None
     assert cluster.exit("a", 1, reason="out of memory") == []
     assert cluster.view("a").state == "queued"
     assert cluster.core.why("a") == (
-        "failed before (out of memory); needs 1 slot to itself; 0 are free "
-        "(not counting n0: no new jobs there)."
+        "last attempt failed (out of memory); needs 1 slot to itself; 0 are free "
+        "(not counting draining nodes: n0)."
     )
 
 
@@ -184,7 +182,7 @@ def test_one_message_at_a_time_is_granted_where_nodes_are_shared() -> None:
     assert cluster.ready("b") == []
     assert cluster.core.why("b") == (
         "its all-reduce of 10 MB waits: 1 message on n0 (job a, about 10 MB left), 1 message on n1 "
-        "(job a, about 10 MB left); srsf:1 has not admitted it."
+        "(job a, about 10 MB left); srsf:1 does not admit it."
     )
     node = cluster.core.nodes()[0]
     assert [message.job_id for message in node.messages] == ["a"]
@@ -306,11 +304,11 @@ def test_a_lost_nodes_jobs_are_stopped_and_keep_their_other_slots_until_they_exi
     assert cluster.tell(NodeLost, node="n0") == [
         Stop(job_id="a", attempt=1, reason="node n0 was lost")
     ]
-    assert cluster.core.why("a") == "being stopped: node n0 was lost."
+    assert cluster.core.why("a") == "stopping: node n0 was lost."
     assert cluster.view("a").slots == slots("n1.0")
     assert cluster.tell(NodeUp, node="n0", gpus=1, memory_bytes=MB) == [launch("b", "n2.0", "n0.0")]
     assert cluster.exit("a", 1) == []
-    assert "failed before (node n0 was lost)" in cluster.core.why("a")
+    assert "last attempt failed (node n0 was lost)" in cluster.core.why("a")
     assert cluster.exit("b") == [launch("a", "n1.0", "n2.0", attempt=2)]
 
 
@@ -357,7 +355,7 @@ def test_a_restored_job_whose_slots_are_gone_is_stopped(names: tuple[str, ...]) 
     cluster = Cluster(1, 1)
     spec = JobSpec(command=("train",), gpus=2, retries=1)
     fields: dict[str, Any] = {"spec": spec, "submitted_ns": 0, "attempts": 1}
-    reason = "its slots are not there any more"
+    reason = "its slots are no longer available"
     assert cluster.tell(JobRestored, job_id="a", slots=slots(*names), **fields) == [
         Stop(job_id="a", attempt=1, reason=reason)
     ]
@@ -382,8 +380,8 @@ def test_what_a_job_did_not_say_is_measured_and_smoothed() -> None:
 def test_a_job_without_a_number_of_iterations_is_taken_to_be_half_way() -> None:
     cluster = Cluster(1)
     cluster.submit("a", forward_ns=10, backward_ns=20)
-    row = cluster.core.known["a"].row
-    jobs = cluster.core.view.cluster.jobs
+    row = cluster.core.state.jobs["a"].row
+    jobs = cluster.core.state.arrays.cluster.jobs
     assert jobs.iterations_left[row] == 1
     cluster.tell(IterationDone, job_id="a", attempt=1, iterations=8)
     assert jobs.iterations_left[row] == 8
@@ -395,8 +393,8 @@ def test_a_job_that_goes_beyond_its_iterations_has_one_left_until_it_exits() -> 
     cluster = Cluster(1)
     cluster.submit("a", iterations=2, forward_ns=10, backward_ns=20)
     cluster.tell(IterationDone, job_id="a", attempt=1, iterations=5)
-    row = cluster.core.known["a"].row
-    assert cluster.core.view.cluster.jobs.remaining_service_ns[row] == 30
+    row = cluster.core.state.jobs["a"].row
+    assert cluster.core.state.arrays.cluster.jobs.remaining_service_ns[row] == 30
 
 
 def test_a_policy_can_be_changed_while_messages_run_and_jobs_wait() -> None:
@@ -502,8 +500,8 @@ def test_reports_of_absurd_size_do_not_upset_the_sums() -> None:
     cluster.submit("b", 2, iterations=10**12, forward_ns=2**61, gradient_bytes=2**53)
     huge = {"forward_ns": 2**61, "backward_ns": 2**61, "gradient_bytes": 2**53}
     cluster.tell(IterationDone, job_id="a", attempt=1, iterations=10**11, **huge)
-    assert (cluster.core.view.cluster.jobs.remaining_service_ns >= 0).all()
-    assert (cluster.core.view.cluster.servers.load_ns >= 0).all()
+    assert (cluster.core.state.arrays.cluster.jobs.remaining_service_ns >= 0).all()
+    assert (cluster.core.state.arrays.cluster.servers.load_ns >= 0).all()
 
 
 def test_interleave_asks_to_be_woken_and_grants_then() -> None:
@@ -517,7 +515,7 @@ def test_interleave_asks_to_be_woken_and_grants_then() -> None:
     (wake,) = instructions
     at_ns = getattr(wake, "at_ns", 0)
     assert at_ns > cluster.now_ns
-    assert "not before" in cluster.core.why("b")
+    assert f"does not admit it before {at_ns / 1e9:.3f} s" in cluster.core.why("b")
     cluster.now_ns = at_ns - 1_000
     assert cluster.tell(Tick) == [grant("b")]
 
@@ -526,10 +524,10 @@ def test_time_that_goes_back_stands_still() -> None:
     cluster = Cluster(1, 1)
     cluster.submit("a", 2)
     cluster.ready("a")
-    before_ns = cluster.core.now_ns
+    before_ns = cluster.core.state.now_ns
     cluster.now_ns = -(10**15)
     cluster.tell(Tick)
-    assert cluster.core.now_ns == before_ns
+    assert cluster.core.state.now_ns == before_ns
     with pytest.raises(InputError, match="at_ns"):
         cluster.core.handle(Tick(at_ns=2**63))
 
@@ -554,10 +552,10 @@ def test_many_jobs_and_nodes_make_the_arrays_grow_and_are_forgotten_again() -> N
         if number % 100 == 0:
             core.validate()
     core.validate()
-    assert len(core.view.cluster.jobs) <= 2_048
-    assert len(core.over) <= MOST_KEPT
+    assert len(core.state.arrays.cluster.jobs) <= 2_048
+    assert len(core.state.finished) <= MOST_FINISHED
     for job in live:
-        if core.known[job].state == "queued":
+        if core.state.jobs[job].state == "queued":
             core.handle(JobCancelled(at_ns=2_000, job_id=job))
         else:
             core.handle(JobExited(at_ns=2_000, job_id=job, attempt=1, code=0))
@@ -597,9 +595,9 @@ def test_on_a_shared_slot_one_job_computes_at_a_time_and_the_first_in_order_goes
     assert cluster.compute("c") == [turn("c")]
     assert cluster.compute("b") == cluster.compute("a") == cluster.compute("urgent") == []
     assert cluster.computing() == ["c"]
-    assert cluster.core.why("a") == "being started on n0."
+    assert cluster.core.why("a") == "starting on n0."
     cluster.tell(JobStarted, job_id="a", attempt=1)
-    assert cluster.core.why("a") == "running on n0; rank 0 waits for job c on n0:0."
+    assert cluster.core.why("a") == "running on n0; rank 0 waits while job c computes on n0:0."
     assert cluster.computed("c") == [turn("urgent")]
     assert cluster.computed("urgent") == [turn("a")]
     assert cluster.computed("a") == [turn("b")]
@@ -681,7 +679,7 @@ def test_the_last_message_of_an_iteration_waits_until_no_rank_computes(lost: boo
     assert cluster.ready("a", request=1, mb=10, unsent_bytes=30 * MB) == [grant("a", 1)]
     cluster.done("a", request=1)
     assert cluster.ready("a", request=2, mb=20) == []
-    assert "when all ranks have computed" in cluster.core.why("a")
+    assert "waits until all ranks have computed" in cluster.core.why("a")
     assert cluster.computed("a", rank=0) == []
     if lost:
         assert cluster.tell(WorkerLost, job_id="a", attempt=1, rank=1) == [grant("a", 2)]
@@ -689,7 +687,7 @@ def test_the_last_message_of_an_iteration_waits_until_no_rank_computes(lost: boo
         assert cluster.computed("a", rank=1) == [grant("a", 2)]
     # What the ranks compute next holds up nothing that has been granted.
     cluster.compute("a", request=2, rank=1)
-    assert "sends" in cluster.core.why("a")
+    assert "sending 20 MB" in cluster.core.why("a")
     assert cluster.done("a", request=2) == []
 
 

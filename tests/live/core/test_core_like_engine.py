@@ -14,8 +14,8 @@ from headway.domain.job import Job
 from headway.domain.records import MESSAGE
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
-from headway.engine.timeline import Timeline
 from headway.network.contention import NetworkModel
+from headway.results.timeline.sinks import Timeline
 from live.core.driver import Driver, Progress, TieError
 
 POLICIES = [
@@ -123,7 +123,7 @@ class Run:
             messages = self.spans((self.tasks.kind == MESSAGE) & (self.tasks.job == index))
             assert found.messages == messages
             sent += len(messages)
-        assert not self.driver.core.view.placed
+        assert not self.driver.core.state.arrays.placed
         return sent
 
     def compare_tasks(self) -> int:

@@ -11,7 +11,7 @@ from headway.calibrate.network.fit import Fit
 from headway.calibrate.network.samples import Sample, Shot
 from headway.domain.estimates import Estimate
 from headway.domain.models import MEBIBYTE
-from headway.reports.style import COLOURS, DASHES, house_style, save_figure
+from headway.figure_style import COLOURS, DASHES, house_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

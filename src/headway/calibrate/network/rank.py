@@ -20,7 +20,7 @@ from typing import Any
 from headway.calibrate.network.plan import ELEMENT_BYTES, Combination, Completion, Plan
 from headway.calibrate.network.samples import Sample
 from headway.domain.errors import InputError, MachineError
-from headway.testbed.keeper_client import message_on_network
+from headway.testbed.rate_client import message_on_network
 
 _MPI = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),

@@ -14,7 +14,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.domain.estimates import Estimate, student_t
+from headway.calibrate.network.student import student_t
+from headway.domain.estimates import Estimate
 
 Row = tuple[float, ...]
 

@@ -97,7 +97,7 @@ class ClusterArrays:
         columns["arrival_ns"][row] = job.submitted_ns
         columns["gpus"][row] = job.spec.gpus
         columns["memory_bytes"][row] = max(1, job.spec.memory_bytes)
-        columns["exclusive"][row] = job.alone
+        columns["exclusive"][row] = job.exclusive
         columns["start_ns"][row] = columns["finish_ns"][row] = NOBODY
         columns["first_message"][row], columns["messages"][row] = row, 1
         self.cluster.messages[row] = np.zeros((), MESSAGE_RECORD)

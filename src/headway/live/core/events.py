@@ -1,8 +1,8 @@
-"""What can happen to a live cluster, and what the scheduler answers: the words of `live.core`.
+"""The core's input and output: events that happen to a live cluster, and instructions that follow.
 
-Every event carries `at_ns`, the scheduler's own clock: nanoseconds since it first started, never
-going back, whatever the machine's clock does. Events and instructions are plain values that
-msgspec reads and writes as JSON, so that a log of events is a complete account of a run.
+Every event carries `at_ns`, the time on the scheduler's own clock: nanoseconds since it first
+started, never going back, whatever the machine's clock does. Events and instructions are plain
+values that msgspec reads and writes as JSON, so a log of events is a complete record of a run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgspec
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was submitted; what is None is measured from its first iterations.
+    """A job as submitted; fields that are None are measured from its first iterations.
 
-    `priority` comes before whatever the policy says: higher goes first. `retries` is how often the
-    job is started again after a failure.
+    Jobs of higher `priority` go first, whatever the policy's order. `retries` limits how often a
+    failed job is started again. `name` is a title for people.
     """
 
     command: tuple[str, ...]
@@ -35,7 +35,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """One GPU, or slot, of a node; slots are numbered from 0."""
+    """One slot of a node: a GPU, or a share of a machine; `index` counts from 0."""
 
     node: str
     index: int
@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class NodeUp(Event, frozen=True, kw_only=True):
-    """A node is there, with so many GPUs (or slots) of this memory each."""
+    """A node has joined with `gpus` slots of `memory_bytes` each."""
 
     node: str
     gpus: int
@@ -56,31 +56,31 @@ class NodeUp(Event, frozen=True, kw_only=True):
 
 
 class NodeLost(Event, frozen=True, kw_only=True):
-    """A node is gone, and every process on it."""
+    """A node is gone with every process on it."""
 
     node: str
 
 
 class NodeDrained(Event, frozen=True, kw_only=True):
-    """A node gets no new jobs (or, with `draining` false, gets them again)."""
+    """A node takes no new jobs or, with `draining` false, takes them again."""
 
     node: str
     draining: bool
 
 
 class JobSubmitted(Event, frozen=True, kw_only=True):
-    """A job joins the queue."""
+    """A user has submitted a job."""
 
     job_id: str
     spec: JobSpec
 
 
 class JobRestored(Event, frozen=True, kw_only=True):
-    """A job that an earlier scheduler knew: queued (no slots), or running where it was.
+    """A job of an earlier scheduler: queued (no slots), or running on its slots.
 
-    `attempts` counts those made so far, the running one included, `unstarted` those of them that
-    never started; `iterations` are those it has done. After one with `hold` nobody is placed before
-    the next Tick, so that all jobs can be known first.
+    `attempts` counts its attempts including the running one, `unstarted` those that never started;
+    `iterations` are done by the running one. With `hold` no job is placed before the next Tick, so
+    that all jobs are restored first.
     """
 
     job_id: str
@@ -94,7 +94,7 @@ class JobRestored(Event, frozen=True, kw_only=True):
 
 
 class JobCancelled(Event, frozen=True, kw_only=True):
-    """A user does not want a job any more."""
+    """A user has cancelled a job."""
 
     job_id: str
 
@@ -107,13 +107,13 @@ class JobStarted(Event, frozen=True, kw_only=True):
 
 
 NEVER_STARTED = -1
-"""The code of an attempt that could not be started for a reason that is not the job's."""
+"""The exit code of an attempt that could not be started through no fault of the job."""
 
 
 class JobExited(Event, frozen=True, kw_only=True):
-    """All processes of an attempt have ended; 0 is success, NEVER_STARTED nobody's failure.
+    """All processes of an attempt have ended.
 
-    `reason` is for people.
+    `code` 0 is success; NEVER_STARTED uses up no retry. `reason` is shown to people.
     """
 
     job_id: str
@@ -123,9 +123,9 @@ class JobExited(Event, frozen=True, kw_only=True):
 
 
 class MessageReady(Event, frozen=True, kw_only=True):
-    """A job asks whether it may start an all-reduce; `request` numbers its questions.
+    """A job asks to send a message, an all-reduce; `request` numbers its requests.
 
-    `unsent_bytes` is what this iteration still has to send, this message included.
+    `unsent_bytes` is what this iteration has yet to send, this message included.
     """
 
     job_id: str
@@ -136,7 +136,7 @@ class MessageReady(Event, frozen=True, kw_only=True):
 
 
 class MessageDone(Event, frozen=True, kw_only=True):
-    """An all-reduce has ended, whether it was granted or started unasked."""
+    """A message has ended, whether or not it was granted."""
 
     job_id: str
     attempt: int
@@ -144,9 +144,9 @@ class MessageDone(Event, frozen=True, kw_only=True):
 
 
 class ComputeReady(Event, frozen=True, kw_only=True):
-    """A rank asks whether it may compute on its slot: a forward or a backward pass, say.
+    """A rank asks to compute on its slot, a forward or a backward pass for example.
 
-    `request` numbers a rank's questions; rank r computes on the r-th slot of its job.
+    `request` numbers the rank's requests; rank r computes on the r-th slot of its job.
     """
 
     job_id: str
@@ -156,7 +156,7 @@ class ComputeReady(Event, frozen=True, kw_only=True):
 
 
 class ComputeDone(Event, frozen=True, kw_only=True):
-    """A rank's computation has ended, whether it was granted or started unasked."""
+    """A rank's computation has ended, whether or not it was granted."""
 
     job_id: str
     attempt: int
@@ -165,9 +165,9 @@ class ComputeDone(Event, frozen=True, kw_only=True):
 
 
 class IterationDone(Event, frozen=True, kw_only=True):
-    """A job has finished so many iterations, since its attempt began.
+    """An attempt has done `iterations` iterations so far.
 
-    Times and bytes are those of its latest iterations, or None where unknown.
+    Times and bytes are measured over the latest iterations; None is unknown.
     """
 
     job_id: str
@@ -179,9 +179,9 @@ class IterationDone(Event, frozen=True, kw_only=True):
 
 
 class WorkerLost(Event, frozen=True, kw_only=True):
-    """The connection to a rank is gone: what it asked for or was granted counts no more.
+    """The connection to a rank is lost: all that it asked for or was granted is void.
 
-    Messages are rank 0's.
+    Rank 0 sends the messages of its job.
     """
 
     job_id: str
@@ -190,13 +190,13 @@ class WorkerLost(Event, frozen=True, kw_only=True):
 
 
 class PolicyChanged(Event, frozen=True, kw_only=True):
-    """From now on another policy decides."""
+    """An operator has switched to another policy."""
 
     policy: str
 
 
 class Tick(Event, frozen=True, kw_only=True):
-    """Time has passed; answers a `WakeAt`, and ends the hold of a `JobRestored`."""
+    """Time has passed; follows a `WakeAt`, and ends the hold of a `JobRestored`."""
 
 
 AnyEvent: TypeAlias = (
@@ -220,11 +220,11 @@ AnyEvent: TypeAlias = (
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Something that has to be done."""
+    """Something for the daemon to do."""
 
 
 class Launch(Instruction, frozen=True, kw_only=True):
-    """Start an attempt at a job: one process on each slot; rank r on the r-th."""
+    """Start an attempt at a job: one process on each slot, rank r on the r-th."""
 
     job_id: str
     attempt: int
@@ -232,7 +232,7 @@ class Launch(Instruction, frozen=True, kw_only=True):
 
 
 class GrantMessage(Instruction, frozen=True, kw_only=True):
-    """Tell a job that it may start the all-reduce it asked about."""
+    """Grant a job's request to send a message."""
 
     job_id: str
     attempt: int
@@ -240,7 +240,7 @@ class GrantMessage(Instruction, frozen=True, kw_only=True):
 
 
 class GrantTurn(Instruction, frozen=True, kw_only=True):
-    """Tell a rank that it may start the computation it asked about."""
+    """Grant a rank's request to compute: it has the turn on its slot."""
 
     job_id: str
     attempt: int
@@ -249,7 +249,7 @@ class GrantTurn(Instruction, frozen=True, kw_only=True):
 
 
 class Stop(Instruction, frozen=True, kw_only=True):
-    """End the processes of an attempt; `JobExited` will follow."""
+    """End the processes of an attempt; a `JobExited` will follow."""
 
     job_id: str
     attempt: int
@@ -257,7 +257,7 @@ class Stop(Instruction, frozen=True, kw_only=True):
 
 
 class WakeAt(Instruction, frozen=True, kw_only=True):
-    """Send a `Tick` at this time; a policy wants to be asked again then."""
+    """Send a `Tick` at this time, when a policy wants to be asked again."""
 
     at_ns: int
 

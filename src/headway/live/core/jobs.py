@@ -1,32 +1,38 @@
-"""A job as the live scheduler remembers it, and what it takes the job to need."""
+"""A job as the live scheduler knows it: its specification, its progress and its estimates."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, MOST_ITERATIONS, whole
 from headway.domain.records import NOBODY
 from headway.live.core.events import IterationDone, JobSpec, Slot
-from headway.live.core.job_state import FINISHED, JobState
+from headway.live.core.job_state import FINISHED, TRANSITIONS, JobState, Trigger
 
-USUAL_FORWARD_NS = 25_000_000
-USUAL_BACKWARD_NS = 50_000_000
-USUAL_GRADIENT_BYTES = 100 * 2**20
-"""What a job is taken to need until it has been measured: about a ResNet-50 on a V100."""
+DEFAULT_FORWARD_NS = 25_000_000
+DEFAULT_BACKWARD_NS = 50_000_000
+DEFAULT_GRADIENT_BYTES = 100 * 2**20
+"""Estimates for a job that has not been measured: about a ResNet-50 on a V100."""
 
 SMOOTHING = 8
-"""A further measurement counts one in so many parts, what was known before the others."""
+"""A new measurement has weight 1/SMOOTHING in the moving average."""
 
 MOST_ATTEMPTS = 2**31
 WIDEST_PRIORITY = 2**31
 """The bound of the core's arithmetic; the API accepts less."""
 NEVER_NS = 2**63 - 1
 
-Request = tuple[int, int]
-"""What a job asked to send: bytes of the message, and unsent bytes of its iteration."""
+
+class MessageRequest(NamedTuple):
+    """A request to send a message; `unsent_bytes` is what its iteration has yet to send."""
+
+    message_bytes: int
+    unsent_bytes: int
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Refuse a job that no cluster could run, naming the field at fault."""
+    """Raise InputError, naming the field, for a job that no cluster could run."""
     if not spec.command or not all(isinstance(part, str) for part in spec.command):
         raise InputError("must be a program and its arguments.", field="command")
     whole(spec.gpus, "gpus", 1, MOST_GPUS)
@@ -45,9 +51,10 @@ def check_spec(spec: JobSpec) -> None:
 
 
 class LiveJob:
-    """One job; `Core` alone changes it."""
+    """One job. Its state follows the table in `job_state`; the rest is set by the core alone."""
 
     __slots__ = (
+        "_state",
         "attempts",
         "backward_ns",
         "cancelled",
@@ -70,7 +77,6 @@ class LiveJob:
         "slots",
         "spec",
         "started_ns",
-        "state",
         "submitted_ns",
         "unstarted",
         "waiting_since_ns",
@@ -80,73 +86,105 @@ class LiveJob:
     def __init__(self, job_id: str, spec: JobSpec, number: int, submitted_ns: int) -> None:
         self.job_id = job_id
         self.spec = spec
-        self.number = number  # in the order of submission
+        self.number = number  # in order of submission
         self.submitted_ns = submitted_ns
-        self.state = JobState.QUEUED
-        self.attempts = 0
-        self.unstarted = 0  # of those: how many never started, and count for no retry
-        self.cancelled = False  # whether a user wants it to end
-        self.reason = ""
+        self._state = JobState.QUEUED
+        self.attempts = 0  # including the current one
+        self.unstarted = 0  # attempts that never started, which use up no retry
+        self.cancelled = False  # whether the user has asked for its end
+        self.reason = ""  # why its last attempt ended, or is being stopped
         self.started_ns = NOBODY
         self.finished_ns = NOBODY
-        self.iterations = 0  # that its attempt has done
-        self.forward_ns = spec.forward_ns or USUAL_FORWARD_NS
-        self.backward_ns = spec.backward_ns or USUAL_BACKWARD_NS
+        self.iterations = 0  # done by the current attempt
+        self.forward_ns = spec.forward_ns or DEFAULT_FORWARD_NS
+        self.backward_ns = spec.backward_ns or DEFAULT_BACKWARD_NS
         self.gradient_bytes = (
-            USUAL_GRADIENT_BYTES if spec.gradient_bytes is None else spec.gradient_bytes
+            DEFAULT_GRADIENT_BYTES if spec.gradient_bytes is None else spec.gradient_bytes
         )
-        self.measured: frozenset[str] = frozenset()  # of these three
-        self.row = NOBODY  # in the view, while the job is not over
-        self.key = 0
+        self.measured: frozenset[str] = frozenset()  # which of these three come from measurements
+        self.row = NOBODY  # its index in the arrays, until it is finished
+        self.key = 0  # the policy's priority key
         self.order = (-spec.priority, 0, number)
-        self.slots: tuple[Slot, ...] = ()
+        self.slots: tuple[Slot, ...] = ()  # rank r runs on the r-th
         self.node_names: tuple[str, ...] = ()
-        self.ports: frozenset[int] = frozenset()  # where its messages meet others
-        # Requests in order; the first is the one that policies know, unless the job is on one node.
-        self.requests: dict[int, Request] = {}
-        self.granted: int | None = None  # the request on the network
-        # By rank, its requests to compute in order, and which are granted: the first ones.
+        self.ports: frozenset[int] = frozenset()  # where its messages meet others; none on one node
+        # Open message requests in order. Of a job on several nodes, only the first is shown to
+        # policies and may be on the network.
+        self.requests: dict[int, MessageRequest] = {}
+        self.granted: int | None = None  # the request whose message is on the network
+        # By rank, its open requests to compute, in order, and whether each is granted: granted ones
+        # come first.
         self.computations: dict[int, dict[int, bool]] = {}
-        self.waiting_since_ns = NOBODY  # since when its first request has not been granted
-        self.wake_ns = NEVER_NS  # when the admission wants to be asked again
+        self.waiting_since_ns = NOBODY  # when its first request began to wait for admission
+        self.wake_ns = NEVER_NS  # when the admission policy wants to be asked again
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more will happen to it."""
-        return self.state in FINISHED
+    def state(self) -> JobState:
+        """The current state; `apply` changes it."""
+        return self._state
+
+    def accepts(self, trigger: Trigger) -> bool:
+        """Return whether the table has a transition from the current state."""
+        return (self._state, trigger) in TRANSITIONS
+
+    def apply(self, trigger: Trigger) -> None:
+        """Change the state as the table says.
+
+        Raises:
+            AssertionError: The table has no such transition; the state stays as it is. Handlers
+                ignore events that would lead here.
+        """
+        state = TRANSITIONS.get((self._state, trigger))
+        if state is None:
+            raise AssertionError(f"job {self.job_id} is {self._state}: cannot {trigger}")
+        self._state = state
 
     @property
-    def alone(self) -> bool:
-        """Whether it has its slots to itself: it did not say how much memory it needs."""
+    def finished(self) -> bool:
+        """Whether it is in a final state."""
+        return self._state in FINISHED
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it has its slots to itself, because it did not say how much memory it needs."""
         return self.spec.memory_bytes == 0
 
     @property
-    def still_computes(self) -> bool:
-        """Whether the last message of its iteration is next, and a rank's gradients are not there.
+    def first_request(self) -> MessageRequest:
+        """The first of its open message requests."""
+        return next(iter(self.requests.values()))
 
-        What comes before is sent while ranks compute.
+    @property
+    def awaits_gradients(self) -> bool:
+        """Whether its next message is the last of an iteration and a rank still computes.
+
+        Earlier messages overlap with computation.
         """
-        message_bytes, unsent_bytes = next(iter(self.requests.values()))
+        message_bytes, unsent_bytes = self.first_request
         return bool(self.computations) and message_bytes == unsent_bytes
 
     @property
     def iterations_left(self) -> int:
-        """The iterations that it is taken to have left, at least one until it exits.
+        """The estimated number of iterations left, at least 1 until the job exits.
 
-        Without a number it is taken to be half-way, so that such jobs go by what they have had.
+        A job submitted without a number of iterations counts as half done, so that such jobs are
+        ordered by the service they have received.
         """
         if self.spec.iterations is None:
             return max(1, self.iterations)
         return max(1, self.spec.iterations - self.iterations)
 
     def set_key(self, key: int) -> None:
-        """Set the policy's key: users' priorities first, then the key, then submission."""
+        """Set the policy's key; jobs are ordered by user priority, key and submission."""
         self.key = key
         self.order = (-self.spec.priority, key, self.number)
 
     def measure(self, event: IterationDone) -> bool:
-        """Learn what the job did not say; return whether something is known for the first time."""
-        new = False
+        """Update the estimates that the specification leaves open.
+
+        Return whether one of them was measured for the first time.
+        """
+        first = False
         for name, least, most in (
             ("forward_ns", 1, LONGEST_NS),
             ("backward_ns", 1, LONGEST_NS),
@@ -159,6 +197,6 @@ class LiveJob:
                 value = ((SMOOTHING - 1) * getattr(self, name) + value) // SMOOTHING
             else:
                 self.measured |= {name}
-                new = True
+                first = True
             setattr(self, name, value)
-        return new
+        return first

@@ -1,129 +1,85 @@
-"""What the live scheduler knows, and the steps from which every change of it is made."""
+"""The state that the core works on: jobs, nodes, messages, turns, and what decisions are due."""
 
 from __future__ import annotations
 
-from headway.domain.limits import whole
+import msgspec
+
+from headway.domain.errors import InputError
+from headway.domain.limits import HORIZON_NS, whole
 from headway.live.core.cluster_arrays import ClusterArrays
-from headway.live.core.events import AnyInstruction, GrantMessage, JobSpec, Stop
-from headway.live.core.job_state import JobState
+from headway.live.core.events import JobSpec
+from headway.live.core.job_state import ACTIVE
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.rules import Rules
-from headway.live.core.status import Counts
 from headway.live.core.turns import SlotTurns
 from headway.network.contention import NetworkModel
 
-MOST_KEPT = 1_000
-"""Jobs that are over and still known; those that ended first are forgotten first."""
+
+class Counts(msgspec.Struct):
+    """Totals since the core was created; `events` includes those ignored."""
+
+    events: int = 0
+    ignored: int = 0
+    launches: int = 0
+    grants: int = 0
+    turns: int = 0
 
 
-class Ledger:
-    """Jobs, nodes, messages and turns, and what has changed since the last decisions."""
+class CoreState:
+    """A live cluster and its jobs; the modules beside this one change it, event by event."""
 
     def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
         whole(seed, "seed", 0, 2**63 - 1)
         self.rules = Rules(policy)
-        self.view = ClusterArrays(network, seed)
-        self.view.set_bucket(self.rules.bucket_bytes)
-        self.seed = seed
+        self.arrays = ClusterArrays(network, seed)
+        self.arrays.set_bucket(self.rules.bucket_bytes)
         self.now_ns = 0
         self.counts = Counts()
-        self.submitted = 0
-        self.known: dict[str, LiveJob] = {}  # all jobs by id; those that are over at most MOST_KEPT
-        self.queue: dict[int, LiveJob] = {}  # by number
-        self.waiting: dict[int, LiveJob] = {}  # jobs whose first request is not granted, by number
+        self.submitted = 0  # jobs so far
+        self.jobs: dict[str, LiveJob] = {}  # by id; finished jobs are forgotten after a while
+        self.finished: dict[str, LiveJob] = {}  # those of them that are finished, in that order
+        self.queue: dict[int, LiveJob] = {}  # queued jobs by number
+        self.waiting: dict[
+            int, LiveJob
+        ] = {}  # by number, jobs whose first message awaits admission
         self.turns = SlotTurns()
-        self.over: dict[str, LiveJob] = {}
-        self.drained: set[str] = set()  # names of nodes, there or not
-        self.wake_ns = NEVER_NS  # the Tick that has been asked for
+        self.drained: set[str] = set()  # names of draining nodes, including nodes that are gone
+        self.wake_ns = NEVER_NS  # the earliest Tick asked for
+        self.placement_paused = False  # while jobs of an earlier scheduler are restored
         # What has changed since the last decisions.
-        self.fresh: dict[int, LiveJob] = {}  # queued jobs that have not been tried
-        self.held = False  # whether nobody is placed until all jobs are known
-        self.room = False  # whether jobs that were refused may fit now
-        self.asking: dict[int, LiveJob] = {}  # waiting jobs that have not been asked about
-        self.rated = True  # whether all messages have their costs
+        self.unplaced: dict[int, LiveJob] = {}  # queued jobs not yet shown to the placement policy
+        self.room_made = False  # whether queued jobs that were refused may fit now
+        self.unasked: dict[int, LiveJob] = {}  # waiting jobs not yet shown to the admission policy
+        self.rates_current = True  # whether every message in flight has its present cost
 
-    def new_job(self, job_id: str, spec: JobSpec, submitted_ns: int) -> LiveJob:
-        """Return a new job, known and in the view."""
+    def advance_clock(self, at_ns: int) -> None:
+        """Set the time to that of an event; it never goes back."""
+        if at_ns > HORIZON_NS:
+            raise InputError(f"must be at most {HORIZON_NS:,}, not {at_ns:,}.", field="at_ns")
+        self.now_ns = max(self.now_ns, at_ns)
+        self.arrays.set_now(self.now_ns)
+
+    def set_policy(self, policy: str) -> None:
+        """Replace the policy."""
+        self.rules = Rules(policy)
+        self.arrays.set_bucket(self.rules.bucket_bytes)
+
+    def add_job(self, job_id: str, spec: JobSpec, submitted_ns: int) -> LiveJob:
+        """Create a job and give it a row in the arrays."""
         job = LiveJob(job_id, spec, self.submitted, submitted_ns)
         self.submitted += 1
-        self.known[job_id] = job
-        self.view.add(job)
+        self.jobs[job_id] = job
+        self.arrays.add(job)
         return job
 
-    def enqueue(self, job: LiveJob) -> None:
-        """Let a job join the queue."""
-        job.state = JobState.QUEUED
-        self.queue[job.number] = self.fresh[job.number] = job
-        self.set_key(job)
+    def update_key(self, job: LiveJob) -> None:
+        """Ask the priority policy for a job's key."""
+        job.set_key(self.rules.key(self.arrays.cluster, job.row))
+        self.arrays.columns["priority_key"][job.row] = job.key
 
-    def set_key(self, job: LiveJob) -> None:
-        """Ask the priority for a job's key."""
-        job.set_key(self.rules.key(self.view.cluster, job.row))
-        self.view.columns["priority_key"][job.row] = job.key
-
-    def attempt(self, job_id: str, attempt: int) -> LiveJob | None:
-        """Return the job whose attempt this is, if that has been made and has not ended."""
-        job = self.known.get(job_id)
-        if job is None or attempt != job.attempts or job.state == JobState.QUEUED or job.over:
+    def job_of_attempt(self, job_id: str, attempt: int) -> LiveJob | None:
+        """Return the job whose current attempt this is; None for a stale or unknown one."""
+        job = self.jobs.get(job_id)
+        if job is None or attempt != job.attempts or job.state not in ACTIVE:
             return None
         return job
-
-    def stop(self, job: LiveJob, reason: str, instructions: list[AnyInstruction]) -> None:
-        """End an attempt: it is off the network now, and off its slots when it has exited."""
-        if job.state == JobState.STOPPING:
-            return
-        self.silence(job)
-        job.state = JobState.STOPPING
-        job.reason = reason
-        self.view.retire(job)
-        instructions.append(Stop(job_id=job.job_id, attempt=job.attempts, reason=reason))
-
-    def end(self, job: LiveJob, state: JobState, reason: str) -> None:
-        """Let a job be over; it must have no slots."""
-        job.state, job.reason, job.finished_ns = state, reason, self.now_ns
-        self.view.remove(job)
-        self.over[job.job_id] = job
-        if len(self.over) > MOST_KEPT:
-            oldest = next(iter(self.over))
-            del self.over[oldest], self.known[oldest]
-
-    def next_message(self, job: LiveJob) -> None:
-        """Let the first of a job's requests wait for admission, once all its ranks are ready."""
-        if job.still_computes:
-            return
-        self.view.ready(job, *next(iter(job.requests.values())))
-        job.waiting_since_ns, job.wake_ns = self.now_ns, NEVER_NS
-        self.waiting[job.number] = self.asking[job.number] = job
-
-    def off_network(self, job: LiveJob) -> None:
-        """Take a job's first message off the network, or out of those that wait."""
-        if job.granted is None:
-            self.waiting.pop(job.number, None)
-            self.asking.pop(job.number, None)
-            self.view.withdraw(job)
-            return
-        job.granted = None
-        self.rated = False
-        self.view.finish(job)
-
-    def stopped_computing(self, job: LiveJob) -> None:
-        """Let a message wait for admission that the last pass of a rank has held up."""
-        if job.ports and job.requests and job.granted is None and job.number not in self.waiting:
-            self.next_message(job)
-
-    def silence(self, job: LiveJob) -> None:
-        """Forget what a job asked for or was granted."""
-        self.forget_messages(job)
-        for rank in list(job.computations):
-            self.turns.forget(job, rank)
-
-    def forget_messages(self, job: LiveJob) -> None:
-        """Forget the messages that a job asked for or was granted."""
-        if job.ports and job.requests:
-            self.off_network(job)
-        job.requests.clear()
-
-    def grant(self, job: LiveJob, request: int, instructions: list[AnyInstruction]) -> None:
-        """Tell a job that it may start."""
-        self.counts.grants += 1
-        instructions.append(GrantMessage(job_id=job.job_id, attempt=job.attempts, request=request))

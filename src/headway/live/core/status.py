@@ -1,34 +1,21 @@
-"""What people see of a live cluster: jobs, nodes, and why something waits."""
+"""The cluster as people see it: jobs, nodes, and why a job waits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOBODY
 from headway.live.core.events import JobSpec, Slot
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import LiveJob
-
-if TYPE_CHECKING:
-    from headway.live.core.core import Core
+from headway.live.core.state import CoreState
 
 _MEGABYTE = 2**20
 
 
-class Counts(msgspec.Struct):
-    """What has happened since the core began; ignored events are among the events."""
-
-    events: int = 0
-    ignored: int = 0
-    launches: int = 0
-    grants: int = 0
-    turns: int = 0
-
-
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """An all-reduce on the network; what it has left is the contention model's estimate."""
+    """An all-reduce in flight; `left_bytes` is the network model's estimate."""
 
     job_id: str
     message_bytes: int
@@ -37,7 +24,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
-    """An all-reduce that has not been admitted."""
+    """An all-reduce that waits for admission."""
 
     job_id: str
     message_bytes: int
@@ -45,7 +32,7 @@ class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotView(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU, or slot, of a node, the jobs that hold it, and whose turn it is to compute.
+    """A slot of a node, the jobs on it, and the job that has the turn to compute.
 
     Jobs that do not ask before they compute have no turns.
     """
@@ -57,7 +44,7 @@ class SlotView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node: its slots, the messages on its network, and those that wait to be there."""
+    """A node: its slots, the messages on its network, and those that wait for admission there."""
 
     node: str
     memory_bytes: int
@@ -68,10 +55,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A job: what was asked for, how it stands, and what it is taken to need.
+    """A job: its specification, progress and estimates.
 
-    `measured` names which of the last three come from its own iterations; what is neither there nor
-    in the spec is supposed.
+    `measured` names the estimates (the last three fields) that come from its own iterations. The
+    others are the specification's, or defaults.
     """
 
     job_id: str
@@ -93,18 +80,17 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: int
 
 
-def jobs(core: Core) -> list[JobView]:
-    """Return all jobs that are known, in the order of submission."""
-    return [view_of(core, job) for job in sorted(core.known.values(), key=lambda job: job.number)]
+def jobs(state: CoreState) -> list[JobView]:
+    """Return all known jobs in order of submission."""
+    return [_job(state, job) for job in sorted(state.jobs.values(), key=lambda job: job.number)]
 
 
-def view_of(core: Core, job: LiveJob) -> JobView:
-    """Return what people see of a job."""
+def _job(state: CoreState, job: LiveJob) -> JobView:
     return JobView(
         job_id=job.job_id,
         spec=job.spec,
         state=job.state,
-        why=_why(core, job),
+        why=_why(state, job),
         reason=job.reason,
         submitted_ns=job.submitted_ns,
         started_ns=None if job.started_ns == NOBODY else job.started_ns,
@@ -112,8 +98,8 @@ def view_of(core: Core, job: LiveJob) -> JobView:
         attempts=job.attempts,
         iterations=job.iterations,
         slots=job.slots,
-        message=None if job.granted is None else _message(core, job),
-        waiting=_waiting(job) if job.number in core.waiting else None,
+        message=None if job.granted is None else _message(state, job),
+        waiting=_waiting(job) if job.number in state.waiting else None,
         measured=tuple(sorted(job.measured)),
         forward_ns=job.forward_ns,
         backward_ns=job.backward_ns,
@@ -121,32 +107,32 @@ def view_of(core: Core, job: LiveJob) -> JobView:
     )
 
 
-def _message(core: Core, job: LiveJob) -> MessageView:
+def _message(state: CoreState, job: LiveJob) -> MessageView:
     return MessageView(
         job_id=job.job_id,
-        message_bytes=next(iter(job.requests.values()))[0],
-        since_ns=int(core.view.message_columns["start_ns"][job.row]),
-        left_bytes=round(core.view.bytes_left(job)),
+        message_bytes=job.first_request.message_bytes,
+        since_ns=int(state.arrays.message_columns["start_ns"][job.row]),
+        left_bytes=round(state.arrays.bytes_left(job)),
     )
 
 
 def _waiting(job: LiveJob) -> WaitingView:
     return WaitingView(
         job_id=job.job_id,
-        message_bytes=next(iter(job.requests.values()))[0],
+        message_bytes=job.first_request.message_bytes,
         since_ns=job.waiting_since_ns,
     )
 
 
-def nodes(core: Core) -> list[NodeView]:
-    """Return all nodes, in the order in which they came."""
-    view = core.view
+def nodes(state: CoreState) -> list[NodeView]:
+    """Return all nodes in the order in which they were added."""
+    arrays = state.arrays
     holders: dict[Slot, list[str]] = {}
-    for job in view.placed.values():
+    for job in arrays.placed.values():
         for slot in job.slots:
             holders.setdefault(slot, []).append(job.job_id)
-    sending = [job for job in view.placed.values() if job.granted is not None]
-    waiting = sorted(core.waiting.values(), key=lambda job: job.order)
+    sending = [job for job in arrays.placed.values() if job.granted is not None]
+    waiting = sorted(state.waiting.values(), key=lambda job: job.order)
     return [
         NodeView(
             node=node.name,
@@ -155,53 +141,53 @@ def nodes(core: Core) -> list[NodeView]:
             slots=tuple(
                 SlotView(
                     index=index,
-                    free_bytes=int(view.cluster.gpus.free_bytes[node.first_gpu + index]),
+                    free_bytes=int(arrays.cluster.gpus.free_bytes[node.first_gpu + index]),
                     jobs=tuple(holders.get(Slot(node.name, index), ())),
-                    computing=_computing(core, Slot(node.name, index)),
+                    computing=_computing(state, Slot(node.name, index)),
                 )
                 for index in range(node.gpus)
             ),
-            messages=tuple(_message(core, job) for job in sending if node.name in job.node_names),
+            messages=tuple(_message(state, job) for job in sending if node.name in job.node_names),
             waiting=tuple(_waiting(job) for job in waiting if node.name in job.node_names),
         )
-        for node in view.nodes.values()
+        for node in arrays.nodes.values()
     ]
 
 
-def _computing(core: Core, slot: Slot) -> str | None:
-    turn = core.turns.holders.get(slot)
+def _computing(state: CoreState, slot: Slot) -> str | None:
+    turn = state.turns.holders.get(slot)
     return None if turn is None else turn[0].job_id
 
 
-def why(core: Core, job_id: str) -> str:
-    """Return, in a sentence, how a job stands and what it waits for."""
-    job = core.known.get(job_id)
-    return f"there is no job {job_id}." if job is None else _why(core, job)
+def why(state: CoreState, job_id: str) -> str:
+    """Return a sentence on what a job does or waits for."""
+    job = state.jobs.get(job_id)
+    return f"there is no job {job_id}." if job is None else _why(state, job)
 
 
-def _why(core: Core, job: LiveJob) -> str:
-    if job.state == JobState.QUEUED:
-        return _why_queued(core, job)
-    if job.state == JobState.STOPPING:
-        return f"being stopped: {job.reason}."
-    if job.over:
-        return f"{job.state}: {job.reason}." if job.reason else f"{job.state}."
+def _why(state: CoreState, job: LiveJob) -> str:
+    if job.state is JobState.QUEUED:
+        return _why_queued(state, job)
+    if job.finished or job.state is JobState.STOPPING:
+        return f"{job.state}." if job.reason in ("", job.state) else f"{job.state}: {job.reason}."
+    if job.number in state.waiting:
+        return _why_not_admitted(state, job)
     where = ", ".join(job.node_names)
-    if job.number in core.waiting:
-        return _why_waiting(core, job)
-    if job.state == JobState.STARTING:
-        return f"being started on {where}."
+    if job.state is JobState.STARTING:
+        return f"starting on {where}."
     if job.granted is not None:
-        size_bytes, left_bytes = _message(core, job).message_bytes, core.view.bytes_left(job)
-        return f"running on {where}; sends {_mb(size_bytes)}, about {_mb(left_bytes)} left."
-    sends = "; sends when all ranks have computed" if job.ports and job.requests else ""
-    return f"running on {where}{sends}{_why_no_turn(core, job)}."
+        size_bytes, left_bytes = job.first_request.message_bytes, state.arrays.bytes_left(job)
+        return f"running on {where}; sending {_mb(size_bytes)}, about {_mb(left_bytes)} left."
+    held_back = ""
+    if job.ports and job.requests:
+        held_back = "; its all-reduce waits until all ranks have computed"
+    return f"running on {where}{held_back}{_why_no_turn(state, job)}."
 
 
-def _why_no_turn(core: Core, job: LiveJob) -> str:
-    """Name those whose computations a job's ranks wait for."""
+def _why_no_turn(state: CoreState, job: LiveJob) -> str:
+    """Name the jobs that compute on the slots for which a job's ranks wait."""
     waits = [
-        f"rank {rank} waits for job {_computing(core, job.slots[rank])} on "
+        f"rank {rank} waits while job {_computing(state, job.slots[rank])} computes on "
         f"{job.slots[rank].node}:{job.slots[rank].index}"
         for rank, requests in sorted(job.computations.items())
         if not next(iter(requests.values()))
@@ -209,47 +195,49 @@ def _why_no_turn(core: Core, job: LiveJob) -> str:
     return "".join(f"; {one}" for one in waits)
 
 
-def _why_queued(core: Core, job: LiveJob) -> str:
-    """Say what a queued job lacks, and who has it."""
-    view, wanted = core.view, job.spec.gpus
-    kind = "to itself" if job.alone else f"with {_mb(job.spec.memory_bytes)}"
+def _why_queued(state: CoreState, job: LiveJob) -> str:
+    """Say what a queued job needs and how much of it is free."""
+    arrays, wanted = state.arrays, job.spec.gpus
+    kind = "to itself" if job.exclusive else f"with {_mb(job.spec.memory_bytes)}"
     needs = f"needs {wanted:,} slot{'s' * (wanted > 1)} {kind}"
-    before = f"failed before ({job.reason}); " if job.reason else ""
-    large = sum(
-        node.gpus for node in view.nodes.values() if node.memory_bytes >= job.spec.memory_bytes
+    if job.reason:
+        needs = f"last attempt failed ({job.reason}); {needs}"
+    total = sum(
+        node.gpus for node in arrays.nodes.values() if node.memory_bytes >= job.spec.memory_bytes
     )
-    if large < wanted:
-        return f"{before}{needs}; the cluster has {large:,} of that size in all."
-    free = len(view.candidates(job))
+    if total < wanted:
+        return f"{needs}; the cluster has {total:,} of that size."
+    free = len(arrays.candidates(job))
     if free >= wanted:
-        failed = f" ({core.rules.failure})" if core.rules.failure else ""
+        failure = f" ({state.rules.failure})" if state.rules.failure else ""
         return (
-            f"{before}{needs}; {_are(free)} free, and the placement "
-            f"{core.rules.placement_name} leaves it queued{failed}."
+            f"{needs}; {_are(free)} free, but placement policy {state.rules.placement_name} "
+            f"keeps it queued{failure}."
         )
-    closed = [node.name for node in view.nodes.values() if node.draining]
-    drains = f" (not counting {', '.join(closed)}: no new jobs there)" if closed else ""
-    return f"{before}{needs}; {_are(free)} free{drains}."
+    draining = [node.name for node in arrays.nodes.values() if node.draining]
+    uncounted = f" (not counting draining nodes: {', '.join(draining)})" if draining else ""
+    return f"{needs}; {_are(free)} free{uncounted}."
 
 
-def _why_waiting(core: Core, job: LiveJob) -> str:
-    """Say who is in the way of a message."""
-    size_bytes = next(iter(job.requests.values()))[0]
-    parts = []
+def _why_not_admitted(state: CoreState, job: LiveJob) -> str:
+    """Name the messages in the way of a job's next message."""
+    contention = []
     for name in job.node_names:
         others = [
-            f"job {other.job_id}, about {_mb(core.view.bytes_left(other))} left"
-            for other in core.view.placed.values()
+            f"job {other.job_id}, about {_mb(state.arrays.bytes_left(other))} left"
+            for other in state.arrays.placed.values()
             if other.granted is not None and name in other.node_names
         ]
         if others:
             count = f"{len(others)} message{'s' * (len(others) > 1)}"
-            parts.append(f"{count} on {name} ({'; '.join(others)})")
-    there = ", ".join(parts) or "no message on its nodes"
-    ahead = f"; not before {job.wake_ns:,} ns" if job.wake_ns <= 2**62 else ""
+            contention.append(f"{count} on {name} ({'; '.join(others)})")
+    beside = ", ".join(contention) or "no message on its nodes"
+    until = ""
+    if job.wake_ns <= HORIZON_NS:
+        until = f" before {job.wake_ns / 1e9:,.3f} s on the scheduler's clock"
     return (
-        f"its all-reduce of {_mb(size_bytes)} waits: {there}; "
-        f"{core.rules.admission_name} has not admitted it{ahead}."
+        f"its all-reduce of {_mb(job.first_request.message_bytes)} waits: {beside}; "
+        f"{state.rules.admission_name} does not admit it{until}."
     )
 
 
@@ -258,8 +246,6 @@ def _are(count: int) -> str:
 
 
 def _mb(size_bytes: float) -> str:
-    return (
-        f"{size_bytes / _MEGABYTE:,.4g} MB"
-        if size_bytes < 1000 * _MEGABYTE
-        else (f"{size_bytes / _MEGABYTE:,.0f} MB")
-    )
+    if size_bytes < 1000 * _MEGABYTE:
+        return f"{size_bytes / _MEGABYTE:,.4g} MB"
+    return f"{size_bytes / _MEGABYTE:,.0f} MB"

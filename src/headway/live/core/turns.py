@@ -1,7 +1,7 @@
-"""SlotTurns on slots: of the jobs that ask before they compute, one computes on a slot at a time.
+"""Turns to compute: on a slot that jobs share, one of those that ask computes at a time.
 
-A rank may ask again before it has ended what it was granted; on a slot that jobs share the further
-requests wait behind the first.
+A rank may ask for its next turn before the current one ends; on a shared slot the further requests
+wait behind the first.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from headway.live.core.events import AnyInstruction, GrantTurn, Slot
 from headway.live.core.jobs import LiveJob
 
 Turn: TypeAlias = tuple[LiveJob, int]
-"""A job, and which of its ranks."""
+"""A job and one of its ranks."""
 
 
 class SlotTurns:
-    """Who computes on each slot, who waits for it, and the slots where that has changed."""
+    """The turn on each slot, the ranks that wait for it, and the slots where these changed."""
 
     def __init__(self) -> None:
         self.holders: dict[Slot, Turn] = {}
-        self.waiting: dict[Slot, dict[int, Turn]] = {}  # by number of the job; no slot has nobody
-        self.changed: dict[Slot, None] = {}
+        self.waiting: dict[Slot, dict[int, Turn]] = {}  # by job number; no inner dict is empty
+        self.changed: dict[Slot, None] = {}  # a set in insertion order
 
-    def ask(self, job: LiveJob, rank: int, request: int) -> bool:
-        """Let a rank wait for its turn; False if it asks for nonsense."""
+    def request(self, job: LiveJob, rank: int, request: int) -> bool:
+        """Let a rank wait for a turn; return False if the request is invalid."""
         if not 0 <= rank < len(job.slots):
             return False
         requests = job.computations.setdefault(rank, {})
@@ -38,35 +38,35 @@ class SlotTurns:
         self.changed[job.slots[rank]] = None
         return True
 
-    def end(self, job: LiveJob, rank: int, request: int) -> bool:
-        """Forget a computation; False if there is no such thing."""
+    def complete(self, job: LiveJob, rank: int, request: int) -> bool:
+        """End a computation; return False if it is unknown."""
         requests = job.computations.get(rank)
         if requests is None or request not in requests:
             return False
         del requests[request]
         if not requests:
-            self.forget(job, rank)
+            self.drop(job, rank)
         elif not next(iter(requests.values())):
-            self._free(job, rank)
+            self._release(job, rank)
             self._wait(job, rank)
         return True
 
-    def forget(self, job: LiveJob, rank: int) -> None:
-        """Forget all that a rank asked for or was granted."""
+    def drop(self, job: LiveJob, rank: int) -> None:
+        """Drop everything that a rank asked for or was granted."""
         if job.computations.pop(rank, None) is None:
             return
         slot = job.slots[rank]
         waiting = self.waiting.get(slot, {})
         if waiting.pop(job.number, None) is not None and not waiting:
             del self.waiting[slot]
-        self._free(job, rank)
+        self._release(job, rank)
 
     def give(self, shared: Callable[[Slot], bool], instructions: list[AnyInstruction]) -> int:
-        """Give each free slot's turn to the first in order that waits; return how many are given.
+        """Give the turn of each free slot to the first waiting job in order.
 
-        Who has a slot to itself gets whatever it asks for at once.
+        A job alone on a slot is granted all its requests at once. Return the number of grants.
         """
-        given = len(instructions)
+        before = len(instructions)
         for slot in self.changed:
             free = slot not in self.holders
             if free and slot not in self.waiting:
@@ -86,7 +86,7 @@ class SlotTurns:
                 if not alone:
                     break
         self.changed.clear()
-        return len(instructions) - given
+        return len(instructions) - before
 
     def _choose(self, slot: Slot) -> None:
         waiting = self.waiting[slot]
@@ -99,8 +99,8 @@ class SlotTurns:
     def _wait(self, job: LiveJob, rank: int) -> None:
         self.waiting.setdefault(job.slots[rank], {})[job.number] = (job, rank)
 
-    def _free(self, job: LiveJob, rank: int) -> None:
-        """Take the turn from a job, if it is its."""
+    def _release(self, job: LiveJob, rank: int) -> None:
+        """Release the slot's turn, if this rank holds it."""
         slot = job.slots[rank]
         if self.holders.get(slot) == (job, rank):
             del self.holders[slot]

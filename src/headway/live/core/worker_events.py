@@ -1,9 +1,13 @@
-"""What workers report, and what that changes; nothing they say can make the core raise."""
+"""Handlers of reports from workers; each returns whether the event fits the state.
+
+Workers are not trusted: nothing that they report can make a handler raise.
+"""
 
 from __future__ import annotations
 
 from headway.domain.limits import MOST_BYTES, MOST_ITERATIONS
 from headway.gate.protocol import MAX_OPEN_REQUESTS
+from headway.live.core import messages
 from headway.live.core.events import (
     AnyInstruction,
     ComputeDone,
@@ -14,79 +18,89 @@ from headway.live.core.events import (
     WorkerLost,
 )
 from headway.live.core.job_state import JobState
-from headway.live.core.state import Ledger
+from headway.live.core.jobs import MessageRequest
+from headway.live.core.state import CoreState
 
 
-class Reports(Ledger):
-    """The handlers of workers' events; each returns whether the event fits what is known."""
+def iteration_done(state: CoreState, event: IterationDone, _: list[AnyInstruction]) -> bool:
+    """Record a job's progress and measurements."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if job is None or not job.iterations < event.iterations <= MOST_ITERATIONS:
+        return False
+    job.iterations = event.iterations
+    # A steady placement policy has decided by the defaults: show it queued jobs again.
+    state.room_made |= job.measure(event)
+    if job.state is not JobState.STOPPING:
+        state.arrays.estimate(job)
+        state.update_key(job)
+    return True
 
-    def _iteration_done(self, event: IterationDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job_id, event.attempt)
-        if job is None or not job.iterations < event.iterations <= MOST_ITERATIONS:
-            return False
-        job.iterations = event.iterations
-        # A steady placement has answered on what was only supposed: ask it again.
-        self.room |= job.measure(event)
-        if job.state != JobState.STOPPING:
-            self.view.estimate(job)
-            self.set_key(job)
-        return True
 
-    def _message_ready(self, event: MessageReady, instructions: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job_id, event.attempt)
-        if (
-            job is None
-            or job.state == JobState.STOPPING
-            or event.request in job.requests
-            or len(job.requests) >= MAX_OPEN_REQUESTS
-            or not 0 <= event.message_bytes <= MOST_BYTES
-        ):
-            return False
-        unsent_bytes = max(event.unsent_bytes, event.message_bytes)
-        job.requests[event.request] = (event.message_bytes, unsent_bytes)
-        if not job.ports:
-            # On one node an all-reduce meets nobody.
-            self.grant(job, event.request, instructions)
-        elif len(job.requests) == 1:
-            self.next_message(job)
-        return True
+def message_ready(
+    state: CoreState, event: MessageReady, instructions: list[AnyInstruction]
+) -> bool:
+    """Grant a message of a job on one node; put any other up for admission, in order."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if (
+        job is None
+        or job.state is JobState.STOPPING
+        or event.request in job.requests
+        or len(job.requests) >= MAX_OPEN_REQUESTS
+        or not 0 <= event.message_bytes <= MOST_BYTES
+    ):
+        return False
+    unsent_bytes = max(event.unsent_bytes, event.message_bytes)
+    job.requests[event.request] = MessageRequest(event.message_bytes, unsent_bytes)
+    if not job.ports:
+        messages.grant(state, job, event.request, instructions)
+    elif len(job.requests) == 1:
+        messages.request_admission(state, job)
+    return True
 
-    def _message_done(self, event: MessageDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job_id, event.attempt)
-        if job is None or event.request not in job.requests:
-            return False
-        first = next(iter(job.requests)) == event.request
-        del job.requests[event.request]
-        if job.ports and first:
-            self.off_network(job)
-            if job.requests:
-                self.next_message(job)
-        return True
 
-    def _compute_ready(self, event: ComputeReady, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job_id, event.attempt)
-        if job is None or job.state == JobState.STOPPING:
-            return False
-        if not self.turns.ask(job, event.rank, event.request):
-            return False
-        if job.number in self.waiting and job.still_computes:
-            # The rank was between two passes; its gradients are not there yet.
-            self.off_network(job)
-        return True
+def message_done(state: CoreState, event: MessageDone, _: list[AnyInstruction]) -> bool:
+    """Take a message off the network; the job's next one is put up for admission."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if job is None or event.request not in job.requests:
+        return False
+    first = next(iter(job.requests)) == event.request
+    del job.requests[event.request]
+    if job.ports and first:
+        messages.withdraw_first(state, job)
+        if job.requests:
+            messages.request_admission(state, job)
+    return True
 
-    def _compute_done(self, event: ComputeDone, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job_id, event.attempt)
-        if job is None or not self.turns.end(job, event.rank, event.request):
-            return False
-        self.stopped_computing(job)
-        return True
 
-    def _worker_lost(self, event: WorkerLost, _: list[AnyInstruction]) -> bool:
-        job = self.attempt(event.job_id, event.attempt)
-        if job is None:
-            return False
-        if event.rank == 0:
-            self.forget_messages(job)
-        self.turns.forget(job, event.rank)
-        self.stopped_computing(job)
-        return True
+def compute_ready(state: CoreState, event: ComputeReady, _: list[AnyInstruction]) -> bool:
+    """Let a rank wait for its turn to compute."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if job is None or job.state is JobState.STOPPING:
+        return False
+    if not state.turns.request(job, event.rank, event.request):
+        return False
+    if job.number in state.waiting and job.awaits_gradients:
+        # The rank was between two passes, so its gradients are not complete.
+        messages.withdraw_first(state, job)
+    return True
+
+
+def compute_done(state: CoreState, event: ComputeDone, _: list[AnyInstruction]) -> bool:
+    """End a rank's turn."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if job is None or not state.turns.complete(job, event.rank, event.request):
+        return False
+    messages.resume_admission(state, job)
+    return True
+
+
+def worker_lost(state: CoreState, event: WorkerLost, _: list[AnyInstruction]) -> bool:
+    """Release what a disconnected rank asked for or was granted; rank 0 sends the messages."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if job is None:
+        return False
+    if event.rank == 0:
+        messages.drop_all(state, job)
+    state.turns.drop(job, event.rank)
+    messages.resume_admission(state, job)
+    return True

@@ -38,7 +38,7 @@ _APPLIES_TO: dict[str, tuple[ExecutorKind, ...]] = {
 """The executors that a setting applies to."""
 
 _KEYS = {"memory_bytes": "memory_mb"}
-"""ServeSettings that users give in another unit."""
+"""Settings that users give in another unit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,93 @@
+"""The steps in a job's life: queued, launched, stopped, finished."""
+
+from __future__ import annotations
+
+from headway.domain.records import NOBODY
+from headway.live.core import messages
+from headway.live.core.events import AnyInstruction, Launch, Slot, Stop
+from headway.live.core.job_state import Trigger
+from headway.live.core.jobs import LiveJob
+from headway.live.core.state import CoreState
+
+MOST_FINISHED = 1_000
+"""Finished jobs that are remembered; then the one that finished first is forgotten."""
+
+
+def enqueue(state: CoreState, job: LiveJob) -> None:
+    """Add a job to the queue."""
+    state.queue[job.number] = state.unplaced[job.number] = job
+    state.update_key(job)
+
+
+def launch(
+    state: CoreState, job: LiveJob, slots: tuple[Slot, ...], instructions: list[AnyInstruction]
+) -> None:
+    """Begin an attempt at a queued job on these slots."""
+    job.apply(Trigger.LAUNCH)
+    del state.queue[job.number]
+    job.attempts += 1
+    _occupy(state, job, slots)
+    state.counts.launches += 1
+    instructions.append(Launch(job_id=job.job_id, attempt=job.attempts, slots=slots))
+
+
+def restore(state: CoreState, job: LiveJob, slots: tuple[Slot, ...], iterations: int) -> None:
+    """Resume an attempt that an earlier scheduler launched on these slots."""
+    job.apply(Trigger.RESTORE)
+    job.iterations = iterations
+    _occupy(state, job, slots)
+
+
+def _occupy(state: CoreState, job: LiveJob, slots: tuple[Slot, ...]) -> None:
+    job.started_ns = state.now_ns
+    state.arrays.place(job, slots, state.now_ns)
+    state.update_key(job)
+
+
+def stop(state: CoreState, job: LiveJob, reason: str, instructions: list[AnyInstruction]) -> None:
+    """Stop the current attempt: it leaves the network now, and its slots when it has exited."""
+    if not job.accepts(Trigger.STOP):
+        return
+    release_requests(state, job)
+    job.apply(Trigger.STOP)
+    job.reason = reason
+    state.arrays.retire(job)
+    instructions.append(Stop(job_id=job.job_id, attempt=job.attempts, reason=reason))
+
+
+def free_slots(state: CoreState, job: LiveJob) -> None:
+    """Release the slots of an attempt that has exited, and what it asked for or was granted."""
+    release_requests(state, job)
+    state.arrays.free(job)
+    state.room_made = True
+
+
+def retry(state: CoreState, job: LiveJob, reason: str, started: bool) -> None:
+    """Queue a job for another attempt; it must have no slots."""
+    job.apply(Trigger.RETRY)
+    job.unstarted += not started
+    job.reason = reason
+    job.iterations = 0
+    job.started_ns = NOBODY
+    state.arrays.describe(job)
+    enqueue(state, job)
+
+
+def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> None:
+    """Move a job to a final state; it must have no slots."""
+    job.apply(trigger)
+    state.queue.pop(job.number, None)
+    state.unplaced.pop(job.number, None)
+    job.reason, job.finished_ns = reason, state.now_ns
+    state.arrays.remove(job)
+    state.finished[job.job_id] = job
+    if len(state.finished) > MOST_FINISHED:
+        oldest = next(iter(state.finished))
+        del state.finished[oldest], state.jobs[oldest]
+
+
+def release_requests(state: CoreState, job: LiveJob) -> None:
+    """Drop all messages and computations that a job asked for or was granted."""
+    messages.drop_all(state, job)
+    for rank in list(job.computations):
+        state.turns.drop(job, rank)

@@ -1,0 +1,51 @@
+"""Requests to send messages: waiting for admission, granted, withdrawn.
+
+Of a job on several nodes, one message at a time competes for the network; its other requests wait
+behind it. On a single node messages meet no others and are granted at once.
+"""
+
+from __future__ import annotations
+
+from headway.live.core.events import AnyInstruction, GrantMessage
+from headway.live.core.jobs import NEVER_NS, LiveJob
+from headway.live.core.state import CoreState
+
+
+def request_admission(state: CoreState, job: LiveJob) -> None:
+    """Put a job's first request up for admission, unless its gradients are incomplete."""
+    if job.awaits_gradients:
+        return
+    state.arrays.ready(job, *job.first_request)
+    job.waiting_since_ns, job.wake_ns = state.now_ns, NEVER_NS
+    state.waiting[job.number] = state.unasked[job.number] = job
+
+
+def resume_admission(state: CoreState, job: LiveJob) -> None:
+    """Put up for admission a request that was held back while a rank computed."""
+    if job.ports and job.requests and job.granted is None and job.number not in state.waiting:
+        request_admission(state, job)
+
+
+def withdraw_first(state: CoreState, job: LiveJob) -> None:
+    """Take a job's first message off the network, or its request off those that wait."""
+    if job.granted is None:
+        state.waiting.pop(job.number, None)
+        state.unasked.pop(job.number, None)
+        state.arrays.withdraw(job)
+        return
+    job.granted = None
+    state.rates_current = False
+    state.arrays.finish(job)
+
+
+def drop_all(state: CoreState, job: LiveJob) -> None:
+    """Drop all messages that a job asked for or was granted."""
+    if job.ports and job.requests:
+        withdraw_first(state, job)
+    job.requests.clear()
+
+
+def grant(state: CoreState, job: LiveJob, request: int, instructions: list[AnyInstruction]) -> None:
+    """Instruct the gate to grant a request."""
+    state.counts.grants += 1
+    instructions.append(GrantMessage(job_id=job.job_id, attempt=job.attempts, request=request))

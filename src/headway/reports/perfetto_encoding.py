@@ -1,0 +1,308 @@
+"""The compiled encoder of Perfetto traces: tasks and counters to protobuf packets.
+
+A trace is a sequence of packets. Every number is a varint (seven bits a byte, lowest first), and
+every message or string is preceded by its length. The field numbers are those of Perfetto's
+`trace.proto`, `trace_packet.proto`, `track_event.proto` and `track_descriptor.proto`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.domain.records import FORWARD, MESSAGE, NOBODY, Records
+from headway.jit import part
+
+SEQUENCE = 1
+NEEDS_INTERNED = 2
+SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
+"""Perfetto's constants: the id of our packet sequence, its flag, the types of a track event."""
+
+PACKET = 0x0A
+TIMESTAMP, SEQUENCE_ID, TRACK_EVENT, SEQUENCE_FLAGS = 0x40, 0x50, 0x5A, 0x68
+TYPE, TRACK, CATEGORY = 0x48, 0x58, 0x18
+NAME, NAME_MORE = 0xBA, 0x01
+VALUE, VALUE_MORE = 0xF0, 0x01
+"""Tags (field number and wire type) of a trace, a packet and a track event; two have two bytes."""
+
+EVENT_BYTES = 48
+SLICE_BYTES = 160
+"""Upper bounds: the size of a counter event, and of a slice without its job's id."""
+
+DONE, BUFFER_FULL, LANES_FULL = range(3)
+"""Why an encoder stopped."""
+
+Bytes = NDArray[np.uint8]
+
+SENT = np.dtype(
+    [
+        ("ready_ns", np.int64),
+        ("start_ns", np.int64),
+        ("end_ns", np.int64),
+        ("job", np.int64),
+    ],
+    align=True,
+)
+"""A message, for the counters."""
+
+TALLY = np.dtype(
+    [
+        ("from_ns", np.int64),
+        ("to_ns", np.int64),
+        ("first_gpu", np.int64),
+        ("next_track", np.int64),
+        ("sent", np.int64),
+        ("row", np.int64),
+        ("bytes", np.int64),
+    ],
+    align=True,
+)
+"""The encoder's constants and its progress, in one record."""
+
+
+class Encoder(NamedTuple):
+    """The state of the encoder of tasks."""
+
+    tally: Records
+    texts: Bytes
+    """Each job's `ID #`, then ` forward`, ` backward`, ` all-reduce`."""
+    first_text: NDArray[np.int64]
+    """Where each of these begins in `texts`, and where the last ends."""
+    server_of_gpu: NDArray[np.int64]
+    servers: NDArray[np.int64]
+    first_server: NDArray[np.int64]
+    server_count: NDArray[np.int64]
+    """Job j's servers are servers[first_server[j] + i] for i < server_count[j]."""
+    lane_tracks: NDArray[np.int64]
+    lane_ends_ns: NDArray[np.int64]
+    lanes: NDArray[np.int64]
+    """The lanes of each server: their tracks, the ends of their last messages, their number."""
+    sent: Records
+
+
+@part
+def _put(buffer: Bytes, at: int, value: int) -> int:
+    """Write a varint of 0 or more."""
+    while value > 127:
+        buffer[at] = value & 127 | 128
+        value >>= 7
+        at += 1
+    buffer[at] = value
+    return at + 1
+
+
+@part
+def _size(value: int) -> int:
+    """Return the length of a varint of 0 or more."""
+    size = 1
+    while value > 127:
+        value >>= 7
+        size += 1
+    return size
+
+
+@part
+def _put_head(buffer: Bytes, at: int, time_ns: int, event_bytes: int, interned: bool) -> int:
+    """Write a packet up to the content of its track event."""
+    size = 1 + _size(time_ns) + 2 + 1 + _size(event_bytes) + event_bytes
+    if interned:
+        size += 2
+    buffer[at] = PACKET
+    at = _put(buffer, at + 1, size)
+    buffer[at] = TIMESTAMP
+    at = _put(buffer, at + 1, time_ns)
+    buffer[at] = SEQUENCE_ID
+    buffer[at + 1] = SEQUENCE
+    at += 2
+    if interned:
+        buffer[at] = SEQUENCE_FLAGS
+        buffer[at + 1] = NEEDS_INTERNED
+        at += 2
+    buffer[at] = TRACK_EVENT
+    return _put(buffer, at + 1, event_bytes)
+
+
+@part
+def _put_type(buffer: Bytes, at: int, kind: int, track: int) -> int:
+    """Write the two fields common to all track events."""
+    buffer[at] = TYPE
+    buffer[at + 1] = kind
+    buffer[at + 2] = TRACK
+    return _put(buffer, at + 3, track)
+
+
+@part
+def _put_text(buffer: Bytes, at: int, texts: Bytes, first: int, last: int) -> int:
+    """Copy a piece of text."""
+    for index in range(first, last):
+        buffer[at] = texts[index]
+        at += 1
+    return at
+
+
+@part
+def _put_slice(
+    buffer: Bytes,
+    at: int,
+    texts: Bytes,
+    first_text: NDArray[np.int64],
+    task: Records,
+    track: int,
+) -> int:
+    """Write a task as the begin and the end of a slice on a track."""
+    digits, rest = 1, task.iteration
+    while rest > 9:
+        rest //= 10
+        digits += 1
+    job, ending = task.job, len(first_text) - 4 + task.kind
+    name_bytes = first_text[job + 1] - first_text[job] + digits
+    name_bytes += first_text[ending + 1] - first_text[ending]
+    event_bytes = 3 + _size(track) + 2 + 2 + _size(name_bytes) + name_bytes
+    at = _put_head(buffer, at, task.start_ns, event_bytes, True)
+    at = _put_type(buffer, at, SLICE_BEGIN, track)
+    buffer[at] = CATEGORY
+    buffer[at + 1] = task.kind + 1
+    buffer[at + 2] = NAME
+    buffer[at + 3] = NAME_MORE
+    at = _put(buffer, at + 4, name_bytes)
+    at = _put_text(buffer, at, texts, first_text[job], first_text[job + 1])
+    rest = task.iteration
+    for index in range(at + digits - 1, at - 1, -1):
+        buffer[index] = 48 + rest % 10
+        rest //= 10
+    at = _put_text(buffer, at + digits, texts, first_text[ending], first_text[ending + 1])
+    at = _put_head(buffer, at, task.end_ns, 3 + _size(track), False)
+    return _put_type(buffer, at, SLICE_END, track)
+
+
+@part
+def _add_server(e: Encoder, job: int, server: int) -> None:
+    """Record that a job runs on a server."""
+    first = e.first_server[job]
+    for index in range(first + e.server_count[job] - 1, first - 1, -1):
+        if e.servers[index] == server:
+            return
+    # A damaged timeline may put a job on more servers than it has GPUs.
+    if first + e.server_count[job] == e.first_server[job + 1]:
+        return
+    e.servers[first + e.server_count[job]] = server
+    e.server_count[job] += 1
+
+
+@part
+def _lane(e: Encoder, server: int, start_ns: int, end_ns: int) -> int:
+    """Return the track for a message: the free lane that was busy last, or a new lane.
+
+    Messages come in the order of their ends, so this uses the fewest lanes possible.
+    """
+    best = NOBODY
+    for lane in range(e.lanes[server]):
+        ended_ns = e.lane_ends_ns[server, lane]
+        if ended_ns <= start_ns and (best == NOBODY or ended_ns > e.lane_ends_ns[server, best]):
+            best = lane
+    if best == NOBODY:
+        best = e.lanes[server]
+        e.lanes[server] += 1
+        e.lane_tracks[server, best] = e.tally[0].next_track
+        e.tally[0].next_track += 1
+    e.lane_ends_ns[server, best] = end_ns
+    return int(e.lane_tracks[server, best])
+
+
+def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer: Bytes) -> int:
+    """Write tasks from row `tally.row` on into the buffer; return why it stopped.
+
+    `ready_ns` says when each message became ready. The track of a GPU is its number plus
+    `tally.first_gpu`. Tasks outside the window are not written.
+    """
+    tally, sent = e.tally, e.sent
+    from_ns, to_ns = tally[0].from_ns, tally[0].to_ns
+    at, row = 0, tally[0].row
+    while row < len(tasks):
+        task = tasks[row]
+        job = task.job
+        inside = task.start_ns < to_ns and task.end_ns > from_ns
+        if task.kind != MESSAGE:
+            server = e.server_of_gpu[task.gpu]
+            if task.kind == FORWARD and task.iteration == 0:
+                _add_server(e, job, server)
+            copies = 1
+        else:
+            copies = e.server_count[job]
+        slice_bytes = SLICE_BYTES + e.first_text[job + 1] - e.first_text[job]
+        if inside and at + copies * slice_bytes > len(buffer):
+            break
+        if task.kind == MESSAGE:
+            first = e.first_server[job]
+            crowded = False
+            for index in range(first, first + copies):
+                crowded = crowded or e.lanes[e.servers[index]] == e.lane_tracks.shape[1]
+            if crowded:
+                tally[0].row, tally[0].bytes = row, at
+                return LANES_FULL
+            if task.end_ns > from_ns and ready_ns[row] <= to_ns:
+                sent[tally[0].sent].ready_ns = ready_ns[row]
+                sent[tally[0].sent].start_ns = task.start_ns
+                sent[tally[0].sent].end_ns = task.end_ns
+                sent[tally[0].sent].job = job
+                tally[0].sent += 1
+            if inside:
+                for index in range(first, first + copies):
+                    track = _lane(e, e.servers[index], task.start_ns, task.end_ns)
+                    at = _put_slice(buffer, at, e.texts, e.first_text, task, track)
+        elif inside:
+            at = _put_slice(buffer, at, e.texts, e.first_text, task, tally[0].first_gpu + task.gpu)
+        row += 1
+    tally[0].row, tally[0].bytes = row, at
+    return DONE if row == len(tasks) else BUFFER_FULL
+
+
+class CounterEncoder(NamedTuple):
+    """The state of the encoder of counters: their changes in the order of time, their values."""
+
+    time_ns: NDArray[np.int64]
+    counter: NDArray[np.int64]
+    change: NDArray[np.int64]
+    values: NDArray[np.int64]
+    written: NDArray[np.int64]
+    """The last value written of each counter."""
+    touched: NDArray[np.int64]
+    listed: NDArray[np.int64]
+    """The counters that change at the current instant, and for each counter 1 if it does."""
+
+
+def encode_counters(c: CounterEncoder, tally: Records, first_track: int, buffer: Bytes) -> int:
+    """Write the changes from row `tally.row` on; return why it stopped.
+
+    The track of a counter is its number plus `first_track`. A counter that returns to its value
+    within an instant is not written.
+    """
+    at, row = 0, tally[0].row
+    count = len(c.time_ns)
+    while row < count and at + len(c.values) * EVENT_BYTES <= len(buffer):
+        now_ns = c.time_ns[row]
+        touched = 0
+        while row < count and c.time_ns[row] == now_ns:
+            counter = c.counter[row]
+            if c.listed[counter] == 0:
+                c.listed[counter] = 1
+                c.touched[touched] = counter
+                touched += 1
+            c.values[counter] += c.change[row]
+            row += 1
+        for index in range(touched):
+            counter = c.touched[index]
+            c.listed[counter] = 0
+            value = c.values[counter]
+            if value != c.written[counter]:
+                c.written[counter] = value
+                track = first_track + counter
+                at = _put_head(buffer, at, now_ns, 3 + _size(track) + 2 + _size(value), False)
+                at = _put_type(buffer, at, COUNTER, track)
+                buffer[at] = VALUE
+                buffer[at + 1] = VALUE_MORE
+                at = _put(buffer, at + 2, value)
+    tally[0].row, tally[0].bytes = row, at
+    return DONE if row == count else BUFFER_FULL

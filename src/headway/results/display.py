@@ -1,0 +1,101 @@
+"""Results as text and as HTML for notebooks."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headway.results.schema import Result, Summary
+
+_SHOWN_JOBS = 10
+
+
+def describe_settings(result: Result) -> list[str]:
+    """Return lines that say what was simulated, and how."""
+    settings, source = result.settings, result.workload.source
+    buckets = ""
+    if settings.bucket_bytes is not None:
+        buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
+    count = len(result.workload)
+    lines = [
+        f"{count:,} job{'s' * (count != 1)}{'' if source is None else f' from {source}'} "
+        f"on {settings.cluster}",
+        f"placement {settings.placement}, priority {settings.priority}, "
+        f"admission {settings.admission}{buckets}",
+        f"network {settings.network}",
+    ]
+    return lines + describe_estimates(result.estimated)
+
+
+def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line that names the models with estimated times on each GPU type, or nothing."""
+    by_type: dict[str, list[str]] = {}
+    for model, gpu in pairs:
+        by_type.setdefault(gpu, []).append(model or "jobs without a model")
+    parts = [f"{', '.join(models)} on {gpu}" for gpu, models in sorted(by_type.items())]
+    return [f"times estimated, not measured: {'; '.join(parts)}"] if parts else []
+
+
+def describe_summary(summary: Summary) -> list[tuple[str, str]]:
+    """Return the summary as pairs of label and value."""
+    speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
+    return [
+        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
+        ("median JCT", f"{summary.median_jct_s:,.2f} s"),
+        ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
+        ("makespan", f"{summary.makespan_s:,.2f} s"),
+        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
+        ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
+        ("tasks simulated", f"{summary.simulated_tasks:,}"),
+        ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
+    ]
+
+
+def result_text(result: Result) -> str:
+    """Return settings and summary as plain text."""
+    rows = describe_summary(result.summary)
+    label_width = max(len(label) for label, _ in rows)
+    value_width = max(len(value) for _, value in rows)
+    table = [f"{label:<{label_width}}  {value:>{value_width}}" for label, value in rows]
+    return "\n".join([*describe_settings(result), "", *table])
+
+
+def result_html(result: Result) -> str:
+    """Return settings, summary and the first jobs as HTML."""
+    lines = "<br>".join(escape(line) for line in describe_settings(result))
+    rows = "".join(
+        f'<tr><td style="text-align:left">{escape(label)}</td><td>{escape(value)}</td></tr>'
+        for label, value in describe_summary(result.summary)
+    )
+    return (
+        f"<div><p>{lines}</p>\n<table>{rows}</table>\n"
+        f"<p>First jobs of {len(result.workload):,}:</p>\n{_first_jobs(result)}</div>"
+    )
+
+
+def _first_jobs(result: Result) -> str:
+    table = result.jobs.head(_SHOWN_JOBS)
+    header = (
+        "job",
+        "model",
+        "GPUs",
+        "iterations",
+        "arrival [s]",
+        "waiting [s]",
+        "JCT [s]",
+        "energy [kJ]",
+    )
+    head = "".join(f"<th>{escape(title)}</th>" for title in header)
+    body = "".join(
+        "<tr>"
+        f"<td>{escape(job['job_id'])}</td><td>{escape(job['model'])}</td>"
+        f"<td>{job['gpu_count']}</td><td>{job['iterations']:,}</td>"
+        f"<td>{job['arrival_ns'] / 1e9:,.1f}</td><td>{job['waiting_s']:,.1f}</td>"
+        f"<td>{job['jct_s']:,.1f}</td><td>{job['energy_j'] / 1e3:,.1f}</td>"
+        "</tr>"
+        for job in table.iter_rows(named=True)
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

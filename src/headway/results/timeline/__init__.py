@@ -1,0 +1,1 @@
+"""Timelines: every task of a run, in memory and in Parquet files."""

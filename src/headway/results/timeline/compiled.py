@@ -1,0 +1,73 @@
+"""The compiled loops over tasks and messages; they must not allocate."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.domain.records import FORWARD, MESSAGE, Records
+
+Integers = NDArray[np.int64]
+
+
+def mark_ready(tasks: Records, ended_ns: Integers, ready_ns: Integers) -> int:
+    """Fill in when each message became ready; return the number of tasks.
+
+    A message is ready at the end of its iteration's last backward task or, with buckets, of the
+    message before it. `ended_ns` holds, for each job, the end of its latest such task so far.
+    """
+    for row in range(len(tasks)):
+        job = tasks[row].job
+        if tasks[row].kind == MESSAGE:
+            ready_ns[row] = ended_ns[job]
+        if tasks[row].kind != FORWARD:
+            ended_ns[job] = tasks[row].end_ns
+    return len(tasks)
+
+
+class Steps(NamedTuple):
+    """All counters at every instant at which one changes, in the order of time."""
+
+    time_ns: Integers
+    queued: Integers
+    running: Integers
+    waiting: Integers
+    peak: Integers
+    """The messages on the server that has the most."""
+
+
+def sweep(
+    time_ns: Integers,
+    counter: Integers,
+    change: Integers,
+    values: Integers,
+    servers_with: Integers,
+    steps: Steps,
+) -> int:
+    """Apply changes in the order of time and fill in the steps; return the number of steps.
+
+    `values` holds the cluster's three counters and then one per server; `servers_with[k]` is the
+    number of servers with k messages.
+    """
+    count, peak = 0, 0
+    for row in range(len(time_ns)):
+        changed = counter[row]
+        value = values[changed] + change[row]
+        if changed >= 3:
+            servers_with[values[changed]] -= 1
+            servers_with[value] += 1
+            peak = max(peak, value)
+            while peak > 0 and servers_with[peak] == 0:
+                peak -= 1
+        values[changed] = value
+        if row + 1 < len(time_ns) and time_ns[row + 1] == time_ns[row]:
+            continue
+        steps.time_ns[count] = time_ns[row]
+        steps.queued[count] = values[0]
+        steps.running[count] = values[1]
+        steps.waiting[count] = values[2]
+        steps.peak[count] = peak
+        count += 1
+    return count

@@ -1,0 +1,270 @@
+"""Timelines in Parquet files, written while a run is simulated and read back as tables.
+
+    with record_timeline("run.parquet", workload, cluster) as sink:
+        sink.finish(simulate(workload, cluster, timeline=sink))
+
+A file has one row per task (`RecordedRun.tasks`). Its metadata holds, as JSON, the jobs, the
+settings and the summary of the run, the window that was recorded, and the sizes of the servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from headway import jit
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
+from headway.domain.records import FORWARD, MESSAGE, TASK, Records
+from headway.domain.workload import Workload
+from headway.files import STANDARD, open_input, open_output
+from headway.results.columns import job_columns, job_schema, job_table, text
+from headway.results.schema import Result
+from headway.results.store import PARQUET_MAGIC, metadata_values, parquet_content, run_metadata
+from headway.results.timeline.compiled import Integers, mark_ready
+from headway.results.timeline.recorded import KINDS, RecordedRun, task_schema, task_table
+from headway.results.timeline.window import Window
+
+if TYPE_CHECKING:
+    import polars
+
+FORMAT = 1
+"""The version of the file format; a reader refuses all others."""
+
+PART_ROWS = 1 << 21
+"""Rows kept in memory; a longer timeline is first written to temporary files in parts."""
+
+
+class TimelineWriter:
+    """A sink that writes the tasks of a run to a Parquet file, in bounded memory."""
+
+    def __init__(
+        self, stream: BinaryIO, folder: Path, workload: Workload, cluster: Cluster, window: Window
+    ) -> None:
+        self._stream = stream
+        self._folder = folder
+        self._cluster = cluster
+        self._window = window
+        self.finished = False
+        self._job_ids = [text(job.job_id) for job in workload]
+        self._servers: list[set[int]] = [set() for _ in workload]
+        self._ended_ns = np.zeros(len(workload), np.int64)
+        self._batches: list[tuple[Records, Integers]] = []
+        self._rows = 0
+        self._parts: list[Path] = []
+
+    def append(self, tasks: Records) -> None:
+        """Add a batch of tasks."""
+        ready_ns = np.zeros(len(tasks), np.int64)
+        jit.call(mark_ready, "timelines", tasks, self._ended_ns, ready_ns)
+        # A job's first forward tasks show where it was placed.
+        first = tasks[(tasks.kind == FORWARD) & (tasks.iteration == 0)]
+        servers = self._cluster.server_of_gpu[first.gpu]
+        for job, server in zip(first.job.tolist(), servers.tolist(), strict=True):
+            self._servers[job].add(server)
+        # A message counts from when it is ready: one that waits in the window belongs to it.
+        is_message = tasks.kind == MESSAGE
+        begun = np.where(
+            is_message, ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
+        )
+        inside = begun & (tasks.end_ns > self._window.from_ns)
+        self._batches.append((tasks[inside], ready_ns[inside]))
+        self._rows += len(self._batches[-1][0])
+        if self._rows >= PART_ROWS:
+            part = self._folder / f"{len(self._parts)}.arrow"
+            self._table().write_ipc(part)
+            self._parts.append(part)
+
+    def finish(self, result: Result) -> Result:
+        """Write the file, which needs the result of the run; return the result."""
+        import polars
+
+        window = self._window.clipped(int(result.finish_ns.max()))
+        metadata = run_metadata(result) | _timeline_metadata(
+            window, job_columns(result), self._cluster.server_gpus
+        )
+        last = self._table()
+        if self._parts:
+            parts = [polars.scan_ipc(part) for part in self._parts]
+            polars.concat([*parts, last.lazy()]).sink_parquet(self._stream, metadata=metadata)
+        else:
+            last.write_parquet(self._stream, metadata=metadata)
+        self.finished = True
+        return result
+
+    def _table(self) -> polars.DataFrame:
+        """Return the tasks in memory as a table, and forget them."""
+        empty = np.zeros(0, TASK).view(np.recarray)
+        tasks = np.concatenate([empty, *(batch for batch, _ in self._batches)]).view(np.recarray)
+        ready_ns = np.concatenate([np.zeros(0, np.int64), *(ready for _, ready in self._batches)])
+        self._batches, self._rows = [], 0
+        return task_table(tasks, ready_ns, self._job_ids, [sorted(own) for own in self._servers])
+
+
+@contextmanager
+def record_timeline(
+    path: str | os.PathLike[str],
+    workload: Workload,
+    cluster: Cluster,
+    window: Window | None = None,
+) -> Iterator[TimelineWriter]:
+    """Record a run's timeline in a Parquet file, or on standard output for `-`.
+
+    Pass the sink it yields to `simulate(..., timeline=sink)`, and that run's result to
+    `sink.finish`; without both, no file is written.
+
+    Args:
+        path: The file.
+        workload: The workload that will be simulated.
+        cluster: The cluster that it will be simulated on.
+        window: Record only tasks that overlap this window; by default, all.
+
+    Raises:
+        InputError: The file cannot be written, or the run ends before the window begins.
+    """
+    target = Path(os.path.realpath(path))
+    # Beside the target, where there must be room anyway; the system's folder may be in memory.
+    beside = target.parent if os.fspath(path) != STANDARD and target.parent.is_dir() else None
+    if str(target).startswith(("/dev/", "/proc/")):
+        beside = None
+    with (
+        open_output(path) as stream,
+        tempfile.TemporaryDirectory(prefix=f".{target.name}.parts.", dir=beside) as folder,
+    ):
+        sink = TimelineWriter(stream, Path(folder), workload, cluster, window or Window())
+        yield sink
+        if not sink.finished:
+            raise InputError("the timeline was not finished with the run's result.")
+
+
+def _timeline_metadata(
+    window: Window, jobs: dict[str, list[Any]], server_gpus: tuple[int, ...]
+) -> dict[str, str]:
+    return {
+        "headway.timeline": json.dumps(FORMAT),
+        "headway.window": json.dumps([window.from_ns, window.to_ns]),
+        "headway.jobs": json.dumps(jobs),
+        "headway.server_gpus": json.dumps(server_gpus),
+    }
+
+
+def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
+    """Read the timeline of a run.
+
+    Raises:
+        InputError: The file cannot be read, is cut off or damaged, or is not a timeline.
+    """
+    source = os.fspath(path)
+    with open_input(path) as stream:
+        try:
+            # By its path polars maps a file instead of copying it.
+            if source != STANDARD and os.path.isfile(source):
+                _check_magic(stream, source)
+                return _parse(source, source)
+            content = BytesIO(stream.read())
+            _check_magic(content, source)
+            return _parse(content, source)
+        except InputError as error:
+            raise error.at(source) from None
+
+
+def _check_magic(stream: BinaryIO, source: str) -> None:
+    """Refuse what is not a whole Parquet file, and go back to its beginning."""
+    head = stream.read(len(PARQUET_MAGIC))
+    size = stream.seek(0, os.SEEK_END)
+    if size == 0:
+        raise InputError("is empty; a timeline comes from `headway simulate --timeline`.")
+    if source.endswith(".pftrace"):
+        raise InputError(
+            "is an export for Perfetto, which Headway does not read; record the run with "
+            "`headway simulate --timeline FILE.parquet`."
+        )
+    if not head or not PARQUET_MAGIC.startswith(head[: len(PARQUET_MAGIC)]):
+        raise _not_a_timeline()
+    stream.seek(max(0, size - len(PARQUET_MAGIC)))
+    if size < 3 * len(PARQUET_MAGIC) or stream.read() != PARQUET_MAGIC:
+        raise InputError(f"is cut off after {size:,} bytes.")
+    stream.seek(0)
+
+
+def _not_a_timeline() -> InputError:
+    return InputError("is not a timeline from `headway simulate --timeline`.")
+
+
+def _parse(content: BytesIO | str, source: str) -> RecordedRun:
+    tasks, metadata = parquet_content(content)
+    if "headway.timeline" not in metadata:
+        raise _not_a_timeline()
+    values = metadata_values(metadata)
+    if values["timeline"] != FORMAT:
+        raise InputError(
+            f"has format {values['timeline']} of timelines, and this version of Headway reads "
+            f"format {FORMAT}."
+        )
+    import polars
+
+    try:
+        jobs = job_table({name: values["jobs"][name] for name in job_schema()})
+        from_ns, to_ns = values["window"]
+        server_gpus = tuple(int(count) for count in values["server_gpus"])
+        schema = task_schema(jobs["job_id"].to_list())
+        run = RecordedRun(
+            source=source,
+            window=Window(int(from_ns), int(to_ns)),
+            tasks=tasks,
+            jobs=jobs,
+            settings={**values["settings"]},
+            server_gpus=server_gpus,
+        )
+    except (KeyError, TypeError, ValueError, InputError, polars.exceptions.PolarsError) as error:
+        raise InputError("is damaged: its metadata is incomplete.") from error
+    if tasks.schema != schema:
+        raise InputError("is damaged: its columns are not those of a timeline.")
+    _check_values(run)
+    return run
+
+
+def _check_values(run: RecordedRun) -> None:
+    """Refuse tasks that no run can have, so that readers can rely on indices and order."""
+    import polars
+
+    col, gpus = polars.col, sum(run.server_gpus)
+    is_message = col("kind") == KINDS[MESSAGE]
+    compute = (
+        col("gpu").is_between(0, gpus - 1) & col("servers").is_null() & col("ready_ns").is_null()
+    )
+    message = (
+        col("gpu").is_null()
+        & (col("servers").list.len() > 1)
+        & (col("servers").list.min() >= 0)
+        & (col("servers").list.max() < run.servers)
+        & (col("ready_ns") >= 0)
+        & (col("ready_ns") <= col("start_ns"))
+    )
+    sound = (
+        col("job").is_between(0, len(run.jobs) - 1)
+        & (col("iteration") >= 0)
+        & (col("start_ns") >= 0)
+        & (col("start_ns") < col("end_ns"))
+        & polars.when(is_message).then(message).otherwise(compute)
+    )
+    broken = run.tasks.lazy().select((~sound.fill_null(False)).sum()).collect().item()
+    job = (
+        col("arrival_ns").is_between(0, col("start_ns"))
+        & (col("start_ns") < col("finish_ns"))
+        & (col("gpus").list.len() == col("gpu_count"))
+        & (col("gpu_count") > 0)
+        & (col("gpus").list.min() >= 0)
+        & (col("gpus").list.max() < gpus)
+    )
+    broken += run.jobs.select((~job.fill_null(False)).sum()).item()
+    if broken or len(run.jobs) == 0 or min(run.server_gpus, default=0) < 1:
+        raise InputError("is damaged: it holds values that no run can have.")
