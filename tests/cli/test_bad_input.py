@@ -618,7 +618,7 @@ OPTIONS = {
 }
 
 
-def test_an_unknown_policy_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_policy_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
     # Other tests may have registered policies of their own.
     known = sorted(policy.name for policy in policies("placement"))
@@ -633,7 +633,7 @@ def test_a_bad_option(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     expect(capsys, OPTIONS[options], "w.csv", *options.split(" ", 1))
 
 
-def test_a_policy_that_needs_allocation_says_how_to_ask_for_it(
+def test_a_policy_that_needs_allocation_gets_a_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("w.csv").write_text(GOOD)
@@ -782,7 +782,7 @@ def test_outputs_that_would_destroy_each_other_or_the_input_are_refused(
     assert os.listdir() == ["w.csv"]
 
 
-def test_a_link_is_written_through_and_stays_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_symbolic_link_is_followed_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
     Path("real.json").write_text("old")
     os.symlink("real.json", "link.json")
@@ -810,7 +810,7 @@ def test_a_policy_file_that_exits_is_refused(capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_results_go_to_a_pipe_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_can_go_to_a_named_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe")
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""`headway workload import`, from files to a workload, and every way in which it may fail."""
+"""`headway workload import`, and every way in which it can fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_every_sample_becomes_a_workload(form: str, capsys: pytest.CaptureFixtur
     assert headway(capsys, "workload", "describe", "w.csv").status == 0
 
 
-def test_what_is_dropped_left_out_and_sorted_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_omitted_and_reordered_jobs_are_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     done = headway(
         capsys,
         *("workload", "import", "helios", *sample("helios"), "--max-gpus", "8", "-o", "w.parquet"),
@@ -64,7 +66,7 @@ def test_a_workload_goes_to_standard_output_and_a_trace_comes_from_standard_inpu
     assert done.err == "1 job written to standard output\n"
 
 
-def test_a_long_read_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_read_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.cli.console.PATIENCE_S", 0.0)
     screen = io.StringIO()
     with ReadingBar(Console(file=screen, force_terminal=True, width=80)) as bar:
@@ -171,7 +173,7 @@ def test_a_failure_is_one_line_and_writes_nothing(
     assert set(os.listdir()) == before
 
 
-def test_a_failed_import_leaves_the_old_workload_as_it_was(
+def test_a_failed_import_leaves_the_old_workload_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("w.csv").write_text("old")

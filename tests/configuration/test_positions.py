@@ -118,7 +118,7 @@ def test_values_begin_after_their_quotes(path: Path, position: tuple[int, int]) 
     assert Positions(TEXT).of_value(path) == position
 
 
-def test_what_is_not_there_is_found_at_the_table_around_it() -> None:
+def test_a_missing_key_is_found_at_the_table_around_it() -> None:
     positions = Positions(TEXT)
     assert positions.of(("cluster", "group", 1, "gpus_per_server")) == (25, 11)
     assert positions.of(("nothing", "at", "all")) is None

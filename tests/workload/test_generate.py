@@ -37,7 +37,7 @@ def test_draws_are_uniform_over_the_whole_range() -> None:
     assert {1, 1200} <= seconds
 
 
-def test_the_same_seed_gives_the_same_jobs_for_ever() -> None:
+def test_a_seed_gives_the_same_jobs_in_every_version() -> None:
     """These figures are part of the interface: published tables depend on them."""
     workload = generate_workload("paper", seed=0)
     first = workload[0]

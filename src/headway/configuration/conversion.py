@@ -31,7 +31,7 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def given(table: Table) -> dict[str, Any]:
-    """Return the keys that a table has a value for, where None stands for a missing key."""
+    """Return the keys that a table has a value for, None being a missing key."""
     return {key: value for key, value in msgspec.structs.asdict(table).items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""What the arguments of `headway calibrate model` may be, and how devices are named."""
+"""The arguments of `headway calibrate model`, and the names of devices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def options(*arguments: str) -> argparse.Namespace:
         (["vgg16", "-o", "absent/models.toml"], "there is no folder absent."),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_is_measured(
+def test_an_invalid_argument_is_refused_before_measuring(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""`headway calibrate model`, on the processor and on models of a user's own."""
+"""`headway calibrate model` on the CPU, with users' own models."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def models_of(path: Path) -> list[dict[str, Any]]:
     return models
 
 
-def test_every_configuration_becomes_a_table_of_the_file(home: Path) -> None:
+def test_every_configuration_becomes_a_table_in_the_file(home: Path) -> None:
     done = calibrate(home, "own.py:tiny", "--batch-sizes", "4,2", "--precisions", "fp32,bf16")
     assert done.returncode == 0, done.stderr
     models = models_of(home / "models.toml")
@@ -254,7 +254,7 @@ def test_a_model_that_fails_or_does_not_fit_does_not_stop_the_others(home: Path)
     assert "hungry, batch 16, fp32: left out: out of memory" in done.stderr
 
 
-def test_where_nothing_fits_nothing_is_written(home: Path) -> None:
+def test_nothing_is_written_if_nothing_fits(home: Path) -> None:
     done = calibrate(home, "own.py:hungry", "--batch-sizes", "16")
     assert done.returncode == 2
     assert "nothing was measured: no configuration fits" in done.stderr
@@ -279,7 +279,7 @@ def test_an_interrupted_run_writes_nothing(home: Path) -> None:
     assert not list(home.glob("*.toml*"))
 
 
-def test_pytorch_is_all_that_is_needed(home: Path) -> None:
+def test_nothing_but_pytorch_is_needed(home: Path) -> None:
     absent = ("numba", "polars", "typer", "rich", "matplotlib", "numpy")
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"

@@ -1,4 +1,4 @@
-"""`headway calibrate network` without a measurement: fits, and what is missing."""
+"""`headway calibrate network` without a measurement: fits, and errors."""
 
 from __future__ import annotations
 

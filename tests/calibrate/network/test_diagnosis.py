@@ -1,4 +1,4 @@
-"""Each remark is made on samples that have the fault, and hardly ever on samples that do not."""
+"""Each remark is made on samples with the fault, and hardly ever on samples without it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def codes(found: Fit) -> list[str]:
 
 
 @pytest.mark.parametrize(("code", "time", "how", "words"), FAULTS)
-def test_a_fault_is_remarked_on(code: str, time: Time, how: dict[str, Any], words: str) -> None:
+def test_a_fault_gets_its_remark(code: str, time: Time, how: dict[str, Any], words: str) -> None:
     lots, tries = random.Random(1), 20
     made = [
         remark.text
@@ -87,11 +87,11 @@ def test_cells_measured_one_after_the_other_are_no_drift() -> None:
 
 
 @pytest.mark.parametrize("time", [slow_above_8_mb, latency_by_k, steep_from_three])
-def test_a_network_that_is_not_like_the_model_does_not_fit(time: Time) -> None:
+def test_a_network_unlike_the_model_does_not_fit(time: Time) -> None:
     assert not fit(draw_samples(random.Random(4), time)).fits
 
 
-def test_a_fault_too_small_to_matter_is_not_remarked_on() -> None:
+def test_a_fault_too_small_to_matter_gets_no_remark() -> None:
     def nearly(k: int, size: int) -> float:
         return model()(k, size) + 0.02 * max(0, size - 8 * MB) + 10_000 * (k - 1)
 

@@ -1,4 +1,4 @@
-"""What is measured, in which order."""
+"""The combinations to measure, and their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_round_has_every_combination_once() -> None:
     assert len(PLAN.combinations) == 3 * 3
 
 
-def test_rounds_differ_in_their_order_and_seeds_repeat_it() -> None:
+def test_rounds_differ_in_order_and_a_seed_repeats_them() -> None:
     assert len({tuple(made) for made in PLAN.rounds()}) > 1
     assert PLAN.rounds() == PLAN.rounds()
 
@@ -38,7 +38,7 @@ def test_sizes_are_in_powers_of_1024() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "64", "1.5MB", "-1MB", "MB", "64KB,,1MB", "1 TB"])
-def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="such as 64KB,1MB,25MB"):
         sizes_from(text)
 

@@ -1,4 +1,4 @@
-"""Samples come back as they were written, and files from elsewhere are checked."""
+"""Samples read back as written, and files from elsewhere are checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_samples_read_back_as_written(tmp_path: Path) -> None:
     samples = draw_samples(random.Random(0), model(), repeats=2)
     write_samples(tmp_path / "samples.csv", samples)
     assert read_samples(tmp_path / "samples.csv") == samples
@@ -100,7 +100,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
         assert read_samples(path)
 
 
-def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_file_is_complete_or_absent(tmp_path: Path) -> None:
     def interrupted() -> Iterator[Sample]:
         yield Sample(0, 1, 64, 0, 9)
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What each format's columns mean."""
+"""The meaning of each format's columns."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_pai_without_a_table_of_jobs_takes_the_start_for_the_arrival(tmp_path: P
         assert (job.job_id, job.gpus, job.memory_bytes) == ("j", 2, 16 * GB)
 
 
-def test_a_pai_job_with_a_task_that_cannot_be_read_is_left_out_once(tmp_path: Path) -> None:
+def test_a_pai_job_with_an_unreadable_task_is_left_out_and_counted_once(tmp_path: Path) -> None:
     tasks = (
         "a,worker,1.0,Terminated,100.0,160.0,600.0,29.3,100.0,V100\n"
         "a,chief,1.0,Terminated,soon,160.0,600.0,29.3,many,V100\n"
@@ -158,7 +158,7 @@ def test_shockwave_s_lines_have_their_own_durations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"k80": {}}', "[" * 100_000])
-def test_gavel_refuses_throughputs_that_are_none(text: str, tmp_path: Path) -> None:
+def test_gavel_refuses_invalid_throughputs(text: str, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
