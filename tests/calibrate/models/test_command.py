@@ -270,12 +270,14 @@ def test_an_interrupted_run_writes_nothing(home: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert running.stderr is not None
-    assert running.stderr.readline().startswith("configurations to measure")
-    running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=60)
+    with running:
+        assert running.stderr is not None
+        first = running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        _, rest = running.communicate(timeout=60)
+    assert first.startswith("configurations to measure")
     assert running.returncode == 130
-    assert told.strip() == "headway: interrupted"
+    assert rest.strip() == "headway: interrupted"
     assert not list(home.glob("*.toml*"))
 
 
