@@ -1,4 +1,4 @@
-"""The commands as a person uses them."""
+"""The commands as users run them."""
 
 from __future__ import annotations
 
@@ -226,11 +226,11 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     assert "Usage: headway" in outcome.out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert headway(capsys, "--version").out == f"headway {package.__version__}\n"
 
 
-def test_workloads_come_through_pipes() -> None:
+def test_workloads_can_be_piped() -> None:
     command = " ".join(HEADWAY)
     done = subprocess.run(
         f"{command} workload generate --jobs 5 --iterations 2:3 | {command} simulate - --json -",
@@ -250,7 +250,7 @@ def generate_long_workload() -> None:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
 )
-def test_an_interrupted_run_leaves_nothing_behind(number: signal.Signals, status: int) -> None:
+def test_an_interrupted_run_leaves_no_files(number: signal.Signals, status: int) -> None:
     generate_long_workload()
     before = set(os.listdir())
     process = subprocess.Popen(

@@ -48,7 +48,7 @@ def test_no_time_is_less_than_a_nanosecond() -> None:
     assert on_twice(make_job(forward_ns=1, backward_ns=1)) == ((1, 1), True)
 
 
-def test_a_type_of_equal_performance_takes_the_very_same_time() -> None:
+def test_a_type_of_equal_performance_has_exactly_the_same_times() -> None:
     twin = replace(TWICE, name="twin", performance=V100.performance)
     cluster = Cluster.of([ServerGroup(1, 1, twin)])
     long = make_job(forward_ns=2**60 + 1)
@@ -56,7 +56,7 @@ def test_a_type_of_equal_performance_takes_the_very_same_time() -> None:
     assert compute_times(make_workload(long), cluster).estimated.all()
 
 
-def test_a_measured_profile_comes_before_an_estimate() -> None:
+def test_a_measured_profile_wins_over_an_estimate() -> None:
     job = Job.of_model("resnet50", job_id="a", arrival_ns=0, gpus=1, iterations=1)
     assert on_twice(job, Profile("resnet50", "twice", 5, 6)) == ((5, 6), False)
     assert on_twice(job, Profile("resnet50", "twice", 5, 6, 16)) == ((5, 6), False)
@@ -72,7 +72,7 @@ def test_a_profile_at_another_batch_size_is_scaled_from_the_nearest() -> None:
     assert on_twice(replace(job, batch_size=64), far, near) == ((200, 300), True)
 
 
-def test_a_model_of_ones_own_needs_a_batch_size_on_both_sides_to_be_scaled() -> None:
+def test_a_custom_model_is_scaled_only_if_job_and_profile_give_a_batch_size() -> None:
     job = make_job(model="bert", forward_ns=1000, backward_ns=2000)
     unknown, known = Profile("bert", "twice", 3, 4), Profile("bert", "twice", 30, 40, 8)
     assert on_twice(job, unknown, known) == ((3, 4), False)
@@ -94,7 +94,7 @@ def test_on_the_reference_type_a_measurement_replaces_only_what_was_estimated() 
     assert compute_times(make_workload(replace(job, estimated=True)), Cluster()).estimated[0, 0]
 
 
-def test_what_is_estimated_is_named_by_model_and_type() -> None:
+def test_estimates_are_listed_by_model_and_type() -> None:
     jobs = [
         Job.of_model(model, job_id=str(index), arrival_ns=0, gpus=1, iterations=1)
         for index, model in enumerate(["vgg16", "resnet50", "vgg16"])
@@ -103,15 +103,15 @@ def test_what_is_estimated_is_named_by_model_and_type() -> None:
     assert estimated_pairs(make_workload(*jobs), cluster) == [("vgg16", "twice")]
 
 
-def test_a_type_too_slow_for_the_clock_is_refused() -> None:
+def test_a_type_on_which_a_job_ends_after_the_last_instant_is_refused() -> None:
     slow = Cluster.of([ServerGroup(1, 1, replace(TWICE, performance=1e-9))])
-    with pytest.raises(InputError, match="on twice computing alone would end after"):
+    with pytest.raises(InputError, match="on twice computation alone would end after"):
         compute_times(make_workload(make_job(forward_ns=2**50)), slow)
-    with pytest.raises(InputError, match="on twice computing alone would end after"):
+    with pytest.raises(InputError, match="on twice computation alone would end after"):
         compute_times(make_workload(make_job(iterations=10**6)), slow)
 
 
-def test_times_measured_on_another_type_count_there_and_are_estimated_elsewhere() -> None:
+def test_times_measured_on_another_type_are_used_there_and_estimated_elsewhere() -> None:
     job = make_job(forward_ns=1001, backward_ns=7, measured_on="twice")
     assert on_twice(job) == ((1001, 7), False)
     found = compute_times(make_workload(job), Cluster.of(MIXED))
@@ -119,9 +119,9 @@ def test_times_measured_on_another_type_count_there_and_are_estimated_elsewhere(
     assert found.estimated[0].tolist() == [True, False]
 
 
-def test_a_type_whose_performance_is_not_known_tells_nothing_about_others() -> None:
+def test_times_on_a_type_of_unknown_performance_cannot_be_scaled() -> None:
     job = make_job(model="bert", batch_size=8, measured_on="mystery")
-    with pytest.raises(InputError, match="measured on 'mystery', whose performance is not known"):
+    with pytest.raises(InputError, match="measured on 'mystery', whose performance is unknown"):
         compute_times(make_workload(job), Cluster.of(MIXED))
     profiles = [Profile("bert", V100.name, 3, 4, 8), Profile("bert", "twice", 5, 6, 4)]
     found = compute_times(make_workload(job), Cluster.of(MIXED, profiles=profiles))
@@ -132,7 +132,7 @@ def test_a_type_whose_performance_is_not_known_tells_nothing_about_others() -> N
     ]
 
 
-def test_a_clusters_own_profile_comes_before_one_of_the_workload() -> None:
+def test_a_clusters_profile_wins_over_a_workloads() -> None:
     job = make_job(model="bert", batch_size=8)
     general, own = Profile("bert", "twice", 3, 4, 8), Profile("bert", "twice", 5, 6, 8)
     workload = Workload([job], profiles=[general])
@@ -143,9 +143,9 @@ def test_a_clusters_own_profile_comes_before_one_of_the_workload() -> None:
     ]
 
 
-def test_an_estimate_on_the_reference_type_may_be_too_slow_for_the_clock_as_well() -> None:
+def test_an_estimate_on_the_reference_type_may_end_after_the_last_instant_too() -> None:
     job = make_job(forward_ns=2**60, measured_on="fast")
     fast = GpuType("fast", 2**34, 1e6, 0, 0)
     groups = [ServerGroup(1, 1, V100), ServerGroup(1, 1, fast)]
-    with pytest.raises(InputError, match="on v100-sxm2 computing alone would end after"):
+    with pytest.raises(InputError, match="on v100-sxm2 computation alone would end after"):
         compute_times(make_workload(job), Cluster.of(groups))

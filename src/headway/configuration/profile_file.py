@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from headway.configuration.conversion import Number, Table, Text
+from headway.configuration.conversion import Number, Text, TomlTable
 from headway.configuration.document import Document
 from headway.configuration.files import DescriptionFile
 from headway.domain.errors import InputError, shown
@@ -15,7 +15,7 @@ from headway.domain.limits import LONGEST_NS, MOST_BYTES, scaled
 from headway.domain.models import MEBIBYTE, MOST_BATCH, ModelProfile, ProfileSet
 
 
-class ModelTable(Table):
+class ModelTable(TomlTable):
     """`[[model]]`; the keys after `memory_mb` record how it was measured, and are not read."""
 
     name: Text

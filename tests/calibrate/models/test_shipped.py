@@ -51,5 +51,5 @@ def test_the_papers_models_have_about_the_papers_gradients(name: str) -> None:
     assert SHIPPED[name].batch_sizes[0] == MODELS[name].batch_size
 
 
-def test_all_stands_for_every_shipped_model() -> None:
+def test_all_means_every_shipped_model() -> None:
     assert [definition.name for definition in find_definitions([ALL])] == list(SHIPPED)

@@ -28,7 +28,7 @@ EXACT = ("--sizes", "2MB,4MB,8MB,16MB", "--repeats", "6", "--warm-up", "1", "--c
 """Long messages, to which a delay of some milliseconds is little."""
 
 FIRST = ("nice", "-n", "-19")
-"""Before other tests, which run at the same time on the same cores and are not to be measured."""
+"""Runs before other tests, which would load the same cores during the measurement."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_calibration_recovers_the_rate_of_the_testbed(
     assert processes(pair) == []
 
 
-def test_a_penalty_of_the_testbed_is_found_as_eta(tmp_path: Path) -> None:
+def test_the_testbeds_penalty_is_measured_as_eta(tmp_path: Path) -> None:
     bed = testbeds.Testbed(f"e{os.getpid()}", hosts=2, rate_mbit=RATE_MBIT, eta=0.5)
     testbeds.up(bed)
     try:

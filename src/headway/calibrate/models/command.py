@@ -147,7 +147,7 @@ def _measure_all(cases: list[_Case], device: Device, settings: PassSettings) -> 
     from headway.calibrate.models.definitions import is_out_of_memory
     from headway.calibrate.models.measure import measure
 
-    _report(f"measuring {len(cases)} configurations on {device.name}")
+    _report(f"configurations to measure on {device.name}: {len(cases)}")
     if notice := device.notice():
         _report(f"note: {notice}")
     found: list[Measurement] = []

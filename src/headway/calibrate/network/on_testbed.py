@@ -62,11 +62,11 @@ def _take_part(text: str) -> None:
     """Take part as one of the processes."""
     given = json.loads(text)
     given["sizes_bytes"] = tuple(given["sizes_bytes"])
-    with taking_part() as tell:
-        measurement = measure(Plan(**given), lambda share: tell("progress", share))
+    with taking_part() as report:
+        measurement = measure(Plan(**given), lambda share: report("progress", share))
         if measurement is not None:
             rows = [astuple(sample) for sample in measurement.samples]
-            tell("result", {"samples": rows, "about": measurement.about})
+            report("result", {"samples": rows, "about": measurement.about})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from headway.configuration.conversion import Number, Table, Text, given
+from headway.configuration.conversion import Number, Text, TomlTable, given
 from headway.configuration.document import Document
 from headway.configuration.network import network_from
 from headway.domain.errors import InputError, did_you_mean, shown
@@ -138,7 +138,7 @@ class ServeSettings:
 Port = Annotated[int, msgspec.Meta(ge=0, le=MOST_PORT)]
 
 
-class ServeTable(Table):
+class ServeTable(TomlTable):
     """`[serve]`."""
 
     folder: Text | None = None
@@ -153,7 +153,7 @@ class ServeTable(Table):
     log_mb: Number | None = None
 
 
-class ExecutorTable(Table):
+class ExecutorTable(TomlTable):
     """`[executor]`."""
 
     kind: ExecutorKind
@@ -164,7 +164,7 @@ class ExecutorTable(Table):
     address: Text | None = None
 
 
-class ServeFile(Table):
+class ServeFile(TomlTable):
     """A `serve.toml`."""
 
     serve: ServeTable = msgspec.field(default_factory=ServeTable)
