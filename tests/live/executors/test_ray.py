@@ -28,7 +28,7 @@ ONE, TWO = "10.77.0.1", "10.77.0.2"
 SLEEP = "import time; print('begun'); time.sleep(600)"
 
 
-class TestbedCluster:
+class RayOnTestbed:
     """Ray on the hosts of a testbed."""
 
     def __init__(self, bed: testbeds.Testbed, folder: str) -> None:
@@ -117,12 +117,12 @@ class TestbedCluster:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[TestbedCluster]:
+def cluster() -> Iterator[RayOnTestbed]:
     bed = testbeds.Testbed(f"y{os.getpid()}", hosts=2, rate_mbit=200)
     testbeds.up(bed)
     try:
         with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-            made = TestbedCluster(bed, folder)
+            made = RayOnTestbed(bed, folder)
             try:
                 made.start(1)
                 made.start(2)
@@ -137,7 +137,7 @@ def names(nodes: Sequence[dict[str, Any]]) -> list[str]:
     return sorted(node["name"] for node in nodes)
 
 
-def test_jobs_run_on_the_requested_nodes(cluster: TestbedCluster, tmp_path: Path) -> None:
+def test_jobs_run_on_the_requested_nodes(cluster: RayOnTestbed, tmp_path: Path) -> None:
     with cluster.scheduler(tmp_path / "state") as scheduler:
         nodes = scheduler.next_report("nodes")
         assert names(nodes) == [ONE, TWO]
@@ -166,7 +166,7 @@ def test_jobs_run_on_the_requested_nodes(cluster: TestbedCluster, tmp_path: Path
         eventually(lambda: cluster.left() == [])
 
 
-def test_a_job_is_stopped_on_all_its_nodes(cluster: TestbedCluster, tmp_path: Path) -> None:
+def test_a_job_is_stopped_on_all_its_nodes(cluster: RayOnTestbed, tmp_path: Path) -> None:
     with cluster.scheduler(tmp_path / "state") as scheduler:
         stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
         attempt = Attempt("a", 1)
@@ -179,7 +179,7 @@ def test_a_job_is_stopped_on_all_its_nodes(cluster: TestbedCluster, tmp_path: Pa
 
 
 def test_a_gate_that_other_nodes_cannot_reach_is_an_error(
-    cluster: TestbedCluster, tmp_path: Path
+    cluster: RayOnTestbed, tmp_path: Path
 ) -> None:
     config = tmp_path / "serve.toml"
     config.write_text(f'[serve]\nfolder = "state"\n[executor]\nkind = "ray"\naddress = "{ADDRESS}"')
@@ -191,7 +191,7 @@ def test_a_gate_that_other_nodes_cannot_reach_is_an_error(
     )
 
 
-def test_ranks_end_when_their_agent_is_killed(cluster: TestbedCluster, tmp_path: Path) -> None:
+def test_ranks_end_when_their_agent_is_killed(cluster: RayOnTestbed, tmp_path: Path) -> None:
     with cluster.scheduler(tmp_path / "state") as scheduler:
         scheduler.launch(Attempt("a", 1), job(SLEEP, str(tmp_path)), f"{ONE}:0", f"{TWO}:0")
         eventually(lambda: len(cluster.processes_with(str(tmp_path))) == 2)
@@ -211,7 +211,7 @@ UNTIL_TOLD = (
 
 
 def test_jobs_continue_without_their_scheduler_and_the_next_one_finds_them(
-    cluster: TestbedCluster, tmp_path: Path
+    cluster: RayOnTestbed, tmp_path: Path
 ) -> None:
     long, short, other = (str(tmp_path / name) for name in ("long", "short", "other"))
     state = tmp_path / "state"
@@ -243,7 +243,7 @@ def test_jobs_continue_without_their_scheduler_and_the_next_one_finds_them(
 
 
 def test_a_lost_node_ends_its_jobs_everywhere_and_may_rejoin(
-    cluster: TestbedCluster, tmp_path: Path
+    cluster: RayOnTestbed, tmp_path: Path
 ) -> None:
     with cluster.scheduler(tmp_path / "state") as scheduler:
         scheduler.next_report("nodes")

@@ -1,4 +1,4 @@
-"""The attempts of an executor: which are running, which have ended, and who is told."""
+"""The attempts of an executor: which are running, which have ended, and their reports."""
 
 from __future__ import annotations
 
@@ -78,14 +78,12 @@ class AttemptTracker(Generic[T]):
             self.ports.used.discard(tracked.port)
             tracked.ended.set()
         if attempt not in self._ended:
-            self.ignore_end(attempt)
+            self._remember_end(attempt)
             self.handler.attempt_ended(AttemptEnd(attempt, *outcome))
 
     def ignore_end(self, attempt: Attempt) -> None:
         """Do not report the end of an attempt that the scheduler does not know."""
-        self._ended[attempt] = None
-        if len(self._ended) > MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+        self._remember_end(attempt)
 
     def refuse(self, attempt: Attempt) -> None:
         """Report that an attempt exists already, made by a scheduler with another database."""
@@ -104,3 +102,8 @@ class AttemptTracker(Generic[T]):
         """Remove all but the latest folders of ended attempts."""
         running: Collection[str] = {folder_name(attempt) for attempt in self.running}
         await asyncio.to_thread(remove_oldest, self.folder, running)
+
+    def _remember_end(self, attempt: Attempt) -> None:
+        self._ended[attempt] = None
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
