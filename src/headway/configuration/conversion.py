@@ -88,16 +88,22 @@ def _mismatch(text: str, root: _Spot) -> Mismatch:
 def _follow(where: str, spot: _Spot) -> _Spot:
     """Follow msgspec's path from a spot, up to `[...]`, which is some key of a mapping."""
     for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", where.partition("[...]")[0]):
-        step: str | int
+        step: str | int = key or int(index)
         if key:
-            step, struct = key, _find(spot.kind, inspect.StructType)
-            assert struct is not None
-            kind = next(field.type for field in struct.fields if field.encode_name == key)
+            struct = _find(spot.kind, inspect.StructType)
+            fields = () if struct is None else struct.fields
+            kind = next((field.type for field in fields if field.encode_name == key), None)
         else:
-            step, items = int(index), _find(spot.kind, inspect.ListType)
-            assert items is not None
-            kind = items.item_type
-        spot = _Spot((*spot.path, step), spot.value[step], kind)
+            items = _find(spot.kind, inspect.ListType)
+            kind = None if items is None else items.item_type
+        try:
+            value = spot.value[step]
+        except (KeyError, IndexError, TypeError):
+            kind = None
+        if kind is None:
+            # Not a path after all, but part of a key that is quoted in the message.
+            return spot
+        spot = _Spot((*spot.path, step), value, kind)
     return spot
 
 
@@ -108,7 +114,7 @@ def _unknown(key: str, spot: _Spot) -> Mismatch:
     if issubclass(struct.cls, TomlTable) and key in struct.cls.REFUSED:
         return Mismatch(struct.cls.REFUSED[key], path)
     known = [field.encode_name for field in struct.fields]
-    what = "table" if _is_table(spot.value[key]) else "key"
+    what = "table" if _is_table(spot.value.get(key)) else "key"
     return Mismatch(f"unknown {what}.{did_you_mean(key, known)}", path)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,15 @@ from waiting import PATIENCE_S
 class ExecutorProcess:
     """The process, as the test sees it."""
 
-    def __init__(self, *words: str, prefix: Sequence[str] = (), env: Any = None) -> None:
+    def __init__(
+        self, *words: str, prefix: Sequence[str] = (), env: Mapping[str, str] = os.environ
+    ) -> None:
         self.process = subprocess.Popen(
             [*prefix, sys.executable, str(Path(__file__)), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=env,
+            env={**env, "PYTHONPATH": os.pathsep.join(sys.path)},  # for the modules of tests
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -52,7 +52,7 @@ def test_a_reader_follows_a_log_into_its_next_file(tmp_path: Path) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    words = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
     subprocess.run(words, check=True)
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
@@ -60,7 +60,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 FILL = (
     "import os, sys, time\n"
-    "for _ in range(64): print('x' * 8000)\n"
+    "for _ in range(128): print('x' * 8000)\n"
     "open(sys.argv[1], 'w').close()\n"
     "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
     "print('the last'); sys.exit(5)"
@@ -74,7 +74,8 @@ def test_a_full_disk_loses_output_but_ends_no_job(small_disk: Path, tmp_path: Pa
 
     async def run() -> None:
         async with local_executor(small_disk / "state") as (executor, handler):
-            filler.write_bytes(b"x" * 100_000)
+            # More than the pipe and the shim hold: there is room for the rest when it is removed.
+            filler.write_bytes(b"x" * 300_000)
             await executor.launch(A, job(FILL, str(full), str(room)), make_slots("n1:0"), {})
             await eventually_async(full.exists)
             filler.unlink()

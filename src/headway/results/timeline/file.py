@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version of the file format; a reader refuses all others."""
 
-PART_ROWS = 1 << 21
+PART_ROWS = 1 << 20
 """Rows kept in memory; a longer timeline is first written to temporary files in parts."""
 
 
