@@ -142,7 +142,7 @@ def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
 
 
 def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
-    """A set that repeats, and in which somebody takes what another leaves, is skipped exactly."""
+    """A set that repeats, and in which a message takes what another leaves, is skipped exactly."""
 
     def reaches(case: Case) -> bool:
         if case.network.law != "max-min":

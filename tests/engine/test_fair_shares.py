@@ -162,5 +162,5 @@ def crosses(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("reaches", [differs, crosses])
-def test_random_cases_reach_shares_that_somebody_leaves(reaches: Any) -> None:
+def test_random_cases_reach_shares_that_are_left_to_others(reaches: Any) -> None:
     assert find(cases(general=True), reaches, settings=settings(phases=[Phase.generate]))

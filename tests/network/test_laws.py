@@ -80,7 +80,7 @@ def test_messages_that_meet_on_one_link_cost_what_the_paper_says_to_the_bit(k: i
     assert costs_in(view, list(range(1 + k))) == [cost_ns_per_byte(k, b, eta)] * k
 
 
-def test_in_a_chain_nobody_has_anything_to_leave() -> None:
+def test_in_a_chain_no_message_leaves_anything() -> None:
     """Messages on {0, 1}, {1, 2} and {2, 3}: both middle links are full, the outer ones not."""
     assert shared([[0, 1], [1, 2], [2, 3]], [1.0] * 4) == [2.5, 2.5, 2.5]
 
@@ -155,7 +155,7 @@ def test_an_uplink_that_carries_little_leaves_the_servers_to_others() -> None:
     assert inside == 2.5 * (1 / (2 - 2.5 / 10))
 
 
-def test_a_wide_uplink_makes_nobody_faster_than_a_message_alone() -> None:
+def test_a_wide_uplink_makes_no_message_faster_than_one_alone() -> None:
     assert shared([[0, 1, 4, 5], [2, 3, 4, 5]], [1.0] * 4 + [0.01, 0.01]) == [1.0, 1.0]
 
 
@@ -181,7 +181,7 @@ def equal_cost(ports_of: list[list[int]], factors: list[float], port: int) -> fl
 
 
 @given(network=networks())
-def test_no_link_carries_more_than_it_can_and_everybody_is_held_back_by_a_full_one(
+def test_no_link_is_overloaded_and_every_message_is_held_back_by_a_full_one(
     network: tuple[list[list[int]], list[float]],
 ) -> None:
     """Max-min: on some full link of each message no other is faster than it."""
@@ -202,7 +202,7 @@ def test_no_link_carries_more_than_it_can_and_everybody_is_held_back_by_a_full_o
 
 
 @given(network=networks())
-def test_nobody_is_slower_than_if_every_link_were_shared_equally(
+def test_no_message_is_slower_than_if_every_link_were_shared_equally(
     network: tuple[list[list[int]], list[float]],
 ) -> None:
     for own, cost in zip(network[0], shared(*network), strict=True):

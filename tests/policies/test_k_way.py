@@ -41,7 +41,7 @@ DEAR_SHARING = NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=1.5)
 NETWORKS = (NETWORK, FREE_SHARING, DEAR_SHARING)
 
 Decision = Callable[[float, Sequence[float]], bool]
-"""Whether a message of so many bytes starts beside others that have so many left."""
+"""Whether a message of some bytes starts beside others, given what each has left."""
 
 
 def admitted(
@@ -302,7 +302,7 @@ def best_of_all(
                 step = min(step, tick_ns)
             left = [m - step / cost for m in on]
             left = [m for m in left if m > 1e-9]
-            # Until the next instant all of them, those that wait too, are unfinished.
+            # Until the next instant all of them are unfinished, the waiting ones too.
             total = step * (len(on) + len(off))
             totals.append(
                 total + (best_of_all(left, off, network, tick_ns) if left or off else 0.0)

@@ -51,7 +51,7 @@ def test_a_job_had_rather_wait_a_little_than_delay_another_a_lot() -> None:
 
 
 def test_a_gang_that_already_waits_on_one_gpu_is_where_small_jobs_go() -> None:
-    """A second small job on another GPU of the same gang costs the gang nothing more."""
+    """A second small job on another GPU of the same wide job delays that job no further."""
     wide = [make_job(gpus=2, iterations=400) for _ in range(2)]
     small = [make_job(gpus=1, iterations=50, arrival_ns=1) for _ in range(2)]
     result = simulate(make_workload(*wide, *small), "2x2", policy="headway")

@@ -1,4 +1,4 @@
-"""Priorities decide who goes first where two jobs want the same thing."""
+"""Priorities decide which job goes first where two want the same thing."""
 
 from __future__ import annotations
 

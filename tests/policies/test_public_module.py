@@ -41,10 +41,10 @@ def test_a_policy_imports_nothing_of_headway_but_the_public_module(path: Path) -
 
 def test_every_public_name_has_a_home_and_is_explained() -> None:
     assert sorted(headway.policies.__all__) == sorted(headway.policies._HOMES)
-    told = headway.policies.__doc__ or ""
+    text = headway.policies.__doc__ or ""
     for name in headway.policies.__all__:
         assert getattr(headway.policies, name) is not None
-        assert f"`{name}`" in told
+        assert f"`{name}`" in text
 
 
 def test_the_names_for_type_checkers_are_the_same() -> None:

@@ -44,7 +44,8 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     tally, rules = s.tally, s.rules
     steady = rules[0].admission_steady != 0
     if steady and tally[0].waiting > tally[0].asked:
-        for i in range(list_waiting(s.cluster, s.traffic)):
+        again = list_waiting(s.cluster, s.traffic)
+        for i in range(again):
             ask_about(s, s.traffic.found[i])
     kept = 0
     for i in range(tally[0].asked):

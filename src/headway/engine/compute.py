@@ -63,22 +63,22 @@ def _split(s: State, group: int, gpu_type: int, now_ns: int) -> None:
 def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) -> None:
     """Put a seat's next compute task in line for its GPU."""
     gpus, seats = s.gpu_progress, s.seat_progress
-    gpu = s.cluster.seats[seat].gpu
-    job = s.cluster.seats[seat].job
+    gpu = seats[seat].gpu
+    job = seats[seat].job
     running = gpus[gpu].group
     if running != NOBODY:
         if s.groups[running].stage == SOLO:
             interrupt(s, int(s.groups[running].job), now_ns, priority)
         elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
-            _split(s, running, s.cluster.gpus[gpu].type, now_ns)
+            _split(s, running, gpus[gpu].type, now_ns)
     seats[seat].stage = stage
     following = gpus[gpu].ready
-    if following == NOBODY or comes_before(s, job, s.cluster.seats[following].job):
+    if following == NOBODY or comes_before(s, job, seats[following].job):
         gpus[gpu].ready = seat
     else:
         previous = following
         following = seats[previous].next
-        while following != NOBODY and not comes_before(s, job, s.cluster.seats[following].job):
+        while following != NOBODY and not comes_before(s, job, seats[following].job):
             previous = following
             following = seats[previous].next
         seats[previous].next = seat
@@ -176,7 +176,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
         end_solo(s, job, now_ns, priority)
     while seat != NOBODY:
         following = seats[seat].next
-        gpu = s.cluster.seats[seat].gpu
+        gpu = seats[seat].gpu
         seats[seat].group = NOBODY
         gpus[gpu].group = NOBODY
         gpus[gpu].listed = 1
@@ -203,7 +203,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
 @inlined
 def dispatch(s: State, now_ns: int, priority: Rule) -> None:
     """Step 5: every idle GPU starts the ready task of the first job in priority order."""
-    gpus, seats, paces = s.gpu_progress, s.seat_progress, s.paces
+    jobs, gpus, seats, paces = s.cluster.jobs, s.gpu_progress, s.seat_progress, s.paces
     types, skips_solo = s.rules[0].types, s.rules[0].skips_solo
     for i in range(s.tally[0].idle):
         gpu = s.idle[i]
@@ -212,9 +212,9 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
         if seat == NOBODY:
             continue
         gpus[gpu].ready = seats[seat].next
-        job = s.cluster.seats[seat].job
+        job = seats[seat].job
         stage = seats[seat].stage
-        pace = job * types + s.cluster.gpus[gpu].type
+        pace = job * types + gpus[gpu].type
         if stage == FORWARD:
             group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
         else:
@@ -248,7 +248,6 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
         seats[seat].group = gpus[gpu].group = group
         if s.job_progress[job].inert != 0:
             stir(s, int(job), now_ns, priority)
-        all_started = stage == FORWARD and s.groups[group].seats == s.cluster.jobs[job].gpus
-        if skips_solo != 0 and all_started:
+        if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
             try_solo(s, int(job), group, now_ns, priority)
     s.tally[0].idle = 0

@@ -179,12 +179,13 @@ def _update_loads(s: State, now_ns: int, priority: Rule) -> None:
 
 
 @inlined
-def _use_slowest_pace(s: State, job: int) -> None:
-    """Set the times of a job to those on the slowest of its GPUs."""
+def _seat(s: State, job: int) -> None:
+    """Note a job's GPUs, and set its times to those on the slowest of them."""
     jobs, gpus, seats, paces = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.paces
     slowest = NOBODY
     first = jobs[job].first_seat
     for seat in range(first, first + jobs[job].gpus):
+        s.seat_progress[seat].gpu = seats[seat].gpu
         pace = job * s.rules[0].types + gpus[seats[seat].gpu].type
         if slowest == NOBODY or (
             paces[pace].forward_ns + paces[pace].backward_ns
@@ -203,7 +204,7 @@ def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
     it disturbs as the instant's completions left them.
     """
     jobs = s.cluster.jobs
-    _use_slowest_pace(s, job)
+    _seat(s, job)
     put_on_cluster(s.cluster, job)
     jobs[job].service_ns = one_service_ns(s.cluster, job)
     jobs[job].remaining_service_ns = (

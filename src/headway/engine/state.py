@@ -42,6 +42,7 @@ GPU_PROGRESS = np.dtype(
         ("ready", np.int32),  # the first seat, in priority order, with a task to start
         ("group", np.int32),  # of the task that runs on it, or NOBODY
         ("listed", np.int32),  # whether dispatch will look at it at this instant
+        ("type", np.int32),  # as in the view
     ],
     align=True,
 )
@@ -51,6 +52,8 @@ SEAT_PROGRESS = np.dtype(
         ("stage", np.int32),  # the compute task that it does next or now, or DONE
         ("group", np.int32),  # the group that its task runs in, or NOBODY
         ("next", np.int32),  # in the GPU's list of ready seats, or in the group
+        ("job", np.int32),  # as in the view; here because the inner loops need all of these
+        ("gpu", np.int32),
     ],
     align=True,
 )
@@ -192,7 +195,7 @@ TALLY = np.dtype(
         ("instants", np.int64),
         ("searches", np.int64),
         ("front_ns", np.int64),  # the latest instant so far
-        # How things stand.
+        # The present.
         ("waiting", np.int64),  # messages ready and not admitted
         ("left_cluster", np.int64),  # jobs, since the placement was last asked
         ("misplaced", np.int64),  # the job for which a placement returned invalid candidates
@@ -277,6 +280,7 @@ def make_state(
     job_progress.solo_ns[:] = job_progress.cycle[:] = job_progress.seen_left[:] = NOBODY
     gpu_progress, seat_progress = zeros(len(gpus), GPU_PROGRESS), zeros(seat_count, SEAT_PROGRESS)
     gpu_progress.ready[:] = gpu_progress.group[:] = seat_progress.group[:] = NOBODY
+    gpu_progress.type[:], seat_progress.job[:] = gpus.type, seats.job
     paces.forward_group_ns[:] = paces.backward_group_ns[:] = NOBODY
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)

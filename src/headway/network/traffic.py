@@ -1,7 +1,7 @@
 """Messages on the ports of a cluster: connected, in flight, rated. Compiled.
 
-The simulator and the live core do to the arrays exactly this; who decides, and when a message ends,
-is theirs.
+The simulator and the live core both use these operations; they differ in what triggers a decision
+and in when a message ends.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Traffic(NamedTuple):
 
 
 def make_traffic(messages: int, ports: int) -> Traffic:
-    """Return room for the costs of so many messages on so many ports."""
+    """Return room for the costs of `messages` messages on `ports` ports."""
     return Traffic(
         counts=zeros(1, COUNTS),
         touched=np.zeros(ports, np.int64),
@@ -244,7 +244,7 @@ def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
     record.k = 0
 
 
-@part
+@inlined
 def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
     """List the messages that wait for admission and have a touched port; return how many.
 

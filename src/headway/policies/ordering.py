@@ -40,7 +40,7 @@ def stable_sort(items: Integers, keys: Keys) -> None:
 
 @routine
 def _sink(heap: Integers, size: int, position: int, keys: Keys) -> None:
-    """Let an item sink in heap[:size], whose root is to have the largest (keys[item], item)."""
+    """Sift an item down in heap[:size], whose root has the largest (keys[item], item)."""
     item = heap[position]
     key = keys[item]
     child = 2 * position + 1

@@ -1,4 +1,8 @@
-"""The one place where a network's law is looked up: compiled functions that call the law's own."""
+"""The only module that looks up a network's law: compiled functions that call the law's own.
+
+They are inlined: a call passes every array of the cluster by value, which costs as much as the work
+of the usual law.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.domain.records import ClusterView
-from headway.jit import part
+from headway.jit import inlined
 from headway.network.laws.registry import LAWS
 from headway.network.traffic import Traffic
 
@@ -16,14 +20,14 @@ def _dispatcher(functions: list[Callable[..., Any]]) -> Callable[..., Any]:
     if len(functions) == 1:
         only = functions[0]
 
-        @part
+        @inlined
         def last(law: int, cluster: ClusterView, argument: Any) -> Any:
             return only(cluster, argument)
 
         return last
     first, following = functions[0], _dispatcher(functions[1:])
 
-    @part
+    @inlined
     def choose(law: int, cluster: ClusterView, argument: Any) -> Any:
         if law == 0:
             return first(cluster, argument)
@@ -36,7 +40,7 @@ _find_costs = _dispatcher([law.function("find_costs") for law in LAWS.values()])
 _alone_ns_per_byte = _dispatcher([law.function("alone_ns_per_byte") for law in LAWS.values()])
 
 
-@part
+@inlined
 def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
     """Find the costs that have changed by the network's law; return how many were found.
 
@@ -45,7 +49,7 @@ def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
     return int(_find_costs(cluster.system[0].law, cluster, traffic))
 
 
-@part
+@inlined
 def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
     """Return the cost of a message's bytes, in ns, where no other message is."""
     return float(_alone_ns_per_byte(cluster.system[0].law, cluster, message))
