@@ -45,7 +45,7 @@ def test_a_sweep_prints_tables_and_the_path_of_the_runs(
     row = r"^drawn +ff\+srsf:1( +[\d.]+  \[[\d.-]+, [\d.]+\]){2}$"
     assert re.search(row, outcome.out, re.M)
     assert outcome.out.endswith("\nThe runs: good/runs.parquet\n")
-    assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ a second\)\.\n", outcome.err)
+    assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ per second\)\.\n", outcome.err)
 
 
 def test_finished_runs_can_be_shown_by_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
