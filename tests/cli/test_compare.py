@@ -41,7 +41,7 @@ def test_files_are_compared_with_intervals(capsys: pytest.CaptureFixture[str]) -
 
 def test_one_file_has_no_intervals_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = headway(capsys, "compare", "a.csv", "--policies", POLICIES, "--cluster", "2x2")
-    assert "One workload only: there are no intervals" in outcome.out
+    assert "A single workload has no intervals" in outcome.out
     assert "±" not in outcome.out
     assert "nan" not in outcome.out
 
