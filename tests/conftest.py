@@ -23,7 +23,7 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-MOST_TASKS = 2_000
+MAX_TASKS = 2_000
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,7 +36,7 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
     def prepare_twice(*arguments: Any) -> Any:
         *others, acceleration, rows = arguments
         workload, cluster = others[0], others[1]
-        small = sum(3 * job.gpus * job.iterations for job in workload) <= MOST_TASKS
+        small = sum(3 * job.gpus * job.iterations for job in workload) <= MAX_TASKS
         here.shadow, here.timeline = None, Timeline()
         if small and rows == 0 and acceleration == "full":
             here.shadow = prepare(*others, acceleration, 2 * (cluster.gpus + len(workload)))

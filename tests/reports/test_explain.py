@@ -20,7 +20,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
 from headway.engine.run import simulate
-from headway.reports.explain import MOST_OTHERS, PARTS, Explanation, explain
+from headway.reports.explain import MAX_OTHERS, PARTS, Explanation, explain
 from headway.results.schema import Result
 from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import RecordedRun
@@ -103,9 +103,9 @@ def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
     for part, shares in found.others.items():
         expected = {name: ns for name, ns in others[part].items() if ns > 0}
         assert {other.job_id: other.ns for other in shares}.items() <= expected.items()
-        assert len(shares) == min(MOST_OTHERS, len(expected))
-        assert [other.ns for other in shares] == sorted(expected.values())[::-1][:MOST_OTHERS]
-    if len(others["waiting_for_gpu"]) <= MOST_OTHERS:
+        assert len(shares) == min(MAX_OTHERS, len(expected))
+        assert [other.ns for other in shares] == sorted(expected.values())[::-1][:MAX_OTHERS]
+    if len(others["waiting_for_gpu"]) <= MAX_OTHERS:
         waited = sum(other.ns for other in found.others["waiting_for_gpu"])
         assert waited == found.parts_ns["waiting_for_gpu"]
 

@@ -99,7 +99,7 @@ def test_a_window_outside_the_timeline_is_refused(crowd: RecordedRun) -> None:
 def test_a_window_with_more_than_can_be_seen_is_refused_or_made_shorter(
     crowd: RecordedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gantt_layout, "MOST_BOXES", 30)
+    monkeypatch.setattr(gantt_layout, "MAX_BOXES", 30)
     with pytest.raises(
         InputError, match=r"tasks, and a picture shows at most 30; choose a shorter"
     ):

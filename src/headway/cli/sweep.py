@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headway.experiments.sweep.run import Failure
 
 FAILED = 1
-_MOST_FAILURES = 10
+_MAX_FAILURES = 10
 
 
 def sweep_command(
@@ -181,12 +181,12 @@ def _print_failures(failures: list[Failure]) -> None:
     console = messages()
     problems = Counter(failure.problem for failure in failures)
     console.print(f"\n{len(failures):,} runs failed:")
-    for problem, count in problems.most_common(_MOST_FAILURES):
+    for problem, count in problems.most_common(_MAX_FAILURES):
         first = next(failure for failure in failures if failure.problem == problem)
         where = ", ".join(
             f"{name} {given}" for name, given in first.coordinates.items() if given is not None
         )
         more = "" if count == 1 else f", and {count - 1:,} more"
         console.print(f"  {problem}\n    ({where}{more})", markup=False, soft_wrap=True)
-    if len(problems) > _MOST_FAILURES:
-        console.print(f"  … and {len(problems) - _MOST_FAILURES:,} other problems")
+    if len(problems) > _MAX_FAILURES:
+        console.print(f"  … and {len(problems) - _MAX_FAILURES:,} other problems")

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError, shown
 from headway.domain.gpus import V100, GpuType, watts
-from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
+from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.profiles import Profile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MOST_OVERSUBSCRIPTION = 1e6
+MAX_OVERSUBSCRIPTION = 1e6
 
 
 def gigabytes(value: float, field: str) -> int:
     """Convert GPU memory in GB (1 GB = 1024 MB = 2**30 bytes) to bytes."""
-    return scaled(value, 2**30, field, 2**20, MOST_BYTES, "GB")
+    return scaled(value, 2**30, field, 2**20, MAX_BYTES, "GB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class ServerGroup:
     rack: str = ""
 
     def __post_init__(self) -> None:
-        whole(self.servers, "servers", 1, MOST_GPUS)
-        whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
+        whole(self.servers, "servers", 1, MAX_GPUS)
+        whole(self.gpus_per_server, "gpus_per_server", 1, MAX_GPUS)
         if not isinstance(self.gpu, GpuType):
             raise InputError(f"must be a GpuType, not {shown(self.gpu)}.", field="gpu")
         if not isinstance(self.rack, str):
@@ -80,10 +80,10 @@ class Cluster:
         self._check_racks()
 
     def _check_uniform(self) -> None:
-        whole(self.servers, "servers", 1, MOST_GPUS)
-        whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
-        whole(self.gpu_memory_bytes, "gpu_memory_bytes", 1, MOST_BYTES)
-        whole(self.gpus, "servers x gpus_per_server", 1, MOST_GPUS)
+        whole(self.servers, "servers", 1, MAX_GPUS)
+        whole(self.gpus_per_server, "gpus_per_server", 1, MAX_GPUS)
+        whole(self.gpu_memory_bytes, "gpu_memory_bytes", 1, MAX_BYTES)
+        whole(self.gpus, "servers x gpus_per_server", 1, MAX_GPUS)
         for name in ("gpu_idle_w", "gpu_busy_w"):
             object.__setattr__(self, name, watts(getattr(self, name), name))
         if self.gpu_idle_w > self.gpu_busy_w:
@@ -98,7 +98,7 @@ class Cluster:
         for name, value in _shared(self.groups).items():
             if getattr(self, name) != value:
                 raise InputError("follows from the groups.", field=name)
-        whole(self.gpus, "GPUs of all groups", 1, MOST_GPUS)
+        whole(self.gpus, "GPUs of all groups", 1, MAX_GPUS)
         kinds: dict[str, float] = {}
         for group in self.groups:
             if kinds.setdefault(group.gpu.name, group.gpu.performance) != group.gpu.performance:
@@ -118,7 +118,7 @@ class Cluster:
         if len({bool(group.rack) for group in self.groups}) > 1:
             raise InputError("either every group names its rack, or none does.", field="rack")
         if self.servers_per_rack is not None:
-            whole(self.servers_per_rack, "servers_per_rack", 1, MOST_GPUS)
+            whole(self.servers_per_rack, "servers_per_rack", 1, MAX_GPUS)
             if any(group.rack for group in self.groups):
                 raise InputError(
                     "the groups name their racks already; give only one of the two.",
@@ -127,10 +127,10 @@ class Cluster:
         value = self.oversubscription
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"must be a number, not {shown(value)}.", field="oversubscription")
-        if not 1 <= value <= MOST_OVERSUBSCRIPTION:
+        if not 1 <= value <= MAX_OVERSUBSCRIPTION:
             raise InputError(
                 f"must be from 1 (an uplink carries all that the servers of its rack can send) to "
-                f"{MOST_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",
+                f"{MAX_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",
                 field="oversubscription",
             )
         object.__setattr__(self, "oversubscription", float(value))

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import MOST_BYTES, whole
+from headway.domain.limits import MAX_BYTES, whole
 
-MOST_W = 1e6
-MOST_TFLOPS = 1e9
+MAX_W = 1e6
+MAX_TFLOPS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class GpuType:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"must be a non-empty string, not {shown(self.name)}.", field="name")
-        whole(self.memory_bytes, "memory_bytes", 1, MOST_BYTES)
+        whole(self.memory_bytes, "memory_bytes", 1, MAX_BYTES)
         object.__setattr__(self, "performance", tflops(self.performance, "performance"))
         for name in ("idle_w", "busy_w"):
             object.__setattr__(self, name, watts(getattr(self, name), name))
@@ -49,8 +49,8 @@ def watts(value: float, field: str) -> float:
     """Return a power in watts if it is valid."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"must be a number, not {shown(value)}.", field=field)
-    if not 0 <= value <= MOST_W:
-        raise InputError(f"must be from 0 to {MOST_W:,.0f} watts, not {shown(value)}.", field=field)
+    if not 0 <= value <= MAX_W:
+        raise InputError(f"must be from 0 to {MAX_W:,.0f} watts, not {shown(value)}.", field=field)
     return float(value)
 
 
@@ -58,7 +58,7 @@ def tflops(value: float, field: str) -> float:
     """Return a performance in TFLOPS if it is valid."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"must be a number, not {shown(value)}.", field=field)
-    if not 1 / MOST_TFLOPS <= value <= MOST_TFLOPS:
+    if not 1 / MAX_TFLOPS <= value <= MAX_TFLOPS:
         raise InputError(
             f"must be from 1e-9 to 1e9 TFLOPS, not {shown(value)}.",
             field=field,

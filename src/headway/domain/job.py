@@ -11,12 +11,12 @@ from headway.domain.gpus import V100
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
-    MOST_BYTES,
-    MOST_GPUS,
-    MOST_ITERATIONS,
+    MAX_BYTES,
+    MAX_GPUS,
+    MAX_ITERATIONS,
     whole,
 )
-from headway.domain.models import MOST_BATCH, PAPER_PROFILES, ProfileSet
+from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 
 
@@ -46,14 +46,14 @@ class Job:
         if not self.job_id:
             raise InputError("must not be empty.", field="job_id")
         whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
-        whole(self.gpus, "gpus", 1, MOST_GPUS)
-        whole(self.iterations, "iterations", 1, MOST_ITERATIONS)
+        whole(self.gpus, "gpus", 1, MAX_GPUS)
+        whole(self.iterations, "iterations", 1, MAX_ITERATIONS)
         whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
         whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
-        whole(self.gradient_bytes, "gradient_bytes", 0, MOST_BYTES)
-        whole(self.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+        whole(self.gradient_bytes, "gradient_bytes", 0, MAX_BYTES)
+        whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
         if self.batch_size is not None:
-            whole(self.batch_size, "batch_size", 1, MOST_BATCH)
+            whole(self.batch_size, "batch_size", 1, MAX_BATCH)
         if not isinstance(self.measured_on, str) or not self.measured_on:
             raise InputError(
                 f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"

@@ -12,11 +12,11 @@ HORIZON_NS = 2**62
 LONGEST_NS = 2**61
 """The longest duration: 73 years. HORIZON_NS plus this still fits an int64."""
 
-MOST_BYTES = 2**53
+MAX_BYTES = 2**53
 """The largest message or memory, 8 PiB: up to here float64 represents every whole number."""
 
-MOST_GPUS = 2**24
-MOST_ITERATIONS = 10**12
+MAX_GPUS = 2**24
+MAX_ITERATIONS = 10**12
 
 
 def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:

@@ -9,7 +9,7 @@ from functools import cached_property
 from headway.domain.gpus import V100
 
 MEBIBYTE = 2**20
-MOST_BATCH = 2**31
+MAX_BATCH = 2**31
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import LONGEST_NS, whole
-from headway.domain.models import MODELS, MOST_BATCH, ModelProfile, ProfileSet
+from headway.domain.models import MAX_BATCH, MODELS, ModelProfile, ProfileSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Profile:
         whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
         whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
         if self.batch_size is not None:
-            whole(self.batch_size, "batch_size", 1, MOST_BATCH)
+            whole(self.batch_size, "batch_size", 1, MAX_BATCH)
 
     @property
     def key(self) -> tuple[str, str, int | None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
 
-FEWEST_SEEDS, MOST_SEEDS = 2, 1000
+FEWEST_SEEDS, MAX_SEEDS = 2, 1000
 
 
 def parse_seeds(text: str, fewest: int = FEWEST_SEEDS) -> tuple[int, ...]:
@@ -17,16 +17,16 @@ def parse_seeds(text: str, fewest: int = FEWEST_SEEDS) -> tuple[int, ...]:
             seeds = [int(part) for part in text.split(",")]
         elif ":" in text:
             first, last = (int(part) for part in text.split(":"))
-            whole(last - first + 1, "seeds", fewest, MOST_SEEDS, " of them")
+            whole(last - first + 1, "seeds", fewest, MAX_SEEDS, " of them")
             seeds = list(range(first, last + 1))
         else:
-            seeds = list(range(whole(int(text), "seeds", fewest, MOST_SEEDS)))
+            seeds = list(range(whole(int(text), "seeds", fewest, MAX_SEEDS)))
     except ValueError as error:
         raise InputError(
             f"must be a count (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",
             field="seeds",
         ) from error
-    whole(len(seeds), "seeds", fewest, MOST_SEEDS, " of them")
+    whole(len(seeds), "seeds", fewest, MAX_SEEDS, " of them")
     for seed in seeds:
         whole(seed, "seeds", 0, 2**63 - 1)
     if len(set(seeds)) < len(seeds):

@@ -36,7 +36,7 @@ PARTS = (
 )
 """The parts of a completion time."""
 
-MOST_OTHERS = 5
+MAX_OTHERS = 5
 """How many jobs an explanation names for each part."""
 
 
@@ -310,4 +310,4 @@ def _held(run: RecordedRun, from_ns: int, to_ns: int) -> Counter[int]:
 def _most(shares: Counter[int], job_ids: list[str]) -> tuple[Other, ...]:
     """Return the jobs with the largest shares."""
     order = sorted((job for job in shares if shares[job] > 0), key=lambda job: (-shares[job], job))
-    return tuple(Other(job_ids[job], shares[job]) for job in order[:MOST_OTHERS])
+    return tuple(Other(job_ids[job], shares[job]) for job in order[:MAX_OTHERS])

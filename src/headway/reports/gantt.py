@@ -38,7 +38,7 @@ _BINS = 900
 _JOB_COLOURS = COLOURS[:-1]
 """Without black, on which labels could not be read."""
 
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 """The most jobs in the legend."""
 
 _LABELS = ("forward", "backward", "all-reduce")
@@ -206,8 +206,8 @@ def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
         ),
     ]
     named = sorted(colour_of, key=lambda job: (len(job), job))
-    if len(named) > _MOST_NAMED + 1:
-        named, more = named[:_MOST_NAMED], len(named) - _MOST_NAMED
+    if len(named) > _MAX_NAMED + 1:
+        named, more = named[:_MAX_NAMED], len(named) - _MAX_NAMED
     else:
         more = 0
     handles += [Patch(facecolor=colour_of[job], label=f"job {_short(job)}") for job in named]

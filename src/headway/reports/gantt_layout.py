@@ -15,12 +15,12 @@ from headway.results.timeline.window import Window
 if TYPE_CHECKING:
     import polars
 
-MOST_BOXES = 20_000
+MAX_BOXES = 20_000
 """The most tasks in a picture; more would be a blur, and a file too big to open."""
 
 _WINDOW_NS = 2_000_000_000
-_MOST_ROWS = 160
-_LANE, _MOST_LANES = 0.85, 4
+_MAX_ROWS = 160
+_LANE, _MAX_LANES = 0.85, 4
 """The height of a lane of a network, in rows, and up to how many lanes have this height."""
 
 NETWORK = "network"
@@ -64,7 +64,7 @@ def select(run: RecordedRun, window: Window) -> tuple[list[int], polars.DataFram
     server = polars.Series(run.server_of_gpu[compute["gpu"].to_numpy()], dtype=polars.Int32)
     compute = compute.with_columns(server=server).select(messages.columns)
     both = polars.concat([compute, messages])
-    room = max(1, _MOST_ROWS // (max(run.server_gpus) + 1))
+    room = max(1, _MAX_ROWS // (max(run.server_gpus) + 1))
     if room >= run.servers:
         return list(range(run.servers)), both
     traffic_ns = np.zeros(run.servers, np.int64)
@@ -83,7 +83,7 @@ def default_window(run: RecordedRun) -> Window:
     while True:
         from_ns = max(covers.from_ns, min(peak_ns, covers.to_ns - length_ns))
         window = Window(from_ns, from_ns + length_ns)
-        if length_ns == 1 or len(select(run, window)[1]) <= MOST_BOXES:
+        if length_ns == 1 or len(select(run, window)[1]) <= MAX_BOXES:
             return window
         length_ns //= 2
 
@@ -97,10 +97,10 @@ def checked_window(run: RecordedRun, window: Window) -> Window:
         )
     window = Window(max(window.from_ns, covers.from_ns), min(window.to_ns, covers.to_ns))
     count = len(select(run, window)[1])
-    if count > MOST_BOXES:
+    if count > MAX_BOXES:
         raise InputError(
             f"the window from {window} holds {count:,} tasks, and a picture shows at most "
-            f"{MOST_BOXES:,}; choose a shorter one with --from and --to.",
+            f"{MAX_BOXES:,}; choose a shorter one with --from and --to.",
             source=run.source,
         )
     return window
@@ -130,7 +130,7 @@ def lay_out(
             top_of_gpu[gpu] = top
             rows.append(Row(f"GPU {gpu}", server, top, 1.0))
             top += 1.0
-        height = min(max(1.0, _LANE * len(lanes[server])), _LANE * _MOST_LANES)
+        height = min(max(1.0, _LANE * len(lanes[server])), _LANE * _MAX_LANES)
         network_of[server] = Row(NETWORK, server, top, height)
         rows.append(network_of[server])
         top += height

@@ -12,13 +12,13 @@ from headway.domain.job import Job
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
-    MOST_BYTES,
+    MAX_BYTES,
     scaled,
     whole,
 )
 from headway.domain.models import (
+    MAX_BATCH,
     MEBIBYTE,
-    MOST_BATCH,
     PAPER_PROFILES,
     ModelProfile,
     ProfileSet,
@@ -48,8 +48,8 @@ _UNITS = {
     "arrival_s": _Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
     "forward_ms": _Unit("forward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
     "backward_ms": _Unit("backward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
-    "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MOST_BYTES, "MB"),
-    "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MOST_BYTES, "MB"),
+    "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
+    "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
 }
 
 _NUMBER = re.compile(
@@ -118,7 +118,7 @@ def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPE
 def _batch_size(present: Mapping[str, Value]) -> int | None:
     if "batch_size" not in present:
         return None
-    return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MOST_BATCH)
+    return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MAX_BATCH)
 
 
 def _measured_on(present: Mapping[str, Value]) -> str | None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.job import Job
-from headway.domain.limits import MOST_GPUS, MOST_ITERATIONS, whole
+from headway.domain.limits import MAX_GPUS, MAX_ITERATIONS, whole
 from headway.domain.models import MODELS, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import measured_times, model_names
 from headway.domain.workload import Workload
 
-MOST_JOBS = 10**7
+MAX_JOBS = 10**7
 LONGEST_SPAN_S = 10**9
 
 
@@ -34,11 +34,11 @@ class Recipe:
     profiles: tuple[ProfileSet, ...] = PAPER_PROFILES
 
     def __post_init__(self) -> None:
-        whole(self.jobs, "jobs", 1, MOST_JOBS)
+        whole(self.jobs, "jobs", 1, MAX_JOBS)
         whole(self.span_s, "span", 1, LONGEST_SPAN_S, " seconds")
         low, high = self.iterations
-        whole(low, "iterations", 1, MOST_ITERATIONS)
-        whole(high, "iterations", 1, MOST_ITERATIONS)
+        whole(low, "iterations", 1, MAX_ITERATIONS)
+        whole(high, "iterations", 1, MAX_ITERATIONS)
         if low > high:
             raise InputError(
                 f"must rise from LOW to HIGH, not fall from {low} to {high}.", field="iterations"
@@ -46,8 +46,8 @@ class Recipe:
         if not self.mix or not self.models:
             raise InputError("must not be empty.", field="models" if self.mix else "mix")
         for gpus, share in self.mix.items():
-            whole(gpus, "mix", 1, MOST_GPUS)
-            if not 0 < share <= MOST_JOBS:
+            whole(gpus, "mix", 1, MAX_GPUS)
+            if not 0 < share <= MAX_JOBS:
                 raise InputError(f"shares must be positive, not {shown(share)}.", field="mix")
         known = model_names(self.profiles)
         for model in self.models:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import scaled, whole
-from headway.domain.models import MEBIBYTE, MOST_BATCH
+from headway.domain.models import MAX_BATCH, MEBIBYTE
 from headway.files import check_output
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from headway.calibrate.models.devices import Device
     from headway.calibrate.models.measure import Measurement, PassSettings
 
-MOST_PASSES = 10**6
-MOST_BUCKET_BYTES = 2**40
+MAX_PASSES = 10**6
+MAX_BUCKET_BYTES = 2**40
 
 
 DESCRIPTION = """\
@@ -94,15 +94,15 @@ def run(options: argparse.Namespace) -> int:
     sizes = None
     if options.batch_sizes is not None:
         sizes = [
-            _whole(text, "--batch-sizes", 1, MOST_BATCH)
+            _whole(text, "--batch-sizes", 1, MAX_BATCH)
             for text in _parts(options.batch_sizes, "--batch-sizes")
         ]
         if len(set(sizes)) < len(sizes):
             raise InputError("has a duplicate batch size.", field="--batch-sizes")
     precisions = _parts(options.precisions, "--precisions")
     passes = (
-        _whole(options.warm_up, "--warm-up", 1, MOST_PASSES),
-        _whole(options.repeats, "--repeats", 2, MOST_PASSES),
+        _whole(options.warm_up, "--warm-up", 1, MAX_PASSES),
+        _whole(options.repeats, "--repeats", 2, MAX_PASSES),
     )
     bucket_bytes = _bucket_bytes(options.bucket_mb)
     if options.gpu is not None and not options.gpu.strip():
@@ -211,7 +211,7 @@ def _bucket_bytes(text: str) -> int:
         raise InputError(
             f"must be a number of MB, not {shown(text)}.", field="--bucket-mb"
         ) from None
-    return scaled(number, MEBIBYTE, "--bucket-mb", 1, MOST_BUCKET_BYTES, "MB", given=text)
+    return scaled(number, MEBIBYTE, "--bucket-mb", 1, MAX_BUCKET_BYTES, "MB", given=text)
 
 
 def _report(text: str) -> None:

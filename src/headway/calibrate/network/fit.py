@@ -17,7 +17,7 @@ from headway.network.contention import NetworkModel
 SPARE_SHOTS = 3
 """Shots needed beyond the number of coefficients, to give an interval."""
 
-MOST_CELLS = 4096
+MAX_CELLS = 4096
 """Different combinations of k and size, all of which are written to the network's file."""
 
 TYPICAL_RESIDUAL = 0.05
@@ -99,8 +99,8 @@ def fit(samples: Iterable[Sample]) -> Fit:
     y = T - a - k*b*M and w = 1 / prediction^2. Its interval includes the uncertainty of a and b.
     """
     cells = cells_of(samples)
-    if len(cells) > MOST_CELLS:
-        raise InputError(f"more than {MOST_CELLS:,} combinations of k and message_bytes.")
+    if len(cells) > MAX_CELLS:
+        raise InputError(f"more than {MAX_CELLS:,} combinations of k and message_bytes.")
     alone = [cell for cell in cells if cell.k == 1]
     shared = [cell for cell in cells if cell.k > 1]
     _check_enough(alone, shared)

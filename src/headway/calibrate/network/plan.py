@@ -17,7 +17,7 @@ SIZES = "64KB,256KB,1MB,4MB,8MB,16MB,32MB,64MB"
 ELEMENT_BYTES = 4
 """All-reduces are of float32."""
 
-MOST_CONCURRENT = 64
+MAX_CONCURRENT = 64
 _LARGEST_BYTES = 2**32
 _SHOT_BYTES = 2**18
 """The cost of starting a shot, as bytes; only the estimate of the time left uses it."""
@@ -77,7 +77,7 @@ class Plan:
                 "must be at least two sizes, the largest at least twice the smallest.",
                 field="--sizes",
             )
-        whole(self.concurrent, "--concurrent", 1, MOST_CONCURRENT)
+        whole(self.concurrent, "--concurrent", 1, MAX_CONCURRENT)
         whole(self.repeats, "--repeats", 3, 10_000)
         whole(self.warm_up, "--warm-up", 0, 10_000)
         whole(self.timeout_s, "--timeout", 1, 86_400)

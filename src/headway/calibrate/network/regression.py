@@ -29,7 +29,7 @@ decides on pooling (T. A. Bancroft, Analysis and inference for incompletely spec
 FEWEST_REPEATS = 5
 """A group of this size has its own spread; smaller groups share one estimate."""
 
-MOST_DEGREES = 1000
+MAX_DEGREES = 1000
 """Beyond this, Student's t equals the normal distribution's to 0.1%."""
 
 _ROUNDS = 5
@@ -54,7 +54,7 @@ class Variance:
 
     def margin(self, confidence: float = 0.95) -> float:
         """Return half the width of the interval."""
-        whole = max(1, min(MOST_DEGREES, math.floor(self.degrees + 1e-9)))
+        whole = max(1, min(MAX_DEGREES, math.floor(self.degrees + 1e-9)))
         return student_t(whole, confidence) * math.sqrt(self.value)
 
     def around(self, value: float) -> Estimate:

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.files import STANDARD, open_input, open_output
 from headway.workload.text import text_lines
 
-MOST_GROUPS = 1024
+MAX_GROUPS = 1024
 """The largest k."""
 
-MOST_SAMPLES = 10**6
-_MOST_SHOT = 2**53
+MAX_SAMPLES = 10**6
+_MAX_SHOT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Sample:
     time_ns: int
 
     def __post_init__(self) -> None:
-        whole(self.shot, "shot", 0, _MOST_SHOT)
-        whole(self.k, "k", 1, MOST_GROUPS)
-        whole(self.message_bytes, "message_bytes", 1, MOST_BYTES)
-        whole(self.group, "group", 0, MOST_GROUPS - 1)
+        whole(self.shot, "shot", 0, _MAX_SHOT)
+        whole(self.k, "k", 1, MAX_GROUPS)
+        whole(self.message_bytes, "message_bytes", 1, MAX_BYTES)
+        whole(self.group, "group", 0, MAX_GROUPS - 1)
         whole(self.time_ns, "time_ns", 1, LONGEST_NS)
 
 
@@ -108,8 +108,8 @@ def _samples(source: str, rows: Iterator[tuple[int, list[str]]]) -> list[Sample]
             header = cells
             _check_header(header, source, line)
             continue
-        if len(samples) == MOST_SAMPLES:
-            raise InputError(f"more than {MOST_SAMPLES:,} samples.", source=source, line=line)
+        if len(samples) == MAX_SAMPLES:
+            raise InputError(f"more than {MAX_SAMPLES:,} samples.", source=source, line=line)
         try:
             sample = _sample(header, cells, len(samples), together)
         except InputError as error:
@@ -186,7 +186,7 @@ def _sample(
         values |= {"shot": number, "group": 0}
     elif "group" not in values:
         # `add` tells too many rows from a group out of bounds.
-        values["group"] = min(together.next_group(values["shot"]), MOST_GROUPS - 1)
+        values["group"] = min(together.next_group(values["shot"]), MAX_GROUPS - 1)
     sample = Sample(**values)
     together.add(sample)
     return sample

@@ -19,7 +19,7 @@ from headway.cli.live.client_options import (
     connect,
 )
 from headway.domain.errors import InputError, did_you_mean
-from headway.domain.limits import MOST_BYTES, scaled
+from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def submit_command(
     if model is not None:
         spec |= _profile(model)
     if memory_mb is not None:
-        spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MOST_BYTES, "MB")
+        spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MAX_BYTES, "MB")
     job = client.submit(spec)["job_id"]
     typer.echo(job)
     if wait:

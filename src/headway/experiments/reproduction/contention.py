@@ -17,7 +17,7 @@ from headway.experiments.reproduction.paper import ALONE_S
 from headway.network.contention import NetworkModel
 from headway.results.timeline.sinks import Timeline
 
-MOST_CONCURRENT = 8
+MAX_CONCURRENT = 8
 MESSAGE_BYTES = 100 * 2**20
 SIZES_BYTES = tuple(2**power for power in range(10, 31))
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from headway.experiments.reproduction.claims import Finding
 from headway.experiments.reproduction.contention import (
+    MAX_CONCURRENT,
     MESSAGE_BYTES,
-    MOST_CONCURRENT,
     SIZES_BYTES,
     Example,
     concurrent_all_reduce_s,
@@ -102,7 +102,7 @@ def contention(network: NetworkModel) -> Figure:
     single.set_xscale("log")
     single.set_yscale("log")
     single.set(xlabel="Message size M [MB]", ylabel="Time of one all-reduce [ms]")
-    ks = np.arange(1, MOST_CONCURRENT + 1)
+    ks = np.arange(1, MAX_CONCURRENT + 1)
     with_penalty = [network.all_reduce_ns(MESSAGE_BYTES, int(k)) / 1e6 for k in ks]
     fair = (network.a_ns + ks * network.b_ns_per_byte * MESSAGE_BYTES) / 1e6
     points = [concurrent_all_reduce_s(MESSAGE_BYTES, int(k), network) * 1e3 for k in ks]

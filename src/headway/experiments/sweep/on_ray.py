@@ -26,7 +26,7 @@ from headway.files import make_folder, open_output
 from headway.ray_session import connected, signals_held
 from headway.results.store import code_version
 
-MOST_DEATHS = 3
+MAX_DEATHS = 3
 """The number of workers a run may kill before it counts as failed."""
 
 _BATCH_S = 0.25
@@ -137,10 +137,10 @@ class _Driver:
         self.deaths.update(key for key, _ in batch)
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         for key, _ in batch:
-            if self.deaths[key] >= MOST_DEATHS:
-                problem = f"its worker died {MOST_DEATHS} times: {type(error).__name__}: {reason}."
+            if self.deaths[key] >= MAX_DEATHS:
+                problem = f"its worker died {MAX_DEATHS} times: {type(error).__name__}: {reason}."
                 self.keep(Outcome(key, problem=problem))
-        return [task for task in batch if self.deaths[task[0]] < MOST_DEATHS]
+        return [task for task in batch if self.deaths[task[0]] < MAX_DEATHS]
 
     def _cpus(self) -> int:
         found = int(self.ray.cluster_resources().get("CPU", 0))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 7.2
-_MOST_BARS = 150
+_MAX_BARS = 150
 """A picture with more bars would be unreadable; the tables have them all."""
 
 _LEAST_DRAWN = 1e-3
@@ -104,7 +104,7 @@ def _section(
     means = pivot(frame, layout, MAIN)
     ratios = pivot(frame, layout, MAIN, baseline) if compares(frame, layout) else None
     content: list[str | Table | Picture] = []
-    if len(means.rows) * len(means.columns) <= _MOST_BARS:
+    if len(means.rows) * len(means.columns) <= _MAX_BARS:
         caption = "Average completion times, with 95% intervals where there are several runs."
         if ratios is not None:
             caption = f"(a) {caption} (b) Their ratios to {baseline}; left of 1 is faster."

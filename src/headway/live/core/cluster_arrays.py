@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.limits import MOST_BYTES
+from headway.domain.limits import MAX_BYTES
 from headway.domain.records import (
     JOB,
     LINK,
@@ -38,7 +38,7 @@ from headway.network.contention import NetworkModel
 from headway.network.system import make_system
 from headway.network.traffic import make_traffic
 
-MOST_SERVICE_NS = 2**58
+MAX_SERVICE_NS = 2**58
 """The most that one job counts for, 9 GPU years: sums over jobs must stay inside int64."""
 
 _FEWEST = 64
@@ -55,7 +55,7 @@ class ClusterArrays:
 
     def __init__(self, network: NetworkModel, seed: int) -> None:
         self.network = network
-        self.most_message_bytes = min(MOST_BYTES, int(MOST_SERVICE_NS / network.b_ns_per_byte / 4))
+        self.most_message_bytes = min(MAX_BYTES, int(MAX_SERVICE_NS / network.b_ns_per_byte / 4))
         self.nodes: dict[str, NodeState] = {}
         self.rows: list[LiveJob | None] = []
         self.placed: dict[int, LiveJob] = {}  # jobs with slots by number, in order of placement
@@ -109,7 +109,7 @@ class ClusterArrays:
     def estimate(self, job: LiveJob) -> None:
         """Write what a job is expected to need: s_J, L_J and what they follow from."""
         columns, row = self.columns, job.row
-        most_ns = MOST_SERVICE_NS // job.spec.gpus
+        most_ns = MAX_SERVICE_NS // job.spec.gpus
         gradient_bytes = min(job.gradient_bytes, self.most_message_bytes)
         columns["forward_ns"][row] = min(job.forward_ns, most_ns)
         columns["backward_ns"][row] = min(job.backward_ns, most_ns)

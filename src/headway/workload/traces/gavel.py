@@ -42,7 +42,7 @@ LAYOUTS = {
 """The columns by their count; there is no header. The last layout is Shockwave's."""
 
 GPU = "v100"
-MOST_JSON_BYTES = 2**26
+MAX_JSON_BYTES = 2**26
 _PUBLISHED = {"ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 
 Throughputs = dict[str, float]
@@ -117,9 +117,9 @@ def _throughputs(path: str, log: RowLog) -> Throughputs:
     """Read the steps per second of each job type, alone on V100 GPUs."""
     source = source_name(path)
     with open_trace(path, log) as stream:
-        data = stream.read(MOST_JSON_BYTES + 1)
-    if len(data) > MOST_JSON_BYTES:
-        raise InputError(f"longer than {MOST_JSON_BYTES:,} bytes.", source=source)
+        data = stream.read(MAX_JSON_BYTES + 1)
+    if len(data) > MAX_JSON_BYTES:
+        raise InputError(f"longer than {MAX_JSON_BYTES:,} bytes.", source=source)
     try:
         found: Any = json.loads(data)
     except (ValueError, RecursionError) as error:

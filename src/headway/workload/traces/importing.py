@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
-from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
+from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.workload import Workload
 from headway.workload.traces.assignment import assigned
 from headway.workload.traces.reading import source_name
@@ -40,9 +40,9 @@ class Choice:
         whole(self.seed, "seed", 0, 2**63 - 1)
         for name, value in (("memory_gb", self.memory_gb), ("gpu_memory_gb", self.gpu_memory_gb)):
             if value is not None:
-                scaled(value, GIBIBYTE, name, 0, MOST_BYTES, "GB")
+                scaled(value, GIBIBYTE, name, 0, MAX_BYTES, "GB")
         if self.max_gpus is not None:
-            whole(self.max_gpus, "max_gpus", 1, MOST_GPUS)
+            whole(self.max_gpus, "max_gpus", 1, MAX_GPUS)
         if self.first is not None:
             whole(self.first, "first", 1, 2**63 - 1)
         for name, value in (("from", self.from_s), ("to", self.to_s)):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headway.domain.errors import InputError
-from headway.domain.limits import MOST_GPUS
+from headway.domain.limits import MAX_GPUS
 from headway.files import STANDARD
 from headway.workload.traces.reading import source_name
 from headway.workload.traces.records import (
@@ -120,7 +120,7 @@ def _rows(path: str, columns: tuple[str, ...], log: RowLog) -> Iterator[Row]:
 
 def _flat_job(row: Row) -> TraceJob:
     share = 0.0 if row.missing("num_gpu") else row.figure("num_gpu")
-    copies = 1 if row.missing("num_inst") else max(1, row.whole("num_inst", MOST_GPUS))
+    copies = 1 if row.missing("num_inst") else max(1, row.whole("num_inst", MAX_GPUS))
     each, milli = _shared(share / copies, "num_gpu")
     return TraceJob(
         job_id=row.label("job_id"),
@@ -133,8 +133,8 @@ def _flat_job(row: Row) -> TraceJob:
 
 def _shared(gpus: float, column: str) -> tuple[int, int]:
     """Return how many GPUs an instance uses, and its share of each in thousandths."""
-    if not 0 <= gpus <= MOST_GPUS:
-        raise UnusableError(Reason.UNREADABLE, f"must be from 0 to {MOST_GPUS:,}.", column)
+    if not 0 <= gpus <= MAX_GPUS:
+        raise UnusableError(Reason.UNREADABLE, f"must be from 0 to {MAX_GPUS:,}.", column)
     milli = round(gpus * WHOLE_GPU)
     return -(-milli // WHOLE_GPU), min(milli, WHOLE_GPU)
 
@@ -155,7 +155,7 @@ def _add_task(jobs: dict[str, _Job], row: Row) -> None:
     each, milli = _shared(percent / 100, "plan_gpu")
     if not each:
         return
-    copies = 1 if row.missing("inst_num") else max(1, row.whole("inst_num", MOST_GPUS))
+    copies = 1 if row.missing("inst_num") else max(1, row.whole("inst_num", MAX_GPUS))
     job.gpus += each * copies
     job.milli = max(job.milli, milli)
     job.tasks.add(row.text("task_name"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import LONGEST_NS, MOST_GPUS, MOST_ITERATIONS
+from headway.domain.limits import LONGEST_NS, MAX_GPUS, MAX_ITERATIONS
 from headway.workload.traces.reading import open_trace, source_name, trace_lines
 from headway.workload.traces.records import SECOND_NS, Reason, RowLog, UnusableError
 
@@ -77,7 +77,7 @@ class Row:
             raise UnusableError(Reason.UNREADABLE, f"must be a number, not {shown(text)}.", name)
         return value
 
-    def whole(self, name: str, most: int = MOST_ITERATIONS) -> int:
+    def whole(self, name: str, most: int = MAX_ITERATIONS) -> int:
         """Return a whole number of at most `most`; 8.0 counts as whole."""
         value = self.figure(name)
         if not value.is_integer() or value > most:
@@ -90,7 +90,7 @@ class Row:
 
     def gpus(self, name: str) -> int:
         """Return a number of GPUs, 0 for an empty field."""
-        return 0 if self.missing(name) else self.whole(name, MOST_GPUS)
+        return 0 if self.missing(name) else self.whole(name, MAX_GPUS)
 
     def time_ns(self, name: str, unit_ns: int = SECOND_NS) -> int:
         """Return a time given as a number, in ns."""

@@ -6,7 +6,7 @@ import os
 
 from headway import testbed
 from headway.domain.errors import InputError
-from headway.domain.limits import MOST_GPUS, whole
+from headway.domain.limits import MAX_GPUS, whole
 from headway.live.executors.node_tools import gpu_memories_bytes
 from headway.live.executors.rank_plans import LaunchNode
 
@@ -21,7 +21,7 @@ def this_machine(
     found = gpu_memories_bytes()
     available = len(found) or len(os.sched_getaffinity(0))
     # There can be more slots than cores, but not more than GPUs.
-    slots = available if gpus is None else whole(gpus, "gpus", 1, len(found) or MOST_GPUS)
+    slots = available if gpus is None else whole(gpus, "gpus", 1, len(found) or MAX_GPUS)
     # Ranks on one machine meet on loopback, whatever the machine's host name resolves to.
     environment = {"GLOO_SOCKET_IFNAME": "lo"}
     if found:
