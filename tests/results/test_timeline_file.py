@@ -24,7 +24,7 @@ from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100
 from headway.domain.job import Job
-from headway.domain.records import MESSAGE, Records
+from headway.domain.records import COMMUNICATION, Records
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.reports.gantt import draw_report
@@ -46,7 +46,7 @@ def expected_rows(result: Result, tasks: Records, window: Window) -> Counter[tup
     for task in tasks:
         job, start, end = int(task.job), int(task.start_ns), int(task.end_ns)
         gpu, servers, ready = None, None, None
-        if task.kind == MESSAGE:
+        if task.kind == COMMUNICATION:
             servers = tuple(result.settings.cluster.servers_of(result.gpus[job]))
             ready = ended[job]
         else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE
+from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD
 from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style, save_figure
 from headway.reports.gantt_layout import (
     NETWORK,
@@ -140,7 +140,7 @@ def _short(label: str, limit: int = 16) -> str:
     return f"{text[: limit - 1 - tail]}…{text[-tail:]}"
 
 
-_STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, MESSAGE: 0.25}
+_STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, COMMUNICATION: 0.25}
 _HATCH = "/////"
 
 
@@ -160,9 +160,9 @@ def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> 
             PolyCollection(
                 polygons,
                 facecolors=_tint(colour, _STRENGTHS[kind]),
-                edgecolors=colour if kind == MESSAGE else "#FFFFFF",
-                linewidths=0.4 if kind == MESSAGE else 0.25,
-                hatch=_HATCH if kind == MESSAGE else None,
+                edgecolors=colour if kind == COMMUNICATION else "#FFFFFF",
+                linewidths=0.4 if kind == COMMUNICATION else 0.25,
+                hatch=_HATCH if kind == COMMUNICATION else None,
             )
         )
     width_pt = 72 * (_WIDTH_IN - _LEFT_IN - _RIGHT_IN)
@@ -183,7 +183,7 @@ def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> 
             ha="center",
             va="center_baseline",
             parse_math=False,
-            bbox=plate if box.kind == MESSAGE else None,
+            bbox=plate if box.kind == COMMUNICATION else None,
         )
     axes.set_xlim(window.from_ns / 1e9, window.to_ns / 1e9)
     axes.ticklabel_format(axis="x", useOffset=False, style="plain")
@@ -199,10 +199,10 @@ def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
         Patch(facecolor=_tint(grey, _STRENGTHS[FORWARD]), label=_LABELS[FORWARD]),
         Patch(facecolor=grey, label=_LABELS[BACKWARD]),
         Patch(
-            facecolor=_tint(grey, _STRENGTHS[MESSAGE]),
+            facecolor=_tint(grey, _STRENGTHS[COMMUNICATION]),
             edgecolor=grey,
             hatch=_HATCH,
-            label=_LABELS[MESSAGE],
+            label=_LABELS[COMMUNICATION],
         ),
     ]
     named = sorted(colour_of, key=lambda job: (len(job), job))

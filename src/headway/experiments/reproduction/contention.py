@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headway.domain.job import Job
 from headway.domain.models import MODELS
-from headway.domain.records import MESSAGE
+from headway.domain.records import COMMUNICATION
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments.reproduction.paper import ALONE_S
@@ -46,7 +46,7 @@ def concurrent_all_reduce_s(message_bytes: int, k: int, network: NetworkModel) -
         timeline=timeline,
     )
     tasks = timeline.tasks()
-    messages = tasks[tasks.kind == MESSAGE]
+    messages = tasks[tasks.kind == COMMUNICATION]
     return float((messages.end_ns - messages.start_ns).max()) / 1e9
 
 

@@ -20,7 +20,7 @@ from headway.domain.limits import MAX_BYTES
 from headway.domain.records import (
     JOB,
     LINK,
-    MESSAGE_RECORD,
+    MESSAGE,
     NOBODY,
     NOT_READY,
     READY,
@@ -87,7 +87,7 @@ class ClusterArrays:
         """Take the row of a job that is over."""
         self.rows[job.row] = None
         self.cluster.jobs[job.row] = np.zeros((), JOB)
-        self.cluster.messages[job.row] = np.zeros((), MESSAGE_RECORD)
+        self.cluster.messages[job.row] = np.zeros((), MESSAGE)
         job.row = NOBODY
 
     def describe(self, job: LiveJob) -> None:
@@ -100,7 +100,7 @@ class ClusterArrays:
         columns["exclusive"][row] = job.exclusive
         columns["start_ns"][row] = columns["finish_ns"][row] = NOBODY
         columns["first_message"][row], columns["messages"][row] = row, 1
-        self.cluster.messages[row] = np.zeros((), MESSAGE_RECORD)
+        self.cluster.messages[row] = np.zeros((), MESSAGE)
         messages["job"][row] = row
         messages["latency_ns"][row] = self.network.a_ns
         messages["byte_weight"][row] = 1.0
@@ -254,13 +254,13 @@ class ClusterArrays:
         """Make the arrays anew, with room for more and without what is gone."""
         live = [job for job in self.rows if job is not None]
         capacity = _capacity(len(live) + more_rows)
-        jobs, messages = zeros(capacity, JOB), zeros(capacity, MESSAGE_RECORD)
+        jobs, messages = zeros(capacity, JOB), zeros(capacity, MESSAGE)
         for row, job in enumerate(live):
             jobs[row], messages[row] = self.cluster.jobs[job.row], self.cluster.messages[job.row]
             jobs.first_message[row] = messages.job[row] = job.row = row
         self.rows = list(live)
         self.columns = {name: jobs[name] for name in JOB.names or ()}
-        self.message_columns = {name: messages[name] for name in MESSAGE_RECORD.names or ()}
+        self.message_columns = {name: messages[name] for name in MESSAGE.names or ()}
         gpus, servers, ports = lay_out_nodes(self.nodes.values())
         capacity = _capacity(sum(len(job.slots) for job in self.placed.values()) + more_seats)
         seats, links = zeros(capacity, SEAT), zeros(capacity, LINK)

@@ -23,7 +23,7 @@ import numpy as np
 from headway import jit
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import FORWARD, MESSAGE, TASK, Records
+from headway.domain.records import COMMUNICATION, FORWARD, TASK, Records
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.results.columns import job_columns, job_schema, job_table, text
@@ -71,7 +71,7 @@ class TimelineWriter:
         for job, server in zip(first.job.tolist(), servers.tolist(), strict=True):
             self._servers[job].add(server)
         # A message counts from when it is ready: one that waits in the window belongs to it.
-        is_message = tasks.kind == MESSAGE
+        is_message = tasks.kind == COMMUNICATION
         begun = np.where(
             is_message, ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
         )
@@ -237,7 +237,7 @@ def _check_values(run: RecordedRun) -> None:
     import polars
 
     col, gpus = polars.col, sum(run.server_gpus)
-    is_message = col("kind") == KINDS[MESSAGE]
+    is_message = col("kind") == KINDS[COMMUNICATION]
     compute = (
         col("gpu").is_between(0, gpus - 1) & col("servers").is_null() & col("ready_ns").is_null()
     )

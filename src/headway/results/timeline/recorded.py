@@ -11,7 +11,7 @@ import numpy as np
 
 from headway import jit
 from headway.domain.errors import InputError
-from headway.domain.records import MESSAGE, Records
+from headway.domain.records import COMMUNICATION, Records
 from headway.results.timeline.compiled import Integers, Steps, mark_ready
 from headway.results.timeline.counters import Messages, counter_changes, counter_steps
 from headway.results.timeline.window import Window
@@ -50,7 +50,7 @@ def task_table(
     import polars
 
     schema = task_schema(job_ids)
-    is_message = polars.Series(tasks.kind == MESSAGE)
+    is_message = polars.Series(tasks.kind == COMMUNICATION)
     job = polars.Series(tasks.job)
     table = polars.DataFrame(
         {
@@ -138,7 +138,7 @@ class RecordedRun:
         """The tasks that are messages."""
         import polars
 
-        return self.tasks.filter(polars.col("kind") == KINDS[MESSAGE])
+        return self.tasks.filter(polars.col("kind") == KINDS[COMMUNICATION])
 
     @cached_property
     def steps(self) -> Steps:
