@@ -31,7 +31,7 @@ demo: $(CORE) ## Reproduce the paper's evaluation on three seeds and write a rep
 	$(BIN)/headway reproduce --quick --output reproduction
 
 check: $(READY) lint types layers ## Lint, type-check and run the quick tests: for every edit.
-	$(BIN)/python -m pytest -n 2 -q -m "$(QUICK)"
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 2 -q -m "$(QUICK)"
 
 test: lint types layers unit docs ## Lint, type-check, run all tests, build the documentation.
 

@@ -21,7 +21,7 @@ from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 
 WAITING, FORWARD_READY, FORWARD_RUNS, BACKWARD_READY, BACKWARD_RUNS = 0, 1, 2, 3, 4
-MOST_HELD = 64
+MAX_HELD = 64
 
 Column = NDArray[np.int64]
 
@@ -122,7 +122,7 @@ def _simulate(
     spans = np.zeros(jobs, np.int64)
     to_do = np.zeros(jobs, np.int64)
     free = np.full(gpus, gpu_memory)
-    held = np.zeros((gpus, MOST_HELD), np.int64)
+    held = np.zeros((gpus, MAX_HELD), np.int64)
     held_count = np.zeros(gpus, np.int64)
     owner = np.zeros(first[-1], np.int64)
     for j in range(jobs):

@@ -1,6 +1,7 @@
 """Settings for all tests, and the invariants that every small run must keep.
 
-`ci` repeats the same examples on every run; `HYPOTHESIS_PROFILE=fuzz` draws many more, anew.
+The Hypothesis profile `ci` repeats the same examples on every run, `quick` (`make check`) only some
+of them; `fuzz` draws many more, different each time.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=200)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-MOST_TASKS = 2_000
+MAX_TASKS = 2_000
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,12 +31,12 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
     """Repeat every run that no test records itself, task by task; compare, and check it."""
     here = threading.local()
     engine: Any = run
-    prepare, drive, result_of = engine.prepare, engine._run, engine.Result
+    prepare, drive, result_of = engine.prepare, engine.drive, engine.Result
 
     def prepare_twice(*arguments: Any) -> Any:
         *others, acceleration, rows = arguments
         workload, cluster = others[0], others[1]
-        small = sum(3 * job.gpus * job.iterations for job in workload) <= MOST_TASKS
+        small = sum(3 * job.gpus * job.iterations for job in workload) <= MAX_TASKS
         here.shadow, here.timeline = None, Timeline()
         if small and rows == 0 and acceleration == "full":
             here.shadow = prepare(*others, acceleration, 2 * (cluster.gpus + len(workload)))
@@ -60,6 +62,6 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "prepare", prepare_twice)
-        patch.setattr(engine, "_run", drive_twice)
+        patch.setattr(engine, "drive", drive_twice)
         patch.setattr(engine, "Result", checked_result)
         yield

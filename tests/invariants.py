@@ -8,8 +8,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from headway.domain.pace import compute_times_ns
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
+from headway.domain.compute_times import compute_times_ns
+from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, Records
 from headway.results.schema import Result
 
 
@@ -33,7 +33,7 @@ def check_times(result: Result, tasks: Records) -> None:
 
 
 def check_gpus_run_one_task_at_a_time(tasks: Records) -> None:
-    compute = np.sort(tasks[tasks.kind != MESSAGE], order=["gpu", "start_ns"])
+    compute = np.sort(tasks[tasks.kind != COMMUNICATION], order=["gpu", "start_ns"])
     same_gpu = compute["gpu"][1:] == compute["gpu"][:-1]
     assert (compute["start_ns"][1:] >= compute["end_ns"][:-1])[same_gpu].all()
 
@@ -101,7 +101,7 @@ def _links(result: Result, job: int) -> dict[tuple[str, int], float]:
 def check_bytes(result: Result, tasks: Records) -> None:
     """Integrate each message's rate over its life: its bytes were sent, but for rounding."""
     network = result.settings.network
-    messages = np.sort(tasks[tasks.kind == MESSAGE], order="start_ns")
+    messages = np.sort(tasks[tasks.kind == COMMUNICATION], order="start_ns")
     columns = ["start_ns", "end_ns", "job", "iteration"]
     turns: dict[tuple[int, int], int] = defaultdict(int)
     for start, end, job, iteration in messages[columns].tolist():
@@ -163,7 +163,7 @@ def check_admission(result: Result, tasks: Records) -> None:
     if most is None or not result.settings.network.messages_meet:
         return
     changes: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for message in tasks[tasks.kind == MESSAGE]:
+    for message in tasks[tasks.kind == COMMUNICATION]:
         for link in _links(result, message.job):
             changes[link] += [(int(message.start_ns), 1), (int(message.end_ns), -1)]
     for on_link in changes.values():

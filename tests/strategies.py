@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 import oracle
+from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.engine.setup import Acceleration
@@ -24,22 +25,9 @@ from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result
 from headway.results.timeline.sinks import Timeline
 
-PLACEMENTS = (
-    "rand",
-    "ff",
-    "ls",
-    "lwf:1",
-    "lwf:2",
-    "lwf:4",
-    "lwf:8",
-    "spread",
-    "least-delay",
-    "consolidate",
-    "tiresias",
-    "apart",
-)
-PRIORITIES = ("srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.004", "gpu-intensity")
-ADMISSIONS = ("ada-dual", "k-way", "interleave", "srsf:1", "srsf:2", "srsf:3")
+PLACEMENTS = built_in("placement")
+PRIORITIES = built_in("priority")
+ADMISSIONS = built_in("admission")
 LAWS_THAT_MEET = [law.name for law in LAWS.values() if law.messages_meet]
 NETWORKS = (
     NetworkModel(),

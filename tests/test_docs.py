@@ -132,7 +132,7 @@ def test_the_page_of_calibrate_is_what_its_parser_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["SYSTEM", "JOB", "MESSAGE_RECORD", "GPU", "SERVER", "PORT", "SEAT", "LINK"]
+    "name", ["SYSTEM", "JOB", "MESSAGE", "GPU", "SERVER", "PORT", "SEAT", "LINK"]
 )
 def test_the_tables_of_records_list_every_field(name: str) -> None:
     text = (DOCS / "reference" / "policies.md").read_text()
@@ -184,7 +184,7 @@ def test_the_figures_of_the_tutorial_on_traces_are_right() -> None:
     assert page.count(f"headway workload import philly-pollux {trace}") == 3
     found = import_trace("philly-pollux", [str(ROOT / trace)])
     assert f"{len(found.workload)} jobs written to cluster.csv" in page
-    assert f"{found.out_of_order} jobs stood after one that arrives later" in page
+    assert f"{found.out_of_order} jobs came after a job that arrives later" in page
     summary = headway.simulate(found.workload, "4x4").summary
     assert f"average JCT                          {summary.average_jct_s:,.2f} s" in page
     assert f"paper                           {summary.average_jct_s:,.1f} " in page

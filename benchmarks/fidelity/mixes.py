@@ -18,11 +18,11 @@ from typing import Any
 
 from headway.calibrate.network.on_testbed import ranks
 from headway.calibrate.network.processes import run_all, taking_part
-from headway.calibrate.network.rank import imported
+from headway.calibrate.network.rank import import_torch
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import MachineError
 from headway.testbed import Testbed
-from headway.testbed.keeper_client import message_on_network
+from headway.testbed.rate_client import message_on_network
 
 SLOTS = 5
 """Messages of a mix."""
@@ -98,7 +98,7 @@ def _take_part(text: str) -> None:
         for mix in json.loads(text)
     ]
     with taking_part() as tell:
-        torch = imported()
+        torch = import_torch()
         dist: Any = torch.distributed
         dist.init_process_group("gloo", timeout=timedelta(seconds=120))
         rank = dist.get_rank()

@@ -1,4 +1,4 @@
-"""What one uncontended all-reduce costs the live core: a request, its grant, its end.
+"""Measures what one uncontended all-reduce costs the live core: request, grant and end.
 
 python benchmarks/live/core.py [JOBS]
 """
@@ -25,7 +25,7 @@ ROUNDS = 20_000
 
 
 def measure(policy: str, jobs: int, busy: bool) -> str:
-    """Return a line of figures; if `busy`, every other job has a message on the network."""
+    """Return a line of figures; if `busy`, every other job has a message in flight."""
     core = Core(policy, NetworkModel())
     for node in range(2 * jobs):
         core.handle(NodeUp(at_ns=0, node=f"n{node}", gpus=1, memory_bytes=2**30))
@@ -53,7 +53,7 @@ def measure(policy: str, jobs: int, busy: bool) -> str:
 
 
 def ask(core: Core, job: str, request: int, at_ns: int) -> None:
-    """Ask for a message, which must be granted."""
+    """Request a message, which must be granted."""
     instructions = core.handle(
         MessageReady(
             at_ns=at_ns,

@@ -1,11 +1,11 @@
-"""What the gate adds to an all-reduce that nobody contends with, and how many grants it gives.
+"""Measures the latency that the gate adds to an uncontended all-reduce, and grants per second.
 
     python benchmarks/live/gate_latency.py [--requests N] [--jobs N] [--seconds N] [--processes N]
 
-Through a real scheduler in a process of its own, which runs all the jobs, each on two nodes of its
-own, so that the policy is asked about every message. Latency: one worker asks and waits, through
-the client that training uses, while all other jobs are connected and idle. Throughput: all jobs ask
-as fast as they are answered, from a few processes.
+A real scheduler in its own process runs all the jobs, each on two nodes of its own, so that the
+policy is asked about every message. Latency: one worker sends requests and waits for the grants
+with the client that training uses, while all other jobs are connected and idle. Throughput: a few
+processes send requests for all jobs, each as soon as the previous one is granted.
 """
 
 from __future__ import annotations
@@ -15,30 +15,25 @@ import contextlib
 import multiprocessing
 import os
 import selectors
-import signal
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from headway.domain.errors import InputError, MachineError
+from scheduler_process import START_TIMEOUT_S, running_scheduler, wait_until
+
 from headway.gate import frames, tokens
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
 from headway.gate.protocol import VERSION, FrameReader, encode
 from headway.gate.tokens import job_token
-from headway.live.api.client import Client, find
 from headway.worker.client import GateClient
 
-NODES_A_JOB = 2
-PATIENCE_S = 120.0
+NODES_PER_JOB = 2
 SPAWN = multiprocessing.get_context("spawn")
 
 _SETTINGS = """\
@@ -58,7 +53,7 @@ slots = 1
 
 @dataclass(frozen=True)
 class Served:
-    """A scheduler, and the jobs that it runs; these sleep, so that we can be their workers."""
+    """A scheduler and its jobs, which only sleep: the benchmark connects as their workers."""
 
     path: str
     port: int
@@ -75,41 +70,21 @@ class Served:
 
 @contextlib.contextmanager
 def scheduler(jobs: int, policy: str) -> Iterator[Served]:
-    """Run `headway serve` with so many jobs, each on two nodes of its own."""
+    """Run a scheduler with this many jobs, each on two nodes of its own."""
     with tempfile.TemporaryDirectory() as parent:
         folder, port = Path(parent, "state"), _free_port()
-        config = Path(parent, "serve.toml")
-        config.write_text(
-            _SETTINGS.format(folder=folder, policy=policy, port=port, nodes=jobs * NODES_A_JOB)
+        settings = _SETTINGS.format(
+            folder=folder, policy=policy, port=port, nodes=jobs * NODES_PER_JOB
         )
-        command = [sys.executable, "-m", "headway", "serve", "--stop-jobs", "--config", str(config)]
-        process = subprocess.Popen([*command, "--log-level", "error"])
-        try:
-            client = _until(lambda: _found(folder))
-            spec = {"command": ["sleep", "3600"], "folder": "/", "gpus": NODES_A_JOB}
-            names = [str(client.submit(spec)["job_id"]) for _ in range(jobs)]
-            _until(lambda: client.status()["jobs"].get("running") == jobs)
-            yield Served(str(folder / "gate.sock"), port, tokens.read(folder / "token"), names)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-
-
-def _found(folder: Path) -> Client | None:
-    with contextlib.suppress(InputError):
-        client = find(folder)
-        client.status()
-        return client
-    return None
-
-
-def _until(true: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := true()):
-        if time.monotonic() > deadline:
-            raise MachineError("the scheduler did not come up.")
-        time.sleep(0.1)
-    return found
+        with running_scheduler(folder, settings, "--log-level", "error") as client:
+            spec = {"command": ["sleep", "3600"], "folder": "/", "gpus": NODES_PER_JOB}
+            ids = [str(client.submit(spec)["job_id"]) for _ in range(jobs)]
+            wait_until(
+                lambda: client.status()["jobs"].get("running") == jobs,
+                START_TIMEOUT_S,
+                "not all jobs started",
+            )
+            yield Served(str(folder / "gate.sock"), port, tokens.read(folder / "token"), ids)
 
 
 def _free_port() -> int:
@@ -119,7 +94,7 @@ def _free_port() -> int:
 
 
 def connect(environment: WorkerEnvironment) -> socket.socket:
-    """Return a connection that has been welcomed."""
+    """Return a connection that the gate has accepted."""
     gate = environment.gate
     if gate.path:
         connection = socket.socket(socket.AF_UNIX)
@@ -133,22 +108,22 @@ def connect(environment: WorkerEnvironment) -> socket.socket:
 
 
 def converse(
-    workers: list[WorkerEnvironment], seconds: float, asks: bool, told: Connection
+    workers: list[WorkerEnvironment], seconds: float, sends_requests: bool, control: Connection
 ) -> None:
-    """Hold connections, answering pings; if it asks, ask on each as fast as grants come."""
+    """Hold connections and answer pings; optionally send a request after each grant."""
     selector = selectors.DefaultSelector()
     for worker in workers:
         connection = connect(worker)
         connection.setblocking(False)
         selector.register(connection, selectors.EVENT_READ, FrameReader())
-    told.send("connected")
-    told.recv()
+    control.send("connected")
+    control.recv()
     grants, request = 0, 1
-    for key in selector.get_map().values() if asks else ():
+    for key in selector.get_map().values() if sends_requests else ():
         connection = key.fileobj  # type: ignore[assignment]
         connection.send(encode(frames.Ready(request, 1, 1)))
     end = time.monotonic() + seconds
-    while time.monotonic() < end and not (told.poll() and not asks):
+    while time.monotonic() < end and not (control.poll() and not sends_requests):
         for key, _ in selector.select(0.1):
             connection, reader = key.fileobj, key.data  # type: ignore[assignment]
             reader.feed(connection.recv(4096))
@@ -159,16 +134,18 @@ def converse(
                     connection.send(encode(done) + encode(frames.Ready(frame.request + 1, 1, 1)))
                 elif isinstance(frame, frames.Ping):
                     connection.send(encode(frames.Pong()))
-    told.send(grants)
+    control.send(grants)
 
 
 @contextlib.contextmanager
 def conversation(
-    workers: list[WorkerEnvironment], seconds: float, asks: bool
+    workers: list[WorkerEnvironment], seconds: float, *, sends_requests: bool
 ) -> Iterator[Connection]:
-    """Run `converse` in a process, connected."""
+    """Run `converse` in a process; its connections exist when this is entered."""
     here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=converse, args=(workers, seconds, asks, there), daemon=True)
+    process = SPAWN.Process(
+        target=converse, args=(workers, seconds, sends_requests, there), daemon=True
+    )
     process.start()
     assert here.recv() == "connected"
     yield here
@@ -176,32 +153,34 @@ def conversation(
 
 
 def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
-    """Return what each request took, in microseconds."""
+    """Return the latency of each request, in microseconds."""
     others = [served.environment(job, kind) for job in range(1, len(served.jobs))]
-    with conversation(others, 600, asks=False) as idle:
+    with conversation(others, 600, sends_requests=False) as idle:
         idle.send("go")
         client = GateClient(served.environment(0, kind))
         client.wait_for_first_try(10)
-        took = []
+        latencies = []
         for _ in range(requests):
             begin = time.perf_counter_ns()
             request = client.message_ready(1, 1)
             assert client.wait_for_grant(request)
-            took.append((time.perf_counter_ns() - begin) / 1e3)
+            latencies.append((time.perf_counter_ns() - begin) / 1e3)
             client.message_done(request)
             time.sleep(0.0005)
         client.close()
         idle.send("end")
         idle.recv()
-    return took
+    return latencies
 
 
 def grants_per_s(served: Served, kind: str, processes: int, seconds: float) -> float:
-    """Return how many requests are granted a second."""
+    """Return how many requests are granted per second."""
     with contextlib.ExitStack() as stack:
         workers = [served.environment(job, kind) for job in range(len(served.jobs))]
         parts = [workers[start::processes] for start in range(processes)]
-        talks = [stack.enter_context(conversation(part, seconds, asks=True)) for part in parts]
+        talks = [
+            stack.enter_context(conversation(part, seconds, sends_requests=True)) for part in parts
+        ]
         for talk in talks:
             talk.send("go")
         grants: int = sum(talk.recv() for talk in talks)
@@ -223,11 +202,11 @@ def main() -> None:
     print("|---|---|---|---|")
     with scheduler(given.jobs, given.policy) as served:
         for kind in ("unix", "tcp"):
-            took = latencies_us(served, kind, given.requests)
-            p99 = statistics.quantiles(took, n=100)[98]
+            latencies = latencies_us(served, kind, given.requests)
+            p99 = statistics.quantiles(latencies, n=100)[98]
             rate = grants_per_s(served, kind, given.processes, given.seconds)
-            middle = statistics.median(took)
-            print(f"| {kind} | {middle:.0f} | {p99:.0f} | {rate:,.0f} |", flush=True)
+            median = statistics.median(latencies)
+            print(f"| {kind} | {median:.0f} | {p99:.0f} | {rate:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":

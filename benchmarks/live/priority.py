@@ -1,10 +1,10 @@
-"""What a request to the gate takes while gradients fill the link, with and without its marks.
+"""Measures requests to the gate while gradients saturate the link, with and without packet marks.
 
     sudo python benchmarks/live/priority.py [--requests 1000] [--rate-mbit 200]
 
-A testbed of two hosts: the gate runs on host 1 and grants at once, a worker on host 2 asks through
-the client that training uses. Two jobs with a process on each host fill the link both ways with
-all-reduces of 32 MB. Without marks, the gate's packets are like any others.
+On a testbed of two hosts, the gate runs on host 1 and grants immediately; a worker on host 2 sends
+requests with the client that training uses. Two jobs with a process on each host saturate the link
+both ways with all-reduces of 32 MB. Without marks, the gate's packets have no priority.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headway.gate.sockets import prioritize
 from headway.gate.tokens import job_token
 from headway.interrupts import handle_signals
 from headway.testbed.shaping import DATA
-from headway.testbed.system import require, told
+from headway.testbed.system import check_prerequisites, query
 from headway.worker import handshake
 from headway.worker.client import GateClient
 
@@ -42,7 +42,7 @@ JOBS = 2
 MESSAGE_BYTES = 32_000_000
 FIRST_PORT = 29500
 PAUSE_S = 0.002
-"""Between requests: more than one of them must not wait in the same queue."""
+"""Between requests, so that no two of them wait in the same queue."""
 
 
 class GrantAll:
@@ -84,7 +84,7 @@ def prioritize_nothing(connection: socket.socket | TransportSocket) -> None:
 
 
 def serve(host: str) -> None:
-    """On host 1: run a gate for as long as this process lives."""
+    """Run a gate on host 1 until this process is killed."""
 
     async def run() -> None:
         handler = GrantAll()
@@ -97,7 +97,7 @@ def serve(host: str) -> None:
 
 
 def ask(host: str, port: int, requests: int) -> None:
-    """On host 2: print what each request took, in milliseconds."""
+    """Send requests from host 2 and print their latencies in milliseconds."""
     gate = GateAddress(host=host, port=port)
     client = GateClient(WorkerEnvironment(gate, "job", 1, job_token(SECRET, "job", 1)))
     client.wait_for_first_try(30)
@@ -115,7 +115,7 @@ def ask(host: str, port: int, requests: int) -> None:
 
 
 def fill(host: str, port: int, rank: int) -> None:
-    """On either host: all-reduce without end, as one of a job's two processes."""
+    """Run all-reduces on either host without end, as one of a job's two processes."""
     import torch
     import torch.distributed as dist
 
@@ -124,7 +124,7 @@ def fill(host: str, port: int, rank: int) -> None:
     gradients = torch.zeros(MESSAGE_BYTES // 4)
     dist.all_reduce(gradients)
     print("filling", flush=True)
-    # One of the two is ended before the other.
+    # One of the two processes is killed before the other.
     with contextlib.suppress(RuntimeError):
         while True:
             dist.all_reduce(gradients)
@@ -134,11 +134,11 @@ def fill(host: str, port: int, rank: int) -> None:
 def running(
     testbed: testbeds.Testbed, host: int, *words: object
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a part of this script in a host."""
+    """Run a part of this script on a host."""
     line = [sys.executable, __file__, "--part", *map(str, words)]
     with subprocess.Popen(
         testbeds.command(testbed, host, line),
-        # The hosts have no names, which torch would warn of.
+        # torch would warn that the hosts have no names.
         env=os.environ | testbed.environment(host) | {"TORCH_CPP_LOG_LEVEL": "ERROR"},
         stdout=subprocess.PIPE,
         text=True,
@@ -152,7 +152,7 @@ def running(
 
 @contextlib.contextmanager
 def filled(testbed: testbeds.Testbed) -> Iterator[None]:
-    """Fill the link between the hosts, both ways."""
+    """Saturate the link between the hosts in both directions."""
     with contextlib.ExitStack() as stack:
         parts = [
             stack.enter_context(
@@ -171,20 +171,20 @@ def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        sys.exit("a process in a host has ended, see above")
+        sys.exit("a process on a host has exited, see above")
     return line
 
 
 def sent_bytes(testbed: testbeds.Testbed, host: int) -> int:
-    """Return what a host has sent, but for control traffic."""
+    """Return the bytes a host has sent, without control traffic."""
     words = ("-statistics", "class", "show", "dev", "eth0", "classid", DATA)
-    found = re.search(r"Sent (\d+) bytes", told("tc", *words, namespace=testbed.namespace(host)))
+    found = re.search(r"Sent (\d+) bytes", query("tc", *words, namespace=testbed.namespace(host)))
     assert found is not None
     return int(found[1])
 
 
 def row(testbed: testbeds.Testbed, link: str, marks: str, requests: int) -> None:
-    """Measure, and print a row of the table."""
+    """Measure and print a row of the table."""
     with running(testbed, 1, "serve", marks, testbed.address(1)) as gate:
         port = int(said(gate))
         before, begin = [sent_bytes(testbed, host) for host in testbed.numbers], time.monotonic()
@@ -201,7 +201,7 @@ def row(testbed: testbeds.Testbed, link: str, marks: str, requests: int) -> None
 
 
 def part(words: list[str]) -> None:
-    """Do what this script does inside a host."""
+    """Run the part of this script that runs on a host."""
     name, *rest = words
     if name == "fill":
         fill(rest[0], int(rest[1]), int(rest[2]))
@@ -217,7 +217,7 @@ def part(words: list[str]) -> None:
 
 
 def measure(testbed: testbeds.Testbed, requests: int) -> None:
-    """Print the table, on a testbed of its own."""
+    """Print the table, measured on a new testbed."""
     try:
         testbeds.up(testbed)
         print(f"{os.cpu_count()} cores, {testbed}")
@@ -246,7 +246,7 @@ def main() -> None:
         parser.error("--requests: at least 2")
     handle_signals()
     try:
-        require()
+        check_prerequisites()
         name = f"prio-{os.getpid()}"
         measure(testbeds.Testbed(name, hosts=2, rate_mbit=given.rate_mbit), given.requests)
     except HeadwayError as error:

@@ -1,15 +1,15 @@
-"""A soak of the live scheduler: many short jobs, and everything about them killed at random.
+"""A soak test of the live scheduler: many short jobs, with everything killed at random.
 
 python benchmarks/live/soak.py [--jobs 500] [--seed 0] [--kills WORKERS SHIMS SCHEDULER]
 
-`headway serve` runs jobs on four nodes of this machine. Of some attempts a worker is killed
-(SIGKILL), of some the shim; some fail of themselves, do not heed SIGTERM, or are cancelled. While
-the first half of the jobs comes, the scheduler is killed too, also while it starts; the second half
-sees one life of it, whose memory is watched. Then every job must have ended exactly once, nobody
-may hold a grant, and the logs of all lives must repeat. Exits 1 if anything is wrong.
+`headway serve` runs jobs on four nodes of this machine. Some attempts have a worker or the shim
+killed (SIGKILL); some fail by themselves, ignore SIGTERM or are cancelled. During the first half of
+the jobs the scheduler is killed too, sometimes while it starts; it runs through the second half
+without interruption while its memory is watched. At the end every job must have ended exactly once,
+no grant may be held, and the logs of all runs must replay. Exits 1 if anything is wrong.
 
-The seed decides the jobs, which attempt is hit and at what point of its work, and after how many
-starts the scheduler is. How all this interleaves is up to the machine and not the same twice.
+The seed determines the jobs, which attempts are hit at what point of their work, and after how many
+starts the scheduler is killed. How all this interleaves depends on the machine.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from soaking.daemon import SoakError
 from soaking.drive import Soak
 from soaking.plan import Rates
+from soaking.scheduler import SoakError
 from soaking.verdict import Verdict, judge
 
-MOST_JOBS = 10_000
-"""As many as a scheduler remembers."""
+MAX_JOBS = 10_000
+"""A scheduler remembers this many finished jobs."""
 
 
 def soak(jobs: int, seed: int, rates: Rates) -> int:
-    """Do a soak and print how it went; 1 if anything is wrong."""
+    """Run a soak and print its results; return 1 if anything is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="headway-soak-"))
     running = Soak(folder, jobs, seed, rates)
     began_s = time.monotonic()
@@ -45,10 +45,10 @@ def soak(jobs: int, seed: int, rates: Rates) -> int:
         except SoakError as error:
             verdict.problems.append(str(error))
     except BaseException:
-        running.daemon.clear()
+        running.scheduler.clear()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    running.daemon.clear()
+    running.scheduler.clear()
     verdict.rows["seconds"] = f"{time.monotonic() - began_s:.0f}"
     print(f"| {jobs} jobs, seed {seed} | |\n|---|--:|")
     for name, value in verdict.rows.items():
@@ -56,7 +56,7 @@ def soak(jobs: int, seed: int, rates: Rates) -> int:
     for problem in verdict.problems:
         print(f"WRONG: {problem}")
     if verdict.problems:
-        print(f"{len(verdict.problems)} things are wrong; all files are kept in {folder}")
+        print(f"{len(verdict.problems)} problems; all files are kept in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0
@@ -74,14 +74,14 @@ def main() -> int:
         nargs=3,
         default=(0.2, 0.1, 0.08),
         metavar=("WORKERS", "SHIMS", "SCHEDULER"),
-        help="shares of attempts, twice, and kills for each job of the first half",
+        help="shares of attempts whose worker or shim is killed, and scheduler kills per job",
     )
     given = parser.parse_args()
-    if not 2 <= given.jobs <= MOST_JOBS:
-        parser.error(f"--jobs must be from 2 to {MOST_JOBS:,}")
+    if not 2 <= given.jobs <= MAX_JOBS:
+        parser.error(f"--jobs must be from 2 to {MAX_JOBS:,}")
     if min(given.kills) < 0 or sum(given.kills[:2]) > 0.9 or given.kills[2] > 1:
         parser.error("--kills: workers and shims together at most 0.9, the scheduler at most 1")
-    # Policies as plain Python, as the scheduler has them: the same decisions, and none to compile.
+    # Policies as plain Python, as in the scheduler: the same decisions without compiling.
     os.environ["NUMBA_DISABLE_JIT"] = "1"
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

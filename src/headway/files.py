@@ -1,4 +1,4 @@
-"""Reading and writing files so that nothing is ever half-written."""
+"""Reading files, and writing them atomically."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import BinaryIO
 from headway.domain.errors import InputError
 
 STANDARD = "-"
-"""The name that means standard input or output."""
+"""Stands for standard input or output."""
 
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn the system's refusals into errors that name the file."""
+    """Turn errors of the operating system into errors that name the file."""
     try:
         yield
     except BrokenPipeError:
@@ -41,13 +41,13 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a folder and those above it, unless they are there."""
+    """Create a folder and its parents unless they exist."""
     with _explained(path):
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
 def check_output(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that cannot be written, before work is done that would be lost."""
+    """Refuse a path that cannot be written, before doing work that would be lost."""
     target = Path(path)
     if os.fspath(path) == STANDARD or (target.exists() and not target.is_dir()):
         return
@@ -58,10 +58,10 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 
 def check_different(inputs: Sequence[str], outputs: Sequence[str], what: str) -> None:
-    """Refuse paths of which two are the same file; `-` may be one input and one output."""
-    places = [os.path.realpath(path) for path in [*inputs, *outputs] if path != STANDARD]
-    twice = inputs.count(STANDARD) > 1 or outputs.count(STANDARD) > 1
-    if twice or len(set(places)) < len(places):
+    """Refuse paths that name the same file; `-` may be one input and one output."""
+    files = [os.path.realpath(path) for path in [*inputs, *outputs] if path != STANDARD]
+    standard_twice = inputs.count(STANDARD) > 1 or outputs.count(STANDARD) > 1
+    if standard_twice or len(set(files)) < len(files):
         raise InputError(f"{what} must be different files.")
 
 
@@ -69,8 +69,8 @@ def check_different(inputs: Sequence[str], outputs: Sequence[str], what: str) ->
 def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file, or standard output for `-`, to write bytes.
 
-    The bytes go to a temporary file beside the target, which takes the target's name only when all
-    is written. Whatever interrupts the writing, the target is as it was or complete.
+    The bytes go to a temporary file beside the target, which replaces the target when all is
+    written. If writing is interrupted, the target is unchanged.
     """
     with _explained(path):
         if os.fspath(path) == STANDARD:
@@ -79,7 +79,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
-        # Through a link, so that what it points to is replaced and not the link.
+        # Follow links, so that the file is replaced and not the link to it.
         target = Path(os.path.realpath(path))
         special = os.path.abspath(path).startswith(("/dev/", "/proc/"))
         if special or (target.exists() and not target.is_file()):
@@ -100,7 +100,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _mode(target: Path) -> int:
-    """Return the permissions the file has, or a new one would get."""
+    """Return the permissions of the file, or those that a new file would get."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""Ctrl-C and requests to terminate: leave as at any exit, so that nothing stays behind."""
+"""SIGINT and SIGTERM end the program by an ordinary exit, so that cleanup runs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 def handle_signals() -> None:
-    """Let both kinds of signal end the program by an ordinary exit."""
+    """Install handlers for SIGINT and SIGTERM that exit the program."""
     signal.signal(signal.SIGINT, _leave)
     signal.signal(signal.SIGTERM, _leave)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    # Whoever is impatient must not interrupt the cleaning up.
+    # A second signal must not interrupt the cleanup.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if number == signal.SIGINT:
-        # Not print, which may be what was interrupted.
+        # Not print(), which may be what the signal interrupted.
         os.write(2, b"\nheadway: interrupted\n")
         sys.exit(INTERRUPTED)
     sys.exit(TERMINATED)

@@ -1,4 +1,4 @@
-"""Ray: a cluster that is there, or one started on the loopback interface for the while."""
+"""Sessions with Ray: on an existing cluster, or on a temporary one on the loopback interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 from headway.domain.errors import InputError, shown
 
 AUTO = "auto"
-"""The address that means the cluster which runs on this machine."""
+"""The address of the cluster that runs on this machine."""
 
 _CONNECT_S = 5.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -30,7 +30,7 @@ _GET_INTERFACE_ADDRESS = 0x8915
 
 @contextmanager
 def connected(address: str | None, cpus: int) -> Iterator[Any]:
-    """Connect to a cluster, or start one on the loopback interface; leave nothing of it behind."""
+    """Connect to a cluster, or start a temporary one on the loopback interface."""
     folder = tempfile.mkdtemp(prefix="headway-ray-")
     settings = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     if address is None:
@@ -39,22 +39,22 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
         token.write_text(secrets.token_hex(32))
         settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     if address is None or _host(address) in _LOOPBACK:
-        # In spite of its name: with 0, Ray listens on the loopback interface only, and does not
-        # take the address of another interface for it.
+        # Despite its name: with 0, Ray listens on the loopback interface only, and does not
+        # replace its address by that of another interface.
         settings["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     handler = signal.getsignal(signal.SIGTERM)
     ray = None
     try:
-        # First of all: Ray keeps for good the settings that it finds when it is imported.
+        # The variables first: Ray reads them once, when it is imported.
         if address is not None and address != AUTO:
             _check_listens(address)
         ray = _imported()
         if ray.is_initialized():
-            raise InputError("Ray is in use in this process already; shut it down first.")
+            raise InputError("Ray is already in use in this process; shut it down first.")
         _connect(ray, address, cpus, folder)
-        with suppress(ValueError):  # Only the main thread may, and only there Ray does.
+        with suppress(ValueError):  # Ray replaces the handler only in the main thread.
             signal.signal(signal.SIGTERM, handler)
         yield ray
     finally:
@@ -73,7 +73,7 @@ def _host(address: str) -> str:
 
 
 def _check_listens(address: str) -> None:
-    """Refuse an address where nobody listens, which Ray itself would try for minutes."""
+    """Raise an error if nobody listens at an address; Ray itself would retry for minutes."""
     port = address.rpartition(":")[2]
     if not port.isdecimal() or not 0 < int(port) < 2**16 or not _host(address):
         raise InputError(
@@ -112,8 +112,8 @@ def _connect(ray: Any, address: str | None, cpus: int, folder: str) -> None:
         listens_on = ray.util.get_node_ip_address()
         if listens_on != "127.0.0.1":
             raise InputError(
-                f"Ray would listen on {listens_on}, beyond this machine; it was imported before "
-                "Headway could tell it not to."
+                f"Ray would listen on {listens_on}, beyond this machine: it was imported before "
+                "Headway could configure it."
             )
         return
     try:
@@ -125,11 +125,11 @@ def _connect(ray: Any, address: str | None, cpus: int, folder: str) -> None:
 
 @contextmanager
 def signals_held() -> Iterator[Callable[[], None]]:
-    """Hold back signals that end the process, and yield what acts on those that came.
+    """Hold back SIGINT and SIGTERM, and yield a function that acts on any received so far.
 
-    Ray turns an exit that a signal asks for inside it into one with another status.
+    A signal that arrives inside Ray would end the process with another exit status.
     """
-    came: list[int] = []
+    received: list[int] = []
     before: dict[int, Any] = {}
 
     def restore() -> None:
@@ -138,13 +138,13 @@ def signals_held() -> Iterator[Callable[[], None]]:
         before.clear()
 
     def act() -> None:
-        if came:
+        if received:
             restore()
-            signal.raise_signal(came[0])
+            signal.raise_signal(received[0])
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda number, _: came.append(number))
+            before[number] = signal.signal(number, lambda number, _: received.append(number))
     try:
         yield act
         act()
@@ -153,7 +153,7 @@ def signals_held() -> Iterator[Callable[[], None]]:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the name of the network interface that has an address."""
+    """Return the name of the network interface with an IPv4 address; None if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             with suppress(OSError):

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import MOST_BYTES, whole
+from headway.domain.limits import MAX_BYTES, whole
 from headway.gate.environment import GATE
 from headway.worker.queue_thread import QueueThread
 from headway.worker.session import Session, session_of
@@ -101,7 +101,7 @@ def communication(message_bytes: int) -> Iterator[None]:
     0. The block must contain all-reduces of `message_bytes` in total that end inside it; on a GPU
     the block waits for its stream at the end.
     """
-    whole(message_bytes, "message_bytes", 0, MOST_BYTES, " bytes")
+    whole(message_bytes, "message_bytes", 0, MAX_BYTES, " bytes")
     if computing():
         raise InputError("communication() must not be used inside computation().")
     session = session_of(_rank())

@@ -1,4 +1,4 @@
-"""Python files of a user's, loaded as modules."""
+"""Loads a user's Python files as modules."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headway.domain.errors import InputError
 
 
 def load_file(path: Path, prefix: str) -> ModuleType:
-    """Return the module of a file, loaded once; its name begins with the prefix.
+    """Return the module of a file, loaded once, under a name that begins with the prefix.
 
-    Whatever the file raises while it is loaded passes through, and the module is forgotten.
+    An exception that the file raises propagates, and the module is not kept.
     """
     if not path.is_file():
         raise InputError("no such file.", source=str(path))
@@ -26,7 +26,7 @@ def load_file(path: Path, prefix: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError("cannot be loaded as a Python file.", source=str(path))
     module = importlib.util.module_from_spec(spec)
-    # Before it runs: dataclasses look their module up there.
+    # Before it runs, because dataclasses look up their module here.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""TOML that is written reads back as it was."""
+"""Written TOML reads back unchanged."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def test_an_array_of_tables_reads_back_as_it_was_written(
 
 
 @given(st.text(st.characters()))
-def test_any_text_at_all_gives_a_file_that_can_be_read(text: str) -> None:
+def test_any_text_gives_valid_toml(text: str) -> None:
     written = toml.table("t", {"k": text}).encode()
     assert isinstance(tomllib.loads(written.decode())["t"]["k"], str)
 
 
-def test_numbers_that_are_none_are_written_as_such() -> None:
+def test_nan_and_infinity_are_written() -> None:
     assert math.isnan(tomllib.loads(toml.table("t", {"k": math.nan}))["t"]["k"])
 
 
-def test_a_truth_value_is_not_a_number() -> None:
+def test_a_boolean_is_not_written_as_a_number() -> None:
     assert toml.table("t", {"yes": True, "one": 1, "whole": 2.0}) == (
         "[t]\nyes = true\none = 1\nwhole = 2.0\n"
     )

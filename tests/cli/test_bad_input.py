@@ -53,7 +53,7 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     "neither model nor figures": (
         "job_id,arrival_s,gpus,iterations\na,0,1,1\n",
         f"w.csv, line 1: missing columns {ALL_FIGURES} "
-        "('model' may stand for the last four columns).",
+        "('model' can replace the last four columns).",
     ),
     "a misspelt column": (
         "job_id,arrival_s,gpu,iterations,model\na,0,1,1,vgg16\n",
@@ -61,7 +61,7 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a doubled column": (
         "job_id,arrival_s,gpus,gpus,iterations,model\na,0,1,1,1,vgg16\n",
-        "w.csv, line 1, column 4: column 'gpus' stands there twice.",
+        "w.csv, line 1, column 4: duplicate column 'gpus'.",
     ),
     "no header": (
         "a,0,1,1,vgg16\n",
@@ -143,7 +143,7 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "more computing than there is time": (
         HEADER + "a,0,1,60000000000,vgg16\n",
-        "w.csv, line 2, column 4 (iterations): too many: computing alone would end after the "
+        "w.csv, line 2, column 4 (iterations): too many: computation alone would end after the "
         "simulator's last instant (4,611,686,018,427,387,904 ns, 146 years).",
     ),
     "more work than fits the engine's sums": (
@@ -357,8 +357,8 @@ CLUSTERS = {
     ),
     "racks twice": (
         f'{GROUP}rack = "a"\n[cluster.racks]\nservers_per_rack = 2\n',
-        "c.toml, line 7, column 1 (servers_per_rack): the groups name their racks; "
-        "give one of both.",
+        "c.toml, line 7, column 1 (servers_per_rack): the groups name their racks "
+        "already; give only one of the two.",
     ),
     "oversubscription without racks": (
         f"{GROUP}[cluster.racks]\noversubscription = 2\n",
@@ -372,8 +372,8 @@ CLUSTERS = {
     "oversubscription the wrong way round": (
         "[cluster]\nservers = 4\ngpus_per_server = 2\n"
         "[cluster.racks]\nservers_per_rack = 2\noversubscription = 0.25\n",
-        "c.toml, line 6, column 1 (oversubscription): must be from 1 (the uplink carries what all "
-        "servers of a rack can send) to 1,000,000, not 0.25.",
+        "c.toml, line 6, column 1 (oversubscription): must be from 1 (an uplink carries all that "
+        "the servers of its rack can send) to 1,000,000, not 0.25.",
     ),
     "an empty rack": (
         f"{GROUP}[cluster.racks]\nservers_per_rack = 0\n",
@@ -414,8 +414,9 @@ CLUSTERS = {
     ),
     "an oversubscription of 400 digits": (
         f"{GROUP}[cluster.racks]\nservers_per_rack = 1\noversubscription = 1{'0' * 400}\n",
-        "c.toml, line 7, column 1 (oversubscription): must be from 1 (the uplink carries what all "
-        "servers of a rack can send) to 1,000,000, not 100000000000000000000000000000000000000….",
+        "c.toml, line 7, column 1 (oversubscription): must be from 1 (an uplink carries all that "
+        "the servers of its rack can send) to 1,000,000, not "
+        "100000000000000000000000000000000000000….",
     ),
     "a GPU that is less busy than idle": (
         GROUP + TYPE.replace("busy_w = 2", "busy_w = 0.5"),
@@ -617,7 +618,7 @@ OPTIONS = {
 }
 
 
-def test_an_unknown_policy_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_policy_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
     # Other tests may have registered policies of their own.
     known = sorted(policy.name for policy in policies("placement"))
@@ -632,7 +633,7 @@ def test_a_bad_option(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     expect(capsys, OPTIONS[options], "w.csv", *options.split(" ", 1))
 
 
-def test_a_policy_that_needs_allocation_says_how_to_ask_for_it(
+def test_a_policy_that_needs_allocation_gets_a_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("w.csv").write_text(GOOD)
@@ -703,7 +704,7 @@ def test_a_parquet_workload_with_bad_columns_and_rows(capsys: pytest.CaptureFixt
     for changes, message in (
         (
             {},
-            f"w.parquet: missing columns {ALL_FIGURES} ('model' may stand for the last four "
+            f"w.parquet: missing columns {ALL_FIGURES} ('model' can replace the last four "
             "columns).",
         ),
         (
@@ -781,7 +782,7 @@ def test_outputs_that_would_destroy_each_other_or_the_input_are_refused(
     assert os.listdir() == ["w.csv"]
 
 
-def test_a_link_is_written_through_and_stays_a_link(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_symbolic_link_is_followed_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
     Path("real.json").write_text("old")
     os.symlink("real.json", "link.json")
@@ -809,7 +810,7 @@ def test_a_policy_file_that_exits_is_refused(capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_results_go_to_a_pipe_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_can_go_to_a_named_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe")
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)

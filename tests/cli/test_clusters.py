@@ -21,17 +21,19 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_describe_names_what_is_estimated(capsys: pytest.CaptureFixture[str]) -> None:
-    told = headway(capsys, "workload", "describe", "w.csv", "--cluster", MIXED).out
-    assert "times estimated, not measured: vgg16 on a100-sxm4; resnet50, vgg16 on sample\n" in told
-    assert "GPU hours and load are those of a v100-sxm2" in told
+def test_describe_lists_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    output = headway(capsys, "workload", "describe", "w.csv", "--cluster", MIXED).out
+    assert (
+        "times estimated, not measured: vgg16 on a100-sxm4; resnet50, vgg16 on sample\n" in output
+    )
+    assert "GPU hours and load are for a v100-sxm2" in output
     assert "estimated" not in headway(capsys, "workload", "describe", "w.csv").out
 
 
-def test_simulate_names_what_is_estimated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulate_lists_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.csv").write_text(
         "job_id,arrival_s,gpus,iterations,model,batch_size\na,0,1,1,vgg16,32\nb,1,1,1,vgg16,16\n"
     )
-    told = headway(capsys, "simulate", "b.csv").out
-    assert "times estimated, not measured: vgg16 on v100-sxm2\n" in told
+    output = headway(capsys, "simulate", "b.csv").out
+    assert "times estimated, not measured: vgg16 on v100-sxm2\n" in output
     assert "estimated" not in headway(capsys, "simulate", "w.csv").out

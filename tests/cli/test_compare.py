@@ -1,4 +1,4 @@
-"""`headway compare` as a person uses it."""
+"""`headway compare` on the command line."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_files_are_compared_with_intervals(capsys: pytest.CaptureFixture[str]) -
 
 def test_one_file_has_no_intervals_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = headway(capsys, "compare", "a.csv", "--policies", POLICIES, "--cluster", "2x2")
-    assert "One workload only: there are no intervals" in outcome.out
+    assert "A single workload has no intervals" in outcome.out
     assert "±" not in outcome.out
     assert "nan" not in outcome.out
 
 
-def test_json_on_standard_output_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_output_has_only_the_json(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--policies", POLICIES, "--cluster", "2x2", "--json", "-"]
     outcome = headway(capsys, "compare", "a.csv", "b.csv", *options)
     assert len(json.loads(outcome.out)["policies"]) == 3
@@ -64,8 +64,11 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("paper a.csv --policies X", "give `paper` or files, not both (./paper is a file)."),
-        ("a.csv --seeds 3 --policies X", "--seeds goes with `paper`; files are what they are."),
+        (
+            "paper a.csv --policies X",
+            "give either `paper` or files (a file of that name is ./paper).",
+        ),
+        ("a.csv --seeds 3 --policies X", "--seeds only applies to `paper`."),
         ("a.csv a.csv --policies X", "the workloads and the outputs must be different files."),
         ("a.csv --json a.csv --policies X", "the workloads and the outputs must be different"),
         ("a.csv -o a.gif --policies X", "a.gif: must end in .svg, .pdf, .png."),
@@ -78,7 +81,7 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
         ("a.csv --policies X -j 0", "threads: must be at least 1, not 0."),
     ],
 )
-def test_what_cannot_be_compared_is_told(
+def test_invalid_comparisons_are_refused(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = headway(capsys, "compare", *arguments.replace("X", POLICIES).split())

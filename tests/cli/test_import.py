@@ -1,4 +1,4 @@
-"""`headway workload import`, from files to a workload, and every way in which it may fail."""
+"""`headway workload import`, and every way in which it can fail."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ def test_every_sample_becomes_a_workload(form: str, capsys: pytest.CaptureFixtur
     assert headway(capsys, "workload", "describe", "w.csv").status == 0
 
 
-def test_what_is_dropped_left_out_and_sorted_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_omitted_and_reordered_jobs_are_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     done = headway(
         capsys,
         *("workload", "import", "helios", *sample("helios"), "--max-gpus", "8", "-o", "w.parquet"),
     )
     assert done.err.splitlines() == [
         "3 jobs written to w.parquet",
-        "3 jobs dropped, which cannot be simulated:",
+        "3 jobs dropped because they cannot be simulated:",
         "  no GPU           1",
         "  never started    1",
         "  ran for no time  1",
-        "1 job left out, as asked:",
+        "1 job left out by the options:",
         "  more than 8 GPUs  1",
     ]
     assert len(read_workload("w.parquet")) == 3
@@ -64,7 +66,7 @@ def test_a_workload_goes_to_standard_output_and_a_trace_comes_from_standard_inpu
     assert done.err == "1 job written to standard output\n"
 
 
-def test_a_long_read_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_read_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.cli.console.PATIENCE_S", 0.0)
     screen = io.StringIO()
     with ReadingBar(Console(file=screen, force_terminal=True, width=80)) as bar:
@@ -126,7 +128,7 @@ FAILURES = {
     ),
     "tables from standard input": (
         "pai - -o w.csv",
-        "standard input: PAI's files are read more than once; give them by name.",
+        "standard input: PAI's files are read more than once; give paths, not standard input.",
     ),
     "a strict import": (
         "philly-pollux bad.csv --strict -o w.csv",
@@ -136,7 +138,7 @@ FAILURES = {
         "philly-pollux latin.csv -o w.csv",
         "latin.csv, line 2, column 23: not UTF-8 text: byte 0xe9.",
     ),
-    "a cut gzip file": ("philly-pollux cut.gz -o w.csv", "cut.gz: the gzip file is cut short."),
+    "a cut gzip file": ("philly-pollux cut.gz -o w.csv", "cut.gz: the gzip file is truncated."),
     "a tar archive": (
         "philly-pollux t.tar -o w.csv",
         "t.tar, line 1: not a text file; a trace is UTF-8 text, plain or gzip (unpack a .tar "
@@ -171,7 +173,7 @@ def test_a_failure_is_one_line_and_writes_nothing(
     assert set(os.listdir()) == before
 
 
-def test_a_failed_import_leaves_the_old_workload_as_it_was(
+def test_a_failed_import_leaves_the_old_workload_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("w.csv").write_text("old")
@@ -190,6 +192,6 @@ def test_packaged_workloads_are_described_and_unknown_ones_refused(
     done = headway(capsys, "simulate", "muri")
     assert (done.status, done.err) == (
         2,
-        "headway: error: muri: there is no such file, and no packaged workload of that name "
-        "(there is muri-1).\n",
+        "headway: error: muri: no such file, and no packaged workload of that name "
+        "(available: muri-1).\n",
     )

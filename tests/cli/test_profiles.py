@@ -1,4 +1,4 @@
-"""`--profiles`: models whose costs were measured elsewhere than in the paper."""
+"""`--profiles`: models with other profiles than the paper's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_model_unknown_to_the_set_names_the_models_that_are_known(
     assert "profiles: unknown set 'm.tml'." in done.err
 
 
-def test_describe_generate_and_graph_know_the_set(capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_generate_and_graph_use_the_set(capsys: pytest.CaptureFixture[str]) -> None:
     set_of = ("--profiles", "m.toml")
     told = headway(capsys, "workload", "describe", "w.csv", *set_of).out
     assert "mine" in told

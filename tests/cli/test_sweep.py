@@ -1,4 +1,4 @@
-"""`headway sweep` as a person uses it."""
+"""`headway sweep` on the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("good.toml").write_text(GOOD)
 
 
-def test_a_sweep_prints_tables_and_says_where_the_runs_are(
+def test_a_sweep_prints_tables_and_the_path_of_the_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     outcome = headway(capsys, "sweep", "good.toml", "-j", "2")
@@ -45,10 +45,10 @@ def test_a_sweep_prints_tables_and_says_where_the_runs_are(
     row = r"^drawn +ff\+srsf:1( +[\d.]+  \[[\d.-]+, [\d.]+\]){2}$"
     assert re.search(row, outcome.out, re.M)
     assert outcome.out.endswith("\nThe runs: good/runs.parquet\n")
-    assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ a second\)\.\n", outcome.err)
+    assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ per second\)\.\n", outcome.err)
 
 
-def test_what_is_there_can_be_shown_from_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
+def test_finished_runs_can_be_shown_by_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml", "-o", "out")
     options = ["--rows", "policy", "--columns", "workload", "--value", "makespan_s"]
     options += ["--baseline", "ff+srsf:1"]
@@ -73,13 +73,15 @@ def test_showing_needs_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_report_is_drawn_from_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml")
-    assert headway(capsys, "report", "good").out == "The report: good/report.html\n"
+    assert headway(capsys, "report", "good").out == "Report: good/report.html\n"
     assert '<h2 id="workload-1">Workload drawn</h2>' in Path("good/report.html").read_text()
     assert headway(capsys, "report", "good", "-o", "page.html").status == 0
     assert Path("page.html").read_bytes() == Path("good/report.html").read_bytes()
 
 
-def test_failed_runs_are_listed_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_runs_are_listed_and_the_exit_status_is_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("good.toml").write_text(GOOD.replace('"2x4"', '"1x2"'))
     outcome = headway(capsys, "sweep", "good.toml")
     assert outcome.status == 1
@@ -107,7 +109,7 @@ def test_paths_are_relative_to_the_file(capsys: pytest.CaptureFixture[str]) -> N
     assert Path("s/runs.parquet").is_file()
 
 
-def test_workloads_can_be_tables_of_their_own() -> None:
+def test_workloads_can_be_arrays_of_tables() -> None:
     Path("t.toml").write_text(
         'policies = "paper"\nseeds = [7]\n'
         '[[workloads]]\nfile = "a.csv"\nseeds = "0:3"\n'
@@ -172,7 +174,7 @@ BAD = {
     ),
     "bad seeds": (
         TWO + 'seeds = "0-20"\n',
-        "s.toml, line 3, column 1 (seeds): must be how many (20), a range (5:24) or a list "
+        "s.toml, line 3, column 1 (seeds): must be a count (20), a range (5:24) or a list "
         "(3,7,11), not '0-20'.",
     ),
     "seeds that are no numbers": (
@@ -246,7 +248,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_refused_with_its_place(
+def test_an_error_in_the_file_names_line_and_column(
     capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
     text, message = BAD[case]
@@ -272,8 +274,11 @@ def test_a_bad_file_is_refused_with_its_place(
         ("sweep good.toml --show", "good: has no finished runs; run the sweep first."),
         ("sweep . --show", ".: there is no runs.parquet; run a sweep first."),
         ("report .", ".: there is no runs.parquet; run a sweep first."),
-        ("report . -o page.svg", "page.svg: the report of a sweep is a page; must end in .html."),
-        ("report . --from 3", "--from and --to choose a part of a timeline; a sweep has none."),
+        (
+            "report . -o page.svg",
+            "page.svg: the report of a sweep must end in .html.",
+        ),
+        ("report . --from 3", "--from and --to select a part of a timeline; a sweep has none."),
     ],
 )
 def test_bad_arguments_are_refused(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.configuration.positions import Path, Positions
+from headway.configuration.positions import KeyPath, Positions
 
 TEXT = '''\
 # [not] a = table
@@ -98,7 +98,7 @@ def test_the_sample_is_toml_with_every_path_that_is_expected() -> None:
 
 
 @pytest.mark.parametrize("path", EXPECTED, ids=str)
-def test_keys_and_items_are_found(path: Path) -> None:
+def test_keys_and_items_are_found(path: KeyPath) -> None:
     assert Positions(TEXT).of(path) == EXPECTED[path]
 
 
@@ -114,11 +114,11 @@ def test_keys_and_items_are_found(path: Path) -> None:
         (("cluster",), (18, 2)),
     ],
 )
-def test_values_begin_after_their_quotes(path: Path, position: tuple[int, int]) -> None:
+def test_values_begin_after_their_quotes(path: KeyPath, position: tuple[int, int]) -> None:
     assert Positions(TEXT).of_value(path) == position
 
 
-def test_what_is_not_there_is_found_at_the_table_around_it() -> None:
+def test_a_missing_key_is_found_at_the_table_around_it() -> None:
     positions = Positions(TEXT)
     assert positions.of(("cluster", "group", 1, "gpus_per_server")) == (25, 11)
     assert positions.of(("nothing", "at", "all")) is None
@@ -155,7 +155,7 @@ def test_every_value_of_any_document_is_found_where_it_is_written(values: list[s
             assert positions.of((f"key{number}", *path)) is not None
 
 
-def paths(value: object) -> list[Path]:
+def paths(value: object) -> list[KeyPath]:
     """Return the paths of all parts of a value."""
     parts: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):

@@ -43,7 +43,7 @@ def test_groups_keep_their_order_and_share_types_and_racks() -> None:
     assert cluster.servers_of([16, 3, 0]) == [0, 3]
 
 
-def test_what_servers_do_not_share_is_zero() -> None:
+def test_fields_that_differ_between_groups_are_zero() -> None:
     cluster = Cluster.of(MIXED)
     assert (cluster.gpus_per_server, cluster.gpu_memory_bytes) == (0, 0)
     assert (cluster.gpu_idle_w, cluster.gpu_busy_w) == (0, 0)
@@ -57,7 +57,7 @@ def test_equal_clusters_are_equal_and_hash_alike() -> None:
     assert Cluster.of(MIXED) != Cluster.of(MIXED[:2])
 
 
-def test_thousands_of_gpus_are_described_at_once() -> None:
+def test_a_large_cluster_is_described_quickly() -> None:
     cluster = Cluster.of([ServerGroup(50_000, 8, V100), ServerGroup(50_000, 4, A100)])
     assert cluster.gpus == 600_000
     assert cluster.server_of_gpu[-1] == 99_999
@@ -74,26 +74,26 @@ def test_thousands_of_gpus_are_described_at_once() -> None:
         ),
         (
             lambda: Cluster.of([ServerGroup(1, 1, rack="x"), ServerGroup(1, 1)]),
-            "rack: every group must name its rack, or none.",
+            "rack: either every group names its rack, or none does.",
         ),
         (
             lambda: Cluster.of(MIXED, servers_per_rack=2),
-            "servers_per_rack: the groups name their racks; give one of both.",
+            "servers_per_rack: the groups name their racks already; give only one of the two.",
         ),
         (
             lambda: Cluster.of([ServerGroup(1, 1), ServerGroup(1, 1, SLOWER)]),
-            "gpu: 'v100-sxm2' has two performances; give one another name.",
+            "gpu: 'v100-sxm2' has two performances; rename one of them.",
         ),
         (
             lambda: Cluster.of(MIXED, profiles=TWICE),
-            "profile: 'vgg16' on 't4' is given twice for one batch size.",
+            "profile: 'vgg16' on 't4' is duplicated at one batch size.",
         ),
-        (lambda: replace(V100, name=""), "name: must be a name, not ''."),
+        (lambda: replace(V100, name=""), "name: must be a non-empty string, not ''."),
         (lambda: ServerGroup(1, 1, "t4"), "gpu: must be a GpuType, not 't4'."),  # type: ignore[arg-type]
-        (lambda: ServerGroup(1, 1, rack=3), "rack: must be a name, not 3."),  # type: ignore[arg-type]
+        (lambda: ServerGroup(1, 1, rack=3), "rack: must be a string, not 3."),  # type: ignore[arg-type]
     ],
 )
-def test_what_makes_no_cluster_is_refused(make: object, message: str) -> None:
+def test_an_invalid_cluster_is_refused(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(InputError) as refusal:
         make()

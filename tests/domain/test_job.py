@@ -22,7 +22,7 @@ def test_the_papers_models_are_as_in_its_table() -> None:
     ]
 
 
-def test_a_job_of_a_model_takes_the_models_figures() -> None:
+def test_a_job_of_a_model_has_its_profile() -> None:
     job = Job.of_model("resnet50", job_id="a", arrival_ns=5, gpus=8, iterations=10)
     assert job.memory_bytes == 3213 * 2**20
     assert job.model == "resnet50"
@@ -71,7 +71,7 @@ def test_tasks_come_after_their_predecessors() -> None:
     assert all(order[before] < order[after] for before, after in graph.edges())
 
 
-def test_a_graph_can_be_looked_at() -> None:
+def test_a_graph_renders_as_text_and_dot() -> None:
     graph = make_job("j", gpus=3, iterations=9).graph(iterations=1)
     assert graph.to_text() == (
         "job j: GPUs 3, iterations 9\n"

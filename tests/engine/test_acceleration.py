@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from builders import DATA
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError
 from headway.domain.job import Job
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.run import _kernel

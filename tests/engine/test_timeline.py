@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders import make_job, make_workload
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
+from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, Records
 from headway.engine.run import simulate
 from headway.results.timeline.sinks import Timeline
 
@@ -34,7 +34,7 @@ def test_a_timeline_holds_every_task() -> None:
     result = simulate(WORKLOAD, "2x2", timeline=timeline)
     tasks = timeline.tasks()
     assert len(tasks) == result.summary.simulated_tasks
-    counts = [int((tasks.kind == kind).sum()) for kind in (FORWARD, BACKWARD, MESSAGE)]
+    counts = [int((tasks.kind == kind).sum()) for kind in (FORWARD, BACKWARD, COMMUNICATION)]
     assert counts == [120 + 120 + 50, 120 + 120 + 50, 30 + 40]
     assert (tasks.end_ns[1:] >= tasks.end_ns[:-1]).all()
 

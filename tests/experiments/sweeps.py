@@ -1,4 +1,4 @@
-"""Small sweeps for the tests, and what is left on disk by them."""
+"""Small sweeps for the tests, and how to read their folders."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +23,9 @@ from headway.experiments.sweep import on_ray, run_sweep, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, key_of, points
 from headway.experiments.sweep.store import RunStore
 from headway.ray_session import connected
+from waiting import eventually
+
+pytestmark = pytest.mark.ray
 
 OWN = '''
 """A policy whose file ends Ray workers that load it."""
@@ -93,7 +95,7 @@ def test_workers_get_the_contents_of_files(ray: Any, tmp_path: Path) -> None:
         assert outcome.rows["jobs"] == expected[f"{outcome.key}.parquet"]
 
 
-def test_what_a_dead_worker_had_is_run_by_another(ray: Any, tmp_path: Path) -> None:
+def test_the_runs_of_a_dead_worker_are_done_by_another(ray: Any, tmp_path: Path) -> None:
     own, mark = tmp_path / "once.py", tmp_path / "mark"
     condition = f"not Path({str(mark)!r}).exists() and not Path({str(mark)!r}).touch()"
     own.write_text(OWN.format(condition=condition))
@@ -123,7 +125,7 @@ def test_workers_with_other_code_are_refused(ray: Any, tmp_path: Path) -> None:
     sweep = sweep_of(small_sweep(tmp_path))
     inputs = replace(Inputs.of(sweep), code="of another day")
     todo = {key_of(sweep, point): point for point in points(sweep)}
-    with pytest.raises(InputError, match="has another Headway than this machine"):
+    with pytest.raises(InputError, match="has another version of Headway than this machine"):
         on_ray.send(ray, todo, inputs, 2, lambda _: None)
 
 
@@ -149,7 +151,7 @@ def test_ray_listens_on_the_loopback_interface_only(ray: Any, tmp_path: Path) ->
     assert {address for address, _ in listening} <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
 
 
-def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_an_interrupt_ends_ray_and_keeps_finished_runs(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     process = start(tmp_path, "--on", "ray", "-j", "2", HEADWAY_TEST_MARK=mark)
     wait_for_runs(tmp_path / "many", 5, process)
@@ -158,10 +160,7 @@ def test_an_interrupt_ends_ray_and_keeps_what_is_finished(tmp_path: Path) -> Non
     _, err = process.communicate()
     assert process.returncode == 130, err
     assert "Finished runs are kept in many; repeat the command to continue." in err
-    deadline = time.monotonic() + 10
-    while left := processes_with(f"HEADWAY_TEST_MARK={mark}"):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    eventually(lambda: not processes_with(f"HEADWAY_TEST_MARK={mark}"), within_s=10)
     assert len(finished(tmp_path / "many")) >= 5
 
 
@@ -179,7 +178,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr == f"headway: error: {message}\n"
 
 
-def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_address_without_a_cluster_is_refused_at_once(tmp_path: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"

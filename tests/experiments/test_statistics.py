@@ -42,7 +42,7 @@ def test_a_mean_has_students_interval() -> None:
     assert (estimate.low, estimate.high) == pytest.approx((2.5 - margin, 2.5 + margin))
 
 
-def test_what_seeds_have_in_common_does_not_widen_a_paired_difference() -> None:
+def test_variation_shared_by_both_policies_does_not_widen_a_paired_difference() -> None:
     seeds = np.array([100.0, 900.0, 400.0, 2000.0])
     ours, theirs = seeds + np.array([5.0, 6.0, 5.0, 6.0]), seeds
     difference = paired_difference(ours, theirs)
@@ -60,7 +60,7 @@ def test_a_ratio_is_that_of_the_means_and_exact_when_seeds_agree() -> None:
     assert uneven.low < 1.5 < uneven.high
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_have_their_stated_coverage() -> None:
     draw = np.random.default_rng(1)
     tries = 4000
     hits = [0, 0, 0]

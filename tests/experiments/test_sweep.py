@@ -1,4 +1,4 @@
-"""Sweeps run every combination once, the same to the bit, and lose nothing when they are ended."""
+"""Sweeps do every run once, with the same bits each time, and survive being killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from headway.experiments.sweep.pivot import layout_of, pivot, tables
 from headway.experiments.sweep.report import write_sweep_report
 from headway.experiments.sweep.specification import COORDINATES
 from headway.experiments.sweep.store import LOG, RunStore
+from waiting import eventually
 
 MANY = """
 seeds = 60
@@ -91,26 +91,24 @@ def test_threads_change_no_bit(swept: Swept, home: Path, tmp_path: Path, threads
     assert deterministic_bytes(tmp_path) == deterministic_bytes(home / "out")
 
 
-def test_what_is_finished_is_not_run_again(swept: Swept, home: Path) -> None:
+def test_finished_runs_are_not_repeated(swept: Swept, home: Path) -> None:
     log, tables = finished(home / "out"), deterministic_bytes(home / "out")
-    told: list[tuple[int, int]] = []
-    run_sweep(small_sweep(home), home / "out", started=lambda *counts: told.append(counts))
-    assert told == [(16, 16)]
+    counts: list[tuple[int, int]] = []
+    run_sweep(small_sweep(home), home / "out", started=lambda *both: counts.append(both))
+    assert counts == [(16, 16)]
     assert finished(home / "out") == log
     assert deterministic_bytes(home / "out") == tables
 
 
 def test_a_longer_sweep_runs_only_what_is_new(home: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     run_sweep(small_sweep(home), tmp_path)
     longer = small_sweep(home, seeds="0:4", policies=["paper", "rand+srsf:1", "headway"])
-    run_sweep(longer, tmp_path, started=lambda *counts: told.append(counts))
-    assert told == [(16, 36)]
+    run_sweep(longer, tmp_path, started=lambda *both: counts.append(both))
+    assert counts == [(16, 36)]
 
 
-def test_rows_of_jobs_that_are_asked_for_later_are_made(
-    swept: Swept, home: Path, tmp_path: Path
-) -> None:
+def test_rows_of_jobs_can_be_added_later(swept: Swept, home: Path, tmp_path: Path) -> None:
     run_sweep(small_sweep(home), tmp_path)
     assert not (tmp_path / "jobs").exists()
     run_sweep(small_sweep(home, jobs=True), tmp_path)
@@ -147,7 +145,7 @@ def keys(document: dict[str, Any]) -> list[str]:
     return [key_of(sweep, point) for point in points(sweep)]
 
 
-def test_changed_inputs_have_other_keys(home: Path, tmp_path: Path) -> None:
+def test_changed_inputs_change_the_keys(home: Path, tmp_path: Path) -> None:
     own, cluster = tmp_path / "own.py", tmp_path / "site.toml"
     own.write_text("def first(cluster, job, candidates, parameter): return True\n")
     cluster.write_text("[cluster]\nservers = 2\ngpus_per_server = 4\n")
@@ -167,7 +165,7 @@ def test_changed_inputs_have_other_keys(home: Path, tmp_path: Path) -> None:
     assert changed == [True, False, False, False] * 4
 
 
-def test_other_code_runs_everything_again(
+def test_a_change_of_the_code_repeats_every_run(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = keys(small_sweep(tmp_path))
@@ -176,7 +174,7 @@ def test_other_code_runs_everything_again(
 
 
 @pytest.mark.parametrize("damage", ["torn", "no newline", "noise in the middle", "empty"])
-def test_a_damaged_log_costs_only_the_lines_that_are_damaged(
+def test_a_damaged_log_loses_only_the_damaged_lines(
     swept: Swept, home: Path, tmp_path: Path, damage: str
 ) -> None:
     run_sweep(small_sweep(home), tmp_path)
@@ -188,14 +186,14 @@ def test_a_damaged_log_costs_only_the_lines_that_are_damaged(
         "empty": [],
     }
     (tmp_path / LOG).write_bytes(b"".join(contents[damage]))
-    told: list[tuple[int, int]] = []
-    found = run_sweep(small_sweep(home), tmp_path, started=lambda *counts: told.append(counts))
-    assert told == [(0 if damage == "empty" else 15, 16)]
+    counts: list[tuple[int, int]] = []
+    found = run_sweep(small_sweep(home), tmp_path, started=lambda *both: counts.append(both))
+    assert counts == [(0 if damage == "empty" else 15, 16)]
     assert found.runs.equals(swept.runs)
     assert (tmp_path / LOG).read_bytes().count(b"\n") == (17 if "middle" in damage else 16)
 
 
-def test_a_folder_is_for_one_process_at_a_time(tmp_path: Path) -> None:
+def test_only_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
     with RunStore(tmp_path):
         message = rf"is in use by process {os.getpid()}; wait for it, or give"
         with pytest.raises(InputError, match=message):
@@ -217,11 +215,11 @@ def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[s
 
 
 def wait_for_runs(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not (folder / LOG).exists() or (folder / LOG).read_bytes().count(b"\n") < count:
+    def enough() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+        return (folder / LOG).exists() and len(finished(folder)) >= count
+
+    eventually(enough)
 
 
 def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
@@ -244,7 +242,7 @@ def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     assert deterministic_bytes(tmp_path / "many") == deterministic_bytes(tmp_path / "at once")
 
 
-def test_an_interrupt_keeps_what_is_finished_and_says_so(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_finished_runs_and_says_so(tmp_path: Path) -> None:
     process = start(tmp_path, "--jobs")
     wait_for_runs(tmp_path / "many", 5, process)
     process.send_signal(signal.SIGINT)
@@ -258,7 +256,7 @@ def test_an_interrupt_keeps_what_is_finished_and_says_so(tmp_path: Path) -> None
         assert len(store.finished) == count
 
 
-def test_a_process_that_is_killed_lets_go_of_the_folder(tmp_path: Path) -> None:
+def test_a_killed_process_releases_the_folder(tmp_path: Path) -> None:
     process = start(tmp_path)
     wait_for_runs(tmp_path / "many", 1, process)
     with pytest.raises(InputError, match=rf"is in use by process {process.pid}"):
@@ -269,7 +267,7 @@ def test_a_process_that_is_killed_lets_go_of_the_folder(tmp_path: Path) -> None:
         assert store.finished
 
 
-def test_failed_runs_are_told_and_the_others_go_on(home: Path, tmp_path: Path) -> None:
+def test_failed_runs_are_reported_and_the_others_continue(home: Path, tmp_path: Path) -> None:
     found = run_sweep(small_sweep(home, clusters=["3x2", "1x2"]), tmp_path)
     assert found.runs.height == 2 + 12
     assert [failure.coordinates["cluster"] for failure in found.failures] == ["1x2", "1x2"]
@@ -297,14 +295,14 @@ def test_figures_are_means_and_ratios_are_paired(swept: Swept) -> None:
     assert math.isnan(alone.low)
 
 
-def test_what_is_in_neither_rows_nor_columns_is_averaged(swept: Swept) -> None:
+def test_axes_in_neither_rows_nor_columns_are_averaged(swept: Swept) -> None:
     layout = layout_of(swept.runs, rows=["policy"], columns=[])
     found = pivot(swept.runs, layout, "makespan_s").cells[("paper",), ()]
     sample = swept.runs.filter(policy="paper")["makespan_s"].to_numpy()
     assert found == statistics.mean(np.array(sample))
 
 
-def test_tables_without_columns_are_one(swept: Swept) -> None:
+def test_without_columns_there_is_one_table(swept: Swept) -> None:
     (table,) = tables(swept.runs, layout_of(swept.runs, rows=["cluster", "policy"]), "paper")
     assert table.header[:3] == ("cluster", "policy", "average JCT [s]")
     assert table.header[-1] == "average JCT, ratio to paper"
@@ -316,7 +314,7 @@ def test_tables_without_columns_are_one(swept: Swept) -> None:
     ]
 
 
-def test_runs_that_are_missing_leave_cells_empty(swept: Swept) -> None:
+def test_missing_runs_leave_cells_empty(swept: Swept) -> None:
     frame = swept.runs.filter(~((polars.col("policy") == "paper") & (polars.col("seed") > 0)))
     layout = layout_of(frame, rows=["policy", "workload"])
     ratio = pivot(frame, layout, "average_jct_s", "paper")
@@ -326,7 +324,7 @@ def test_runs_that_are_missing_leave_cells_empty(swept: Swept) -> None:
     assert [row[-1] for row in text] == ["–"] * 4
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(swept: Swept, home: Path) -> None:
+def test_the_report_is_one_self_contained_page(swept: Swept, home: Path) -> None:
     page = write_sweep_report(home / "out").read_text()
     assert page.count("<svg") == 2
     assert "Average JCT, ratio to paper" in page

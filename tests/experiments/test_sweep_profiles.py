@@ -1,4 +1,4 @@
-"""Sweeps whose models are looked up in given sets of profiles."""
+"""Sweeps that take models from given profiles."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def digests(sweep: Sweep) -> list[str]:
     return [workload.digest for workload in sweep.workloads]
 
 
-def test_files_and_recipes_of_a_sweep_take_models_from_its_sets(tmp_path: Path) -> None:
+def test_workloads_of_a_sweep_take_models_from_its_profiles(tmp_path: Path) -> None:
     sweep = read_sweep(written(tmp_path, SWEEP))
     jobs, drawn = (workload.value.draw(0) for workload in sweep.workloads)
     assert (jobs[0].forward_ns, jobs[0].measured_on) == (10_000_000, "h100-sxm5")
     assert {job.model for job in drawn} <= {"mine", "vgg16"}
 
 
-def test_other_costs_make_other_runs(tmp_path: Path) -> None:
+def test_other_profiles_change_the_keys(tmp_path: Path) -> None:
     one = digests(read_sweep(written(tmp_path, SWEEP)))
     other = digests(read_sweep(written(tmp_path, SWEEP, MODEL.replace("= 20", "= 21"))))
     assert all(before != after for before, after in zip(one, other, strict=True))
@@ -58,7 +58,7 @@ def test_other_costs_make_other_runs(tmp_path: Path) -> None:
         ('"absent.toml"', "absent.toml: No such file"),
     ],
 )
-def test_a_set_that_is_not_there_is_told_with_its_place(
+def test_an_error_about_a_missing_profile_set_names_its_position(
     tmp_path: Path, given: str, message: str
 ) -> None:
     text = SWEEP.replace('["m.toml", "v100"]', given)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_ITERATIONS
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_ITERATIONS
 from headway.gate.frames import (
     Bye,
     Compute,
@@ -36,14 +36,14 @@ def up_to(most: int) -> st.SearchStrategy[int]:
     return st.integers(0, most) | st.just(most)
 
 
-REQUESTS, BYTES = up_to(MAX_REQUEST), up_to(MOST_BYTES)
+REQUESTS, BYTES = up_to(MAX_REQUEST), up_to(MAX_BYTES)
 TEXTS = st.text(max_size=200)
 NUMBERS = up_to(2**32 - 1)
 FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Hello, up_to(2**16 - 1), TEXTS, NUMBERS, NUMBERS, TEXTS),
     st.builds(Ready, REQUESTS, BYTES, BYTES),
     st.builds(Done, REQUESTS),
-    st.builds(Iteration, up_to(MOST_ITERATIONS), up_to(LONGEST_NS), up_to(LONGEST_NS), BYTES),
+    st.builds(Iteration, up_to(MAX_ITERATIONS), up_to(LONGEST_NS), up_to(LONGEST_NS), BYTES),
     st.builds(Grant, REQUESTS),
     st.builds(Compute, REQUESTS),
     st.builds(Computed, REQUESTS),
@@ -115,11 +115,11 @@ def test_an_impossible_length_is_an_error_before_its_bytes_arrive(length: int) -
     "frame",
     [
         Ready(MAX_REQUEST + 1, 0, 0),
-        Ready(0, MOST_BYTES + 1, 0),
+        Ready(0, MAX_BYTES + 1, 0),
         Done(-1),
         Compute(MAX_REQUEST + 1),
         Computed(-1),
-        Iteration(MOST_ITERATIONS + 1, 0, 0, 0),
+        Iteration(MAX_ITERATIONS + 1, 0, 0, 0),
         Hello(2**16, "j", 0, 0, ""),
         Hello(1, "j", -1, 0, ""),
         Hello(1, "j" * 2**16, 0, 0, ""),
@@ -133,6 +133,6 @@ def test_a_value_out_of_range_is_not_encoded(frame: Frame) -> None:
 
 def test_a_number_out_of_range_is_not_decoded() -> None:
     encoded = bytearray(encode(Ready(1, 2, 3)))
-    encoded[-8:] = (MOST_BYTES + 1).to_bytes(8, "little")
+    encoded[-8:] = (MAX_BYTES + 1).to_bytes(8, "little")
     with pytest.raises(ProtocolError, match="is not from 0 to"):
         decode(bytes(encoded[4:]))

@@ -1,8 +1,8 @@
-"""A Ray cluster on loopback, until standard input ends; each node has one CPU.
+"""A Ray cluster on loopback until standard input ends; each node has one CPU.
 
     python ray_nodes.py PORT NAME...
 
-The variables TMPDIR and RAY_TMPDIR say where its files lie.
+The environment variables TMPDIR and RAY_TMPDIR set the folder of its files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A scheduler's parts: the order in which they begin, and what happens when one of them fails."""
+"""Startup and shutdown of a scheduler's parts, and what happens when one of them fails."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from headway.gate.frames import Grant, Ready, Welcome
 from headway.gate.protocol import encode
 from headway.gate.sockets import bind_tcp
 from headway.live import operator_log
-from headway.live.assembly import _Scheduler
+from headway.live.assembly import Scheduler
 from headway.live.daemon import daemon
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.settings import ExecutorSettings, ServeSettings
-from headway.live.daemon.state_folder import claimed
-from headway.live.daemon.store import Store
+from headway.live.daemon.state_folder import locked_folder
+from headway.live.daemon.state_store import StateStore
 from headway.live.executors import Attempt
-from live.daemon.inside import POLICY, Obedient, make_spec, scheduling, until
+from live.daemon.in_process import POLICY, FakeExecutor, make_spec, running_daemon
+from waiting import eventually_async
 
 
 @pytest.fixture(autouse=True)
@@ -30,59 +31,59 @@ def _unfrozen() -> Iterator[None]:
     gc.unfreeze()
 
 
-def run(folder: Path, executor: Obedient, work: Callable[[_Scheduler], Awaitable[None]]) -> bool:
-    """Run a scheduler whose jobs reach it over TCP while some work is done."""
+def run(folder: Path, executor: FakeExecutor, work: Callable[[Scheduler], Awaitable[None]]) -> bool:
+    """Run some work with a scheduler whose jobs reach it over TCP."""
     with bind_tcp("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     settings = ServeSettings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:
-        with claimed(folder) as places, bind_tcp("127.0.0.1", 0) as listening:
-            store = Store(places.database)
-            scheduler = _Scheduler(settings, places, SECRET, POLICY, store, executor)
+        with locked_folder(folder) as state, bind_tcp("127.0.0.1", 0) as listening:
+            store = StateStore(state.database)
+            scheduler = Scheduler(settings, state, SECRET, POLICY, store, executor)
             running = asyncio.create_task(scheduler.run(listening, None, False))
-            await until(lambda: places.address.exists() or running.done())
+            await eventually_async(lambda: state.address.exists() or running.done())
             await work(scheduler)
             return await running
 
     return asyncio.run(main())
 
 
-def test_jobs_that_start_at_once_know_the_gate_and_workers_that_come_early_wait(
+def test_restored_jobs_know_the_gates_address_and_early_workers_wait(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "state"
     folder.mkdir(mode=0o700)
 
     async def submit() -> None:
-        async with scheduling(folder, Obedient()) as one:
+        async with running_daemon(folder, FakeExecutor()) as one:
             await one.submit(make_spec())
-            await until(lambda: one.record("1").state == "running")
+            await eventually_async(lambda: one.registry["1"].state == "running")
             await one.submit(make_spec())
 
     asyncio.run(submit())
-    executor = Obedient(slots=2, running=[Attempt("1", 1)])
+    executor = FakeExecutor(slots=2, running=[Attempt("1", 1)])
     early: list[RawConnection] = []
 
-    def come_early() -> None:
+    def connect_early() -> None:
         early.append(RawConnection(folder / "gate.sock"))
         early[0].send(hello("1", 1) + encode(Ready(1, 10, 10)))
 
-    executor.at_recovery = come_early
+    executor.on_recovery = connect_early
 
-    async def work(scheduler: _Scheduler) -> None:
-        await until(lambda: executor.launched == [Attempt("2", 1)])
+    async def work(scheduler: Scheduler) -> None:
+        await eventually_async(lambda: executor.launched == [Attempt("2", 1)])
         heard = [await asyncio.to_thread(early[0].receive) for _ in range(2)]
         assert heard == [Welcome(), Grant(1)]
-        place, _, port = executor.environments[0]["HEADWAY_GATE"].rpartition(":")
-        assert (place, int(port)) == ("tcp:127.0.0.1", scheduler._gate.port)
-        scheduler._ending.set()
+        host, _, port = executor.environments[0]["HEADWAY_GATE"].rpartition(":")
+        assert (host, int(port)) == ("tcp:127.0.0.1", scheduler.gate.port)
+        scheduler.stop()
 
     assert run(folder, executor, work) is True
     early[0].socket.close()
 
 
-def test_a_part_that_fails_is_told_and_ends_the_scheduler(
+def test_a_part_that_fails_is_logged_and_stops_the_scheduler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[tuple[str, Exception]] = []
@@ -97,23 +98,23 @@ def test_a_part_that_fails_is_told_and_ends_the_scheduler(
     monkeypatch.setattr(
         operator_log, "failure", lambda event, error: failures.append((event, error))
     )
-    monkeypatch.setattr(daemon, "BEAT_S", 0.01)
+    monkeypatch.setattr(daemon, "SAVE_INTERVAL_S", 0.01)
     monkeypatch.setattr(Daemon, "save_progress", fail_once)
 
-    async def work(_: _Scheduler) -> None:
+    async def work(_: Scheduler) -> None:
         pass
 
-    assert run(tmp_path / "state", Obedient(), work) is False
+    assert run(tmp_path / "state", FakeExecutor(), work) is False
     ((event, error),) = failures
     assert (event, str(error)) == (
-        "what saves progress failed, and the scheduler ends",
+        "periodic saving failed; the scheduler is stopping",
         "a defect",
     )
     left = {path.name for path in (tmp_path / "state").iterdir()}
     assert not {"gate.sock", "address.json"} & left
 
 
-def test_a_policy_that_takes_long_to_prepare_holds_up_nobody(tmp_path: Path) -> None:
+def test_compiling_a_slow_policy_delays_no_job(tmp_path: Path) -> None:
     file, go = tmp_path / "slow.py", tmp_path / "go"
     file.write_text(
         "import os, time\n"
@@ -126,10 +127,10 @@ def test_a_policy_that_takes_long_to_prepare_holds_up_nobody(tmp_path: Path) -> 
     )
 
     async def main() -> None:
-        async with scheduling(tmp_path, Obedient()) as one:
-            choosing = asyncio.create_task(one.choose_policy(f"{file}:first+srsf:1"))
+        async with running_daemon(tmp_path, FakeExecutor()) as one:
+            choosing = asyncio.create_task(one.set_policy(f"{file}:first+srsf:1"))
             await one.submit(make_spec())
-            await until(lambda: one.record("1").state == "running")
+            await eventually_async(lambda: one.registry["1"].state == "running")
             assert not choosing.done()
             go.touch()
             await choosing

@@ -1,4 +1,4 @@
-"""The scheduler's commands, each in a process of its own, as users type them."""
+"""The scheduler's commands, each in a process of its own, as users run them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from live.serving import PRINTS, SLEEPS, Served, python, served
+from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python, running_scheduler
+
+pytestmark = pytest.mark.slow
 
 CLIENTS = (
     ("submit", "x"),
@@ -28,14 +30,14 @@ CLIENTS = (
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
     """Return the scheduler that these tests share."""
-    with served(tmp_path_factory.mktemp("commands") / "state") as one:
+    with running_scheduler(tmp_path_factory.mktemp("commands") / "state") as one:
         yield one
 
 
 def headway(*words: str, folder: Path, here: Path | None = None) -> tuple[int, str, str]:
-    """Run a command; return its exit code and what it printed."""
+    """Run a command; return its exit code, standard output and standard error."""
     name, *others = words
     done = subprocess.run(
         [sys.executable, "-m", "headway", name, "--folder", str(folder), *others],
@@ -48,8 +50,8 @@ def headway(*words: str, folder: Path, here: Path | None = None) -> tuple[int, s
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_script_is_run_with_this_python_and_its_arguments_as_they_are(
-    shared: Served, tmp_path: Path
+def test_a_script_runs_with_this_python_and_unchanged_arguments(
+    shared: SchedulerProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("import sys; print(sys.executable, sys.argv)")
     words = ("submit", "--wait", "--name", "mine", "--gpus", "2", "train.py", "--gpus", "$(id) *")
@@ -63,8 +65,8 @@ def test_a_script_is_run_with_this_python_and_its_arguments_as_they_are(
     assert f"folder:     {tmp_path}\n" in out
 
 
-def test_a_job_that_fails_says_so_and_waiting_for_it_exits_with_1(
-    shared: Served, tmp_path: Path
+def test_waiting_for_a_job_that_fails_exits_with_1(
+    shared: SchedulerProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("raise SystemExit(7)")
     words = ("submit", "--wait", "train.py")
@@ -73,7 +75,7 @@ def test_a_job_that_fails_says_so_and_waiting_for_it_exits_with_1(
     assert err.startswith(f"job {out.strip()} is failed: ")
 
 
-def test_a_models_profile_fills_in_what_a_job_needs(shared: Served) -> None:
+def test_a_models_profile_provides_times_memory_and_gradient_size(shared: SchedulerProcess) -> None:
     words = ("submit", "--model", "resnet50", "--iterations", "5", "--gpus", "99", "sleep", "1")
     status, out, _ = headway(*words, folder=shared.folder)
     assert status == 0
@@ -85,9 +87,11 @@ def test_a_models_profile_fills_in_what_a_job_needs(shared: Served) -> None:
     shared.client.cancel(out.strip())
 
 
-def test_status_nodes_drain_policy_and_cancel_say_what_they_find_and_do(shared: Served) -> None:
+def test_status_nodes_drain_policy_and_cancel_print_what_they_did(
+    shared: SchedulerProcess,
+) -> None:
     job = shared.submit(python(SLEEPS), gpus=3, name="sleeper")
-    shared.reaches(job, "running")
+    shared.wait_for(job, "running")
     waits = shared.submit(python(PRINTS), gpus=2)
     status, out, _ = headway("status", folder=shared.folder)
     assert status == 0
@@ -96,39 +100,42 @@ def test_status_nodes_drain_policy_and_cancel_say_what_they_find_and_do(shared: 
     status, out, _ = headway("nodes", folder=shared.folder)
     assert f"{job} {job} {job} ." in out
     assert headway("drain", "localhost", folder=shared.folder)[1] == (
-        "node localhost gets no new jobs\n"
+        "node localhost is draining\n"
     )
-    assert "localhost (drains)" in headway("nodes", folder=shared.folder)[1]
+    assert "localhost (draining)" in headway("nodes", folder=shared.folder)[1]
     assert headway("drain", "--undo", "localhost", folder=shared.folder)[1] == (
-        "node localhost gets jobs again\n"
+        "node localhost accepts jobs again\n"
     )
     assert headway("policy", "ff+srsf:2", folder=shared.folder)[1] == "ff+srsf:2\n"
     assert headway("policy", "ff+srsf:1", folder=shared.folder)[0] == 0
     assert headway("policy", folder=shared.folder)[1] == "ff+srsf:1\n"
     assert headway("cancel", waits, folder=shared.folder)[1] == f"job {waits} is cancelled\n"
     assert headway("cancel", job, folder=shared.folder)[1] == f"job {job} is stopping\n"
-    shared.reaches(job, "cancelled")
+    shared.wait_for(job, "cancelled")
 
 
 FAILURES = {
     "an unknown job": (("status", "9999"), "there is no job 9999."),
     "an unknown node": (("drain", "x"), "there is no node x."),
     "an unknown policy": (("policy", "papr"), "unknown policy 'papr'. Did you mean 'paper'?"),
-    "a script that is not there": (("submit", "no.py"), "there is no script no.py."),
+    "a missing script": (("submit", "no.py"), "script no.py not found."),
     "an unknown model": (("submit", "--model", "resnet5", "x"), "model: unknown model. Did you"),
     "no GPUs": (("submit", "--gpus", "0", "x"), "gpus: must be at least 1, not 0."),
     "no memory": (("submit", "--memory-mb", "-1", "x"), "memory-mb: must be 0 or more MB, not -1"),
-    "no terminal": (("top",), "top needs a terminal; headway status and headway nodes do not."),
+    "no terminal": (
+        ("top",),
+        "top requires a terminal; use headway status and headway nodes instead.",
+    ),
     "a strange server": (("status", "--server", "ftp://x"), "server: must be like http://127"),
     "no server there": (
         ("status", "--server", "http://127.0.0.1:1"),
-        "no scheduler answers at http://127.0.0.1:1; start one with headway serve.",
+        "no scheduler is listening at http://127.0.0.1:1; start one with headway serve.",
     ),
 }
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_one_line(shared: Served, tmp_path: Path, name: str) -> None:
+def test_an_error_is_one_line(shared: SchedulerProcess, tmp_path: Path, name: str) -> None:
     words, message = FAILURES[name]
     status, out, err = headway(*words, folder=shared.folder, here=tmp_path)
     assert (status, out) == (2, "")
@@ -142,10 +149,10 @@ def test_without_a_scheduler_every_command_says_so_in_one_line(
 ) -> None:
     status, out, err = headway(*words, folder=tmp_path)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"headway: error: no scheduler runs on {tmp_path}; start one with")
+    assert err.startswith(f"headway: error: no scheduler is running on {tmp_path}; start one with")
 
 
-def test_a_token_that_others_can_read_is_not_used(shared: Served, tmp_path: Path) -> None:
+def test_a_token_that_others_can_read_is_not_used(shared: SchedulerProcess, tmp_path: Path) -> None:
     copy = tmp_path / "token"
     copy.write_bytes((shared.folder / "token").read_bytes())
     copy.chmod(0o644)
@@ -156,7 +163,7 @@ def test_a_token_that_others_can_read_is_not_used(shared: Served, tmp_path: Path
     assert headway("status", "--token-file", str(copy), folder=shared.folder)[0] == 0
 
 
-def test_top_shows_nodes_and_jobs_and_quits_with_q(shared: Served) -> None:
+def test_top_shows_nodes_and_jobs_and_quits_with_q(shared: SchedulerProcess) -> None:
     words = [sys.executable, "-m", "headway", "top", "--folder", str(shared.folder)]
     pid, terminal = pty.fork()
     if pid == 0:
@@ -172,6 +179,6 @@ def test_top_shows_nodes_and_jobs_and_quits_with_q(shared: Served) -> None:
         while os.read(terminal, 65536):
             pass
     except OSError:
-        pass  # The terminal is gone with its last process.
+        pass  # The terminal disappears with its last process.
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)

@@ -22,7 +22,8 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
 )
-from headway.live.daemon.log_format import first_line, next_line, open_log
+from headway.live.daemon.event_log.format import encode_entry, encode_header
+from headway.live.daemon.event_log.reader import open_event_log
 from headway.live.replay import replay
 from headway.network.contention import NetworkModel
 from headway.workload.files import read_workload
@@ -56,20 +57,20 @@ def events() -> list[AnyEvent]:
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     core = Core(POLICY, NETWORK, seed=3)
-    lines = [first_line(POLICY, NETWORK, 3)]
-    lines += [next_line(event, core.handle(event)) for event in events()]
+    lines = [encode_header(POLICY, NETWORK, 3)]
+    lines += [encode_entry(event, core.handle(event)) for event in events()]
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(lines))
     return path
 
 
 def test_a_log_says_all_that_happened(log: Path) -> None:
-    with open_log(log) as reader:
+    with open_event_log(log) as reader:
         assert reader.header.network == NETWORK
         assert reader.header.seed == 3
         assert [entry.event for entry in reader] == events()
         assert reader.line == 1 + len(events())
-        assert not reader.cut
+        assert not reader.truncated
 
 
 def test_the_same_events_give_the_same_decisions(
@@ -189,8 +190,8 @@ def test_a_run_becomes_a_workload_for_the_simulator(
 def write(path: Path, told: list[AnyEvent]) -> Path:
     """Write the log of a core that is told these events."""
     core = Core(POLICY, NETWORK)
-    lines = [next_line(event, core.handle(event)) for event in told]
-    path.write_bytes(b"".join([first_line(POLICY, NETWORK, 0), *lines]))
+    lines = [encode_entry(event, core.handle(event)) for event in told]
+    path.write_bytes(b"".join([encode_header(POLICY, NETWORK, 0), *lines]))
     return path
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.looking import eventually
+from waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "live" / "soak.py"
 PATIENCE_S = 300.0
@@ -21,7 +23,7 @@ PATIENCE_S = 300.0
 
 @contextlib.contextmanager
 def soaking(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a soak whose files are in this folder."""
+    """Run a soak with its files in this folder."""
     with subprocess.Popen(
         [sys.executable, str(SCRIPT), *words],
         stdout=subprocess.PIPE,
@@ -35,8 +37,8 @@ def soaking(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
-def remains(folder: Path) -> list[str]:
-    """Return what every process runs that has to do with this folder."""
+def leftovers(folder: Path) -> list[str]:
+    """Return the command lines of all processes that mention this folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -48,22 +50,22 @@ def remains(folder: Path) -> list[str]:
 
 @pytest.fixture
 def short() -> Iterator[Path]:
-    """Return a folder whose path leaves room for the name of a socket."""
+    """Return a folder whose path is short enough for a Unix socket in it."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         yield Path(folder)
 
 
-def test_whatever_is_killed_every_job_ends_once_and_nothing_is_left(short: Path) -> None:
+def test_whatever_is_killed_every_job_ends_once_and_nothing_is_left_behind(short: Path) -> None:
     rates = ("--kills", "0.3", "0.2", "0.25")
     with soaking(short, "--jobs", "25", "--seed", "2", *rates) as process:
         printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, printed
-    assert (remains(short), list(short.iterdir())) == ([], [])
+    assert (leftovers(short), list(short.iterdir())) == ([], [])
 
 
 def test_a_soak_that_is_interrupted_leaves_no_process_and_no_file(short: Path) -> None:
     with soaking(short, "--jobs", "25") as process:
-        assert eventually(lambda: any("job.py" in words for words in remains(short)))
+        eventually(lambda: any("job.py" in line for line in leftovers(short)))
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130
-    assert (remains(short), list(short.iterdir())) == ([], [])
+    assert (leftovers(short), list(short.iterdir())) == ([], [])

@@ -14,7 +14,7 @@ from headway.domain.records import (
     GPU,
     JOB,
     LINK,
-    MESSAGE_RECORD,
+    MESSAGE,
     NOBODY,
     PORT,
     SEAT,
@@ -37,7 +37,7 @@ def view_of(
 ) -> ClusterView:
     """Return a network where message j is on the ports ports_of[j]."""
     links = zeros(sum(map(len, ports_of)), LINK)
-    ports, messages = zeros(len(factors), PORT), zeros(len(ports_of), MESSAGE_RECORD)
+    ports, messages = zeros(len(factors), PORT), zeros(len(ports_of), MESSAGE)
     system = zeros(1, SYSTEM)
     system.b_ns_per_byte[:], system.eta_ns_per_byte[:], system.messages_meet[:] = b, eta, 1
     ports.factor[:] = factors

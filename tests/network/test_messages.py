@@ -9,7 +9,7 @@ from headway.domain.records import (
     IN_FLIGHT,
     JOB,
     LINK,
-    MESSAGE_RECORD,
+    MESSAGE,
     PORT,
     SEAT,
     SERVER,
@@ -26,7 +26,7 @@ def cluster() -> ClusterView:
     view = ClusterView(
         system=zeros(1, SYSTEM),
         jobs=zeros(1, JOB),
-        messages=zeros(1, MESSAGE_RECORD),
+        messages=zeros(1, MESSAGE),
         gpus=zeros(3, GPU),
         servers=zeros(3, SERVER),
         seats=zeros(3, SEAT),

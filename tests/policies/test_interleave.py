@@ -9,7 +9,7 @@ import pytest
 
 from builders import MB, make_job, make_workload
 from headway.domain.job import Job
-from headway.domain.records import MESSAGE
+from headway.domain.records import COMMUNICATION
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
@@ -47,7 +47,7 @@ def messages(
         **options,
     )
     tasks = timeline.tasks()
-    sent = tasks[tasks.kind == MESSAGE]
+    sent = tasks[tasks.kind == COMMUNICATION]
     return [sorted(sent.start_ns[sent.job == index].tolist()) for index in range(len(jobs))]
 
 
@@ -123,7 +123,7 @@ def test_no_message_waits_for_ever_and_none_shares_a_server(seed: int) -> None:
         workload, "4x4", network=network, policy="ls+srsf+interleave", timeline=timeline
     )
     tasks = timeline.tasks()
-    sent = sorted(tasks[tasks.kind == MESSAGE], key=lambda task: int(task.start_ns))
+    sent = sorted(tasks[tasks.kind == COMMUNICATION], key=lambda task: int(task.start_ns))
     end_ns = dict.fromkeys(range(4), 0)
     for task in sent:
         for server in {gpu // 4 for gpu in result.gpus[task.job]}:

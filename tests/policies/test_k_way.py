@@ -22,7 +22,7 @@ from headway.domain.records import (
     GPU,
     JOB,
     LINK,
-    MESSAGE_RECORD,
+    MESSAGE,
     NOBODY,
     PORT,
     SEAT,
@@ -55,7 +55,7 @@ def admitted(
     view = ClusterView(
         zeros(1, SYSTEM),
         zeros(1, JOB),
-        zeros(len(running) + 1, MESSAGE_RECORD),
+        zeros(len(running) + 1, MESSAGE),
         zeros(servers, GPU),
         zeros(servers, SERVER),
         zeros(1, SEAT),

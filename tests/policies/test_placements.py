@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from builders import MB, make_job, make_workload
+from builders import MB, built_in, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.job import Job
 from headway.engine.run import simulate
@@ -111,8 +111,11 @@ def test_apart_does_not_hold_back_jobs_behind_one_that_waits() -> None:
     assert result.start_ns[2] == 0
 
 
-@pytest.mark.parametrize("placement", ["consolidate", "tiresias", "apart"])
-def test_these_placements_keep_their_promise_to_be_steady(placement: str) -> None:
+STEADY = [text for text in built_in("placement") if choose("placement", text).policy.steady]
+
+
+@pytest.mark.parametrize("placement", STEADY)
+def test_steady_placements_keep_their_promise(placement: str) -> None:
     recipe = Recipe(60, 20, {1: 2, 2: 1, 3: 1, 8: 1}, (3, 9), ["vgg16", "resnet50"])
     workload = generate_workload(recipe, seed=5)
     cluster = Cluster(4, 2, gpu_memory_bytes=8 * 1024 * MB)

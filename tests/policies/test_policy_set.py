@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from builders import EXAMPLES, make_job, make_workload
+from builders import EXAMPLES, built_in, make_job, make_workload
 from cli.commands import headway
 from headway.domain.errors import InputError
 from headway.engine.run import simulate
 from headway.policies.policy_set import PRESETS, SCHEDULERS, PolicySet
-from headway.policies.registry import Kind, Policy, policies
+from headway.policies.registry import Kind
 
 WORKLOAD = make_workload(make_job(gpus=4, iterations=3), make_job(gpus=2))
 OWN = f"{EXAMPLES}/my_policies.py"
@@ -23,19 +23,6 @@ OWN = f"{EXAMPLES}/my_policies.py"
 
 def parts(policy: PolicySet) -> tuple[str, str, str, int | None]:
     return policy.placement, policy.priority, policy.admission, policy.bucket_bytes
-
-
-def usages(kind: Kind) -> list[str]:
-    """Return a text for every built-in policy of a kind."""
-
-    def usage(policy: Policy) -> str:
-        return policy.name if policy.parameter is None else f"{policy.name}:2"
-
-    return [
-        usage(policy)
-        for policy in policies(kind)
-        if policy.function.__module__.startswith("headway.policies.")
-    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +75,7 @@ def test_the_canonical_text_of_every_combination_is_read_back() -> None:
     buckets = (None, 1, 2**20, 2**20 + 1, 25 * 2**20, 2**50)
     sets = [
         PolicySet(placement, priority, admission, bucket_bytes)
-        for placement, priority, admission in product(*map(usages, kinds))
+        for placement, priority, admission in product(*map(built_in, kinds))
         for bucket_bytes in buckets
     ]
     assert len(set(sets)) == len(sets)
@@ -126,12 +113,15 @@ def test_a_set_is_pickled_without_loading_its_files(tmp_path: Path) -> None:
 
 
 def test_files_may_move_and_are_loaded_on_first_use(tmp_path: Path) -> None:
-    policy = PolicySet.parse(f"{OWN}:packed+srsf:1")
-    moved = policy.with_files_at({OWN: f"{tmp_path}/copy.py"})
-    assert parts(moved) == (f"{tmp_path}/copy.py:packed", "srsf", "srsf:1", None)
+    for name in ("here.py", "there.py"):
+        function = "def placed(cluster, job, candidates, parameter):\n    return True\n"
+        (tmp_path / name).write_text(function)
+    here, there = f"{tmp_path}/here.py", f"{tmp_path}/there.py"
+    policy = PolicySet.parse(f"{here}:placed+srsf:1")
+    moved = policy.with_files_at({here: there})
+    assert parts(moved) == (f"{there}:placed", "srsf", "srsf:1", None)
     assert moved.name == policy.name
-    (tmp_path / "copy.py").write_text(Path(OWN).read_text())
-    assert moved.choices.placement.name == "packed"
+    assert moved.choices.placement.policy.function.__code__.co_filename == there
 
 
 def test_simulate_takes_a_set_or_its_text() -> None:

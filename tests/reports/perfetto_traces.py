@@ -12,7 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (  # type: ignore[
     TrackEvent,
 )
 
-from headway.domain.records import MESSAGE, Records
+from headway.domain.records import COMMUNICATION, Records
 from headway.results.schema import Result
 from headway.results.timeline.window import Window
 
@@ -102,7 +102,7 @@ def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[S
             continue
         name = f"{result.workload[task.job].job_id} #{task.iteration} {KINDS[task.kind]}"
         span = (name, int(task.start_ns), int(task.end_ns))
-        if task.kind == MESSAGE:
+        if task.kind == COMMUNICATION:
             for server in servers_of(result, task.job):
                 slices[f"cluster/server {server}/network", *span] += 1
         else:
@@ -135,7 +135,7 @@ def expected_counters(
     }
     for server in range(result.settings.cluster.servers):
         spans[f"cluster/server {server}/messages"] = []
-    for message in tasks[tasks.kind == MESSAGE]:
+    for message in tasks[tasks.kind == COMMUNICATION]:
         own = tasks[(tasks.job == message.job) & (tasks.iteration == message.iteration)]
         ready = int(own[own.kind == 1].end_ns.max())
         span = (int(message.start_ns), int(message.end_ns))

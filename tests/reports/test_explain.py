@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE, Records
+from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, Records
 from headway.engine.run import simulate
-from headway.reports.explain import MOST_OTHERS, PARTS, Explanation, explain
+from headway.reports.explain import MAX_OTHERS, PARTS, Explanation, explain
 from headway.results.schema import Result
 from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import RecordedRun
@@ -60,7 +60,7 @@ def recompute(
          t.end_ns.item())
         for t in tasks
     ]  # fmt: skip
-    messages = [(who, a, b) for who, kind, _, _, a, b in everything if kind == MESSAGE]
+    messages = [(who, a, b) for who, kind, _, _, a, b in everything if kind == COMMUNICATION]
     near = [m for m in messages if servers[m[0]] & servers[job]]
     now = start
     for iteration in range(result.workload[job].iterations):
@@ -73,10 +73,10 @@ def recompute(
         for gap in ((now, forward[0]), (forward[1], backward[0])):
             parts["waiting_for_gpu"] += gap[1] - gap[0]
             for who, kind, g, _, a, b in everything:
-                if kind != MESSAGE and g == gpu:
+                if kind != COMMUNICATION and g == gpu:
                     others["waiting_for_gpu"][names[who]] += overlap((a, b), gap)
         now = last
-        for a, b in sorted((a, b) for _, kind, _, _, a, b in mine if kind == MESSAGE):
+        for a, b in sorted((a, b) for _, kind, _, _, a, b in mine if kind == COMMUNICATION):
             parts["waiting_for_admission"] += a - now
             for who, c, d in near:
                 if who != job:
@@ -103,9 +103,9 @@ def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
     for part, shares in found.others.items():
         expected = {name: ns for name, ns in others[part].items() if ns > 0}
         assert {other.job_id: other.ns for other in shares}.items() <= expected.items()
-        assert len(shares) == min(MOST_OTHERS, len(expected))
-        assert [other.ns for other in shares] == sorted(expected.values())[::-1][:MOST_OTHERS]
-    if len(others["waiting_for_gpu"]) <= MOST_OTHERS:
+        assert len(shares) == min(MAX_OTHERS, len(expected))
+        assert [other.ns for other in shares] == sorted(expected.values())[::-1][:MAX_OTHERS]
+    if len(others["waiting_for_gpu"]) <= MAX_OTHERS:
         waited = sum(other.ns for other in found.others["waiting_for_gpu"])
         assert waited == found.parts_ns["waiting_for_gpu"]
 

@@ -15,7 +15,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.job import Job
 from headway.domain.workload import Workload
-from headway.reports import gantt
+from headway.reports import gantt, gantt_layout
 from headway.reports.gantt import draw_report, write_report
 from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import RecordedRun
@@ -99,7 +99,7 @@ def test_a_window_outside_the_timeline_is_refused(crowd: RecordedRun) -> None:
 def test_a_window_with_more_than_can_be_seen_is_refused_or_made_shorter(
     crowd: RecordedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gantt, "MOST_BOXES", 30)
+    monkeypatch.setattr(gantt_layout, "MAX_BOXES", 30)
     with pytest.raises(
         InputError, match=r"tasks, and a picture shows at most 30; choose a shorter"
     ):
@@ -132,14 +132,16 @@ def test_a_run_without_messages_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_jobs_that_share_a_row_differ_in_colour() -> None:
-    boxes = [gantt._Box(0, 1, row, 1, 0, str(job)) for job in range(7) for row in (job, job + 1, 9)]
-    assert len(set(gantt._colours(boxes).values())) == 7
+    boxes = [
+        gantt_layout.Box(0, 1, row, 1, 0, str(job)) for job in range(7) for row in (job, job + 1, 9)
+    ]
+    assert len(set(gantt.job_colours(boxes).values())) == 7
 
 
 def test_bins_hold_the_mean_and_the_most() -> None:
     time_ns = np.array([0, 10, 20, 900 * 10**9], np.int64)
     values = np.array([4, 0, 1, 0], np.int64)
-    middle_s, mean, most = gantt._binned(time_ns, values)
+    middle_s, mean, most = gantt.binned(time_ns, values)
     assert len(mean) == len(most) == len(middle_s) == 900
     assert middle_s[0] == pytest.approx(0.5)
     assert (most[0], most[1]) == (4, 1)

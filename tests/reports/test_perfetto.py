@@ -93,7 +93,11 @@ def test_an_export_is_what_is_written_directly(tmp_path: Path) -> None:
     record(tmp_path / "direct", CROWD, TWO_BY_TWO, **options)
     recording.record(tmp_path / "p", CROWD, TWO_BY_TWO, **options)
     export_perfetto(read_timeline(tmp_path / "p"), tmp_path / "export")
-    assert (tmp_path / "export").read_bytes() == (tmp_path / "direct").read_bytes()
+    export, direct = parse(tmp_path / "export"), parse(tmp_path / "direct")
+    assert export.named_slices() == direct.named_slices()
+    assert export.points == direct.points
+    paths = [sorted(map(trace.path, trace.descriptors)) for trace in (export, direct)]
+    assert paths[0] == paths[1]
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def test_a_result_shows_itself(result: Result) -> None:
     assert f"average JCT  {result.summary.average_jct_s:>30,.2f} s".split() == (
         next(line for line in text.splitlines() if line.startswith("average JCT")).split()
     )
+    assert repr(result).startswith("<Result: 3 jobs, average JCT 0.")
     html = result._repr_html_()
     ElementTree.fromstring(html.replace("<br>", "<br/>"))
     assert f"{result.summary.makespan_s:,.2f} s" in html

@@ -24,7 +24,7 @@ from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100
 from headway.domain.job import Job
-from headway.domain.records import MESSAGE, Records
+from headway.domain.records import COMMUNICATION, Records
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.reports.gantt import draw_report
@@ -46,7 +46,7 @@ def expected_rows(result: Result, tasks: Records, window: Window) -> Counter[tup
     for task in tasks:
         job, start, end = int(task.job), int(task.start_ns), int(task.end_ns)
         gpu, servers, ready = None, None, None
-        if task.kind == MESSAGE:
+        if task.kind == COMMUNICATION:
             servers = tuple(result.settings.cluster.servers_of(result.gpus[job]))
             ready = ended[job]
         else:
@@ -108,12 +108,10 @@ def test_a_timeline_in_memory_is_the_same_run(tmp_path: Path) -> None:
     recorded = read_timeline(tmp_path / "t")
     run = RecordedRun.of(simulate(CROWD, TWO_BY_TWO, timeline=Timeline()))
     assert_frame_equal(run.tasks, recorded.tasks)
+    assert_frame_equal(run.jobs, recorded.jobs)
+    assert run.settings == recorded.settings
+    assert run.server_gpus == recorded.server_gpus
     assert run.window == recorded.window
-    run.write(tmp_path / "again")
-    again = read_timeline(tmp_path / "again")
-    assert_frame_equal(again.tasks, recorded.tasks)
-    assert_frame_equal(again.jobs, recorded.jobs)
-    assert again.settings == recorded.settings
 
 
 def test_a_result_without_a_timeline_says_how_to_record_one() -> None:
@@ -202,6 +200,11 @@ def test_it_works_without_the_compiler(tmp_path: Path) -> None:
     slow, quick = read_timeline(tmp_path / "slow"), read_timeline(tmp_path / "quick")
     assert_frame_equal(slow.tasks, quick.tasks)
     assert int(done.stdout) == len(quick.steps.peak)
+
+
+def test_a_path_is_not_a_pattern(tmp_path: Path) -> None:
+    record(tmp_path / "run[1]*.parquet", CROWD, TWO_BY_TWO)
+    assert len(read_timeline(tmp_path / "run[1]*.parquet").tasks) > 0
 
 
 def test_a_run_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.gpus import V100, GpuType
-from headway.domain.pace import compute_times_ns
 from headway.domain.profiles import Profile
 from headway.domain.records import JOB, SEAT, zeros
 from headway.network.contention import NetworkModel

@@ -1,4 +1,4 @@
-"""Testbeds for tests: names of their own, and taken down whatever happens."""
+"""Testbeds for tests: unique names, removed whatever happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTER = itertools.count(1)
 
 @pytest.fixture
 def new_name() -> Iterator[Callable[[], str]]:
-    """Return a function that gives names no other testbed has; each is taken down at the end."""
+    """Return a function that returns unique names; their testbeds are removed at the end."""
     given: list[str] = []
 
     def name() -> str:
@@ -29,13 +29,13 @@ def new_name() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture
 def name(new_name: Callable[[], str]) -> str:
-    """Return a name that no other testbed has."""
+    """Return a unique name."""
     return new_name()
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[testbeds.Testbed]:
-    """Return a testbed of three hosts at 100 Mbit/s that a module's tests share."""
+    """Return a testbed of three hosts at 100 Mbit/s, shared by the tests of a module."""
     testbed = testbeds.Testbed(f"t{os.getpid()}-{next(_COUNTER)}", hosts=3, rate_mbit=100)
     assert testbeds.up(testbed)
     yield testbed

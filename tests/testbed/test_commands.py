@@ -1,4 +1,4 @@
-"""`headway testbed` as a user runs it."""
+"""The commands of `headway testbed`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import pytest
 from headway import testbed as testbeds
 from headway.domain.errors import MachineError
 from headway.testbed import processes, system
-from testbed.looking import FOLDER, eventually, headway, leftovers, namespaces, rates_mbit
+from testbed.machine import FOLDER, headway, leftovers, namespaces, rates_mbit
+from waiting import eventually
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
-def test_up_status_exec_and_down_make_a_round(name: str) -> None:
+def test_a_testbed_goes_up_runs_commands_and_goes_down(name: str) -> None:
     made = headway("up", "--name", name, "--hosts", "2", "--rate-mbit", "50")
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout == f"testbed {name} is up: 2 hosts at 50 Mbit/s\n"
@@ -34,7 +37,7 @@ def test_up_status_exec_and_down_make_a_round(name: str) -> None:
     assert (again.returncode, again.stdout) == (0, f"testbed {name} is down already\n")
 
 
-def test_up_again_changes_nothing_and_other_settings_are_refused(name: str) -> None:
+def test_up_again_changes_nothing_and_other_settings_are_an_error(name: str) -> None:
     assert testbeds.up(testbeds.Testbed(name, hosts=2))
     before = os.stat(f"/run/netns/headway-{name}-1").st_ino
     again = headway("up", "--name", name, "--hosts", "2")
@@ -49,16 +52,16 @@ def test_up_again_changes_nothing_and_other_settings_are_refused(name: str) -> N
     assert os.stat(f"/run/netns/headway-{name}-1").st_ino == before
 
 
-def test_rates_are_those_asked_for_at_both_ends_of_every_link(plain: testbeds.Testbed) -> None:
+def test_both_ends_of_every_link_have_the_requested_rate(plain: testbeds.Testbed) -> None:
     for host in plain.numbers:
         assert rates_mbit(plain, host) == [100, 100]
 
 
-def test_status_tells_of_all_testbeds_and_what_runs_inside(plain: testbeds.Testbed) -> None:
+def test_status_lists_all_testbeds_and_their_processes(plain: testbeds.Testbed) -> None:
     words = testbeds.command(plain, 2, ["sleep", "60"])
     with subprocess.Popen(words) as sleeper:
         try:
-            assert eventually(
+            eventually(
                 lambda: (
                     testbeds.status(plain.name).hosts[1].pids == (sleeper.pid,)
                     and Path(f"/proc/{sleeper.pid}/comm").read_text() == "sleep\n"
@@ -69,7 +72,7 @@ def test_status_tells_of_all_testbeds_and_what_runs_inside(plain: testbeds.Testb
             sleeper.kill()
 
 
-def test_status_of_a_testbed_that_is_not_there_is_refused(name: str) -> None:
+def test_status_of_an_unknown_testbed_is_an_error(name: str) -> None:
     told = headway("status", "--name", name)
     assert told.returncode == 2
     assert f"there is no testbed '{name}'" in told.stderr
@@ -80,7 +83,7 @@ def test_ctrl_c_reaches_the_command_in_the_host(plain: testbeds.Testbed) -> None
     with subprocess.Popen([sys.executable, *words], start_new_session=True) as running:
         here = plain.namespace(1)
         comm = Path(f"/proc/{running.pid}/comm")
-        assert eventually(lambda: comm.read_text() == "sleep\n")
+        eventually(lambda: comm.read_text() == "sleep\n")
         assert processes.inside([here]) == {here: [running.pid]}
         os.killpg(running.pid, signal.SIGINT)
         assert running.wait() == -signal.SIGINT
@@ -90,11 +93,11 @@ def test_ctrl_c_reaches_the_command_in_the_host(plain: testbeds.Testbed) -> None
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["1", "no-such-command"], "there is no command 'no-such-command'"),
+        (["1", "no-such-command"], "command 'no-such-command' not found"),
         (["9", "true"], "host: must be at most 3"),
     ],
 )
-def test_a_command_or_host_that_is_not_there_is_refused(
+def test_an_unknown_command_or_host_is_an_error(
     plain: testbeds.Testbed, words: list[str], problem: str
 ) -> None:
     ran = headway("exec", "--name", plain.name, *words)
@@ -102,19 +105,19 @@ def test_a_command_or_host_that_is_not_there_is_refused(
     assert problem in ran.stderr
 
 
-def test_exec_in_a_testbed_that_is_not_there_is_refused(name: str) -> None:
+def test_exec_in_an_unknown_testbed_is_an_error(name: str) -> None:
     ran = headway("exec", "--name", name, "1", "true")
     assert ran.returncode == 2
     assert f"there is no testbed '{name}'" in ran.stderr
 
 
-def test_all_and_a_name_exclude_each_other(name: str) -> None:
+def test_down_takes_either_all_or_a_name(name: str) -> None:
     assert headway("down", "--all", "--name", name).returncode == 2
 
 
 @pytest.mark.parametrize("words", [["up"], ["status"], ["exec", "1", "true"], ["down"]])
-def test_anyone_but_root_is_told_so(words: list[str]) -> None:
-    # All is imported first: whoever else runs this may not be allowed to read where it lies.
+def test_users_other_than_root_get_an_error(words: list[str]) -> None:
+    # Import everything first: the other user may not be allowed to read the sources.
     script = (
         "import os, sys, typer.testing, headway.cli.main\n"
         "typer.testing.CliRunner().invoke(headway.cli.main.app, ['testbed', 'down', '--help'])\n"
@@ -129,14 +132,14 @@ def test_anyone_but_root_is_told_so(words: list[str]) -> None:
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_a_machine_without_iproute2_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_iproute2_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     ran = headway("up")
     assert ran.returncode == 2
     assert "iproute2" in ran.stderr
 
 
-def test_what_ip_refuses_is_passed_on_in_one_line() -> None:
+def test_an_error_of_ip_is_reported_in_one_line() -> None:
     with (
         testbeds.state.locked() as lock,
         pytest.raises(MachineError, match=r"^ip: .*\(ip link set nothing up\)$") as refused,
@@ -145,6 +148,6 @@ def test_what_ip_refuses_is_passed_on_in_one_line() -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_the_folder_of_states_is_closed_to_others(plain: testbeds.Testbed) -> None:
+def test_only_root_can_read_the_state_folder(plain: testbeds.Testbed) -> None:
     assert FOLDER.stat().st_mode & 0o777 == 0o700
     assert (FOLDER / f"{plain.name}.json").is_file()

@@ -14,7 +14,7 @@ from headway.domain.errors import InputError
 from headway.testbed.shaping import rate_bytes_per_s
 
 
-def test_names_and_addresses_follow_from_the_number_of_a_host() -> None:
+def test_names_and_addresses_derive_from_the_number_of_a_host() -> None:
     testbed = testbeds.Testbed("lab", hosts=3)
     assert testbed.namespaces == [
         "headway-lab-1",
@@ -26,7 +26,7 @@ def test_names_and_addresses_follow_from_the_number_of_a_host() -> None:
     assert testbeds.command(testbed, 2, ["ls", "-l"])[-3:] == ["headway-lab-2", "ls", "-l"]
 
 
-def test_only_a_testbed_with_a_penalty_has_a_socket_to_tell() -> None:
+def test_only_a_testbed_with_a_penalty_has_a_rate_controller() -> None:
     plain = testbeds.Testbed("lab").environment(2)
     assert plain == {
         "HEADWAY_TESTBED": "lab",
@@ -57,28 +57,28 @@ def test_only_a_testbed_with_a_penalty_has_a_socket_to_tell() -> None:
         ({"eta": "0.3"}, "eta"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], field: str) -> None:
+def test_settings_out_of_range_are_an_error(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError, match=field):
         testbeds.Testbed(**settings)
 
 
 @pytest.mark.parametrize("host", [0, -1, 5])
-def test_a_host_that_is_not_there_is_refused(host: int) -> None:
+def test_an_unknown_host_is_an_error(host: int) -> None:
     with pytest.raises(InputError, match="host"):
         testbeds.Testbed(hosts=4).address(host)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
-def test_a_byte_among_k_messages_costs_k_b_and_k_less_one_eta(k: int) -> None:
+def test_a_byte_costs_k_b_plus_the_penalty_among_k_messages(k: int) -> None:
     testbed = testbeds.Testbed(rate_mbit=1000, eta=0.3)
     b = 1 / rate_bytes_per_s(testbed, 1)
     cost = k / rate_bytes_per_s(testbed, k)
     assert cost == pytest.approx(k * b + (k - 1) * 0.3 * b, rel=1e-6)
 
 
-def test_what_runs_in_a_host_imports_nothing_but_the_standard_library() -> None:
+def test_processes_in_a_host_need_only_the_standard_library() -> None:
     script = (
-        "import sys, headway.testbed.keeper, headway.testbed.keeper_client\n"
+        "import sys, headway.testbed.rate_controller, headway.testbed.rate_client\n"
         "heavy = {'numba', 'numpy', 'polars', 'typer', 'rich', 'matplotlib'}\n"
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)\n"
     )

@@ -1,4 +1,4 @@
-"""What the hosts' network does: its reach, its rate, its congestion control."""
+"""The network of the hosts: its reach, its rate, its congestion control."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from headway import testbed as testbeds
 from headway.testbed.shaping import CONGESTION
-from testbed.looking import inside
+from testbed.machine import inside
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 RECEIVE = """
 import socket, sys, time
@@ -47,7 +49,7 @@ for one in threads: one.join()
 
 
 @pytest.mark.parametrize("flows", [1, 4])
-def test_tcp_gets_the_rate_of_the_link(plain: testbeds.Testbed, flows: int) -> None:
+def test_tcp_reaches_the_rate_of_the_link(plain: testbeds.Testbed, flows: int) -> None:
     port, each = 5000 + flows, 10_000_000 // flows
     with inside(plain, 2, RECEIVE.format(port=port, flows=flows)) as receiver:
         assert receiver.stdout is not None
@@ -74,7 +76,7 @@ def test_a_host_reaches_itself_and_nothing_outside(plain: testbeds.Testbed) -> N
         assert looking.communicate()[0].split() == ["ENETUNREACH", "ENETUNREACH"]
 
 
-def test_no_host_has_a_way_out(plain: testbeds.Testbed) -> None:
+def test_no_host_has_a_default_route(plain: testbeds.Testbed) -> None:
     for namespace in plain.namespaces:
         line = ["ip", "-n", namespace, "route", "show", "default"]
         assert subprocess.run(line, capture_output=True, check=True).stdout == b""
@@ -82,7 +84,7 @@ def test_no_host_has_a_way_out(plain: testbeds.Testbed) -> None:
     assert subprocess.run(line, capture_output=True, check=True).stdout == b""
 
 
-def test_the_machines_own_network_is_as_it_was(name: str) -> None:
+def test_the_network_of_the_machine_is_unchanged(name: str) -> None:
     def own() -> bytes:
         line = ["ip", "-o", "link", "show"]
         return subprocess.run(line, capture_output=True, check=True).stdout

@@ -1,11 +1,11 @@
-"""A small DDP job for tests: trains with and without the gate, and prints the weights' digests.
+"""A small DDP job for tests: trains with and without the gate, and prints digests of the weights.
 
-    python training.py STEPS VARIANT...
+    python training_script.py STEPS VARIANT...
 
-Each rank trains each variant twice from the same start, first plainly, then attached. Rank 0 prints
-`VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE it waits before that step of an attached training
-until the file is there; DEVICE (cpu) and BACKEND (gloo) say where it trains. With SPANS=FILE it
-asks before it computes too, computes slowly, and writes `BEGIN END` (monotonic nanoseconds) of each
+Each rank trains each variant twice from the same weights, first without the gate, then attached.
+Rank 0 prints `VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE an attached training waits before that
+step until the file exists; DEVICE (cpu) and BACKEND (gloo) say where it trains. With SPANS=FILE it
+also asks for turns, computes slowly, and writes `BEGIN END` (monotonic nanoseconds) of each
 attached pass to FILE.RANK.
 """
 
@@ -35,7 +35,7 @@ SPANS = os.environ.get("SPANS", "")
 
 
 class Stamp(torch.nn.Module):
-    """Notes when passes come by, and keeps each a while after it has begun."""
+    """Records when passes begin and end, and slows each one down."""
 
     times: ClassVar[list[int]] = []
 
@@ -50,7 +50,7 @@ class Stamp(torch.nn.Module):
                 values = values.detach().requires_grad_()
             returning: Any = values
             returning.register_hook(lambda _gradient: self.note(not self.forward_begins))
-        # A tensor of its own: hooks on what the model returns come before those in it.
+        # A separate tensor: hooks on the model's output run before those inside it.
         return values.clone()
 
     @classmethod
@@ -68,7 +68,7 @@ class Stamp(torch.nn.Module):
 
 
 def pause(step: int) -> None:
-    """Wait for the test's file before its step."""
+    """Wait for the test's file before the step that PAUSE names."""
     at, _, name = os.environ.get("PAUSE", "-1:").partition(":")
     if step == int(at) and RANK == 0:
         print("pausing", flush=True)
@@ -77,7 +77,7 @@ def pause(step: int) -> None:
 
 
 def model_of(options: dict[str, Any]) -> DistributedDataParallel:
-    """Return a model of several buckets, the same on every call."""
+    """Return a model with several buckets and the same weights on every call."""
     torch.manual_seed(1)
     layers: list[torch.nn.Module] = []
     for _ in range(4):
@@ -100,7 +100,7 @@ def train(variant: str, steps: int, attached: bool) -> str:
         gate: Any = "iteration" if variant == "iteration" else "bucket"
         headway.torch.attach(model, gate=gate, compute=bool(SPANS))
     if variant == "busy":
-        # A collective of the backward pass's own, in the group that everybody uses.
+        # A collective inside the backward pass, in the default group.
         first_layer = next(one for one in model.modules() if isinstance(one, torch.nn.Linear))
         first_layer.register_full_backward_hook(lambda *_: dist.all_reduce(torch.ones(3)) and None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -125,7 +125,7 @@ def train(variant: str, steps: int, attached: bool) -> str:
 
 
 def reduce_by_hand(steps: int, asking: bool) -> str:
-    """All-reduce without DDP."""
+    """All-reduce without DDP; return a digest of the result."""
     torch.manual_seed(RANK)
     total = torch.zeros(100, device=DEVICE)
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Workload files: what is written is read back, and the conversions are those of the model."""
+"""Workload files: reading, writing and unit conversion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(tmp_path: Path, text: str) -> Workload:
     return read_workload(path)
 
 
-def test_a_model_gives_what_the_row_leaves_out(tmp_path: Path) -> None:
+def test_a_model_fills_in_what_the_row_omits(tmp_path: Path) -> None:
     workload = read(
         tmp_path,
         "job_id,arrival_s,gpus,iterations,model,forward_ms,memory_mb\n"
@@ -35,7 +35,7 @@ def test_a_model_gives_what_the_row_leaves_out(tmp_path: Path) -> None:
     assert (changed.memory_bytes, changed.gradient_bytes) == (100 * 2**20, round(526.4 * 2**20))
 
 
-def test_columns_may_replace_the_model_and_stand_in_any_order(tmp_path: Path) -> None:
+def test_columns_may_replace_the_model_and_come_in_any_order(tmp_path: Path) -> None:
     job = read(
         tmp_path,
         "gpus,job_id,memory_mb,gradient_mb,forward_ms,backward_ms,iterations,arrival_s\n"
@@ -55,7 +55,7 @@ def test_conversion_rounds_as_python_does(tmp_path: Path) -> None:
         assert job.arrival_ns == round(float(text) * 1e9)
 
 
-def test_spaces_blank_lines_a_byte_order_mark_and_crlf_are_no_matter(tmp_path: Path) -> None:
+def test_spaces_blank_lines_a_byte_order_mark_and_crlf_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "w.csv"
     path.write_bytes(
         b"\xef\xbb\xbfjob_id, arrival_s ,gpus,iterations,model\r\n"
@@ -67,7 +67,7 @@ def test_spaces_blank_lines_a_byte_order_mark_and_crlf_are_no_matter(tmp_path: P
     assert workload.lines == (3,)
 
 
-def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     class Standard:
         buffer = io.BytesIO(b"job_id,arrival_s,gpus,iterations,model\na,0,1,1,vgg16\n")
 
@@ -78,7 +78,7 @@ def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_a_generated_workload_survives_the_trip(tmp_path: Path, suffix: str) -> None:
+def test_a_generated_workload_survives_writing_and_reading(tmp_path: Path, suffix: str) -> None:
     workload = generate_workload("paper", seed=4)
     path = tmp_path / f"w.{suffix}"
     write_workload(workload, path)
@@ -114,7 +114,7 @@ jobs = st.builds(
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @given(st.lists(jobs, min_size=1, max_size=5, unique_by=lambda job: job.job_id))
-def test_any_workload_survives_the_trip(
+def test_any_workload_survives_writing_and_reading(
     tmp_path_factory: pytest.TempPathFactory, suffix: str, members: list[Job]
 ) -> None:
     path = tmp_path_factory.mktemp("trip") / f"w.{suffix}"

@@ -37,7 +37,7 @@ def test_draws_are_uniform_over_the_whole_range() -> None:
     assert {1, 1200} <= seconds
 
 
-def test_the_same_seed_gives_the_same_jobs_for_ever() -> None:
+def test_a_seed_gives_the_same_jobs_in_every_version() -> None:
     """These figures are part of the interface: published tables depend on them."""
     workload = generate_workload("paper", seed=0)
     first = workload[0]
@@ -68,7 +68,7 @@ def test_shares_that_do_not_divide_go_to_the_largest_remainders() -> None:
     [
         ({"jobs": 0}, "jobs: must be at least 1, not 0."),
         ({"span_s": 0}, "span: must be at least 1 seconds, not 0."),
-        ({"iterations": (9, 3)}, "iterations: the range must go up, not from 9 to 3."),
+        ({"iterations": (9, 3)}, "iterations: must rise from LOW to HIGH, not fall from 9 to 3."),
         ({"mix": {}}, "mix: must not be empty."),
         ({"mix": {0: 1.0}}, "mix: must be at least 1, not 0."),
         ({"mix": {1: -1.0}}, "mix: shares must be positive, not -1.0."),

@@ -1,4 +1,4 @@
-"""Workloads that come with Headway."""
+"""Workloads that ship with Headway."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_muri_1_is_what_the_importer_makes_of_the_trace() -> None:
     assert packaged.source == "muri-1"
 
 
-def test_muri_1_fits_the_usual_cluster() -> None:
+def test_muri_1_fits_the_default_cluster() -> None:
     workload = headway.read_workload("muri-1")
     cluster = headway.Cluster(16, 4)
     assert max(job.gpus for job in workload) <= cluster.gpus
@@ -44,7 +44,7 @@ def test_every_packaged_workload_is_read_by_name_and_attributed(name: str) -> No
     assert f"{name}.csv" in notice.read_text()
 
 
-def test_a_file_of_the_same_name_is_neither_hidden_nor_hides() -> None:
+def test_a_file_with_the_name_of_a_packaged_workload_is_ambiguous() -> None:
     text = "job_id,arrival_s,gpus,iterations,model\na,0,1,1,vgg16\n"
     Path("muri-1").write_text(text)
     with pytest.raises(InputError) as caught:
@@ -58,11 +58,11 @@ def test_a_file_of_the_same_name_is_neither_hidden_nor_hides() -> None:
     assert len(headway.read_workload("muri-1.csv")) == 1
 
 
-def test_an_unknown_name_is_told_the_packaged_ones() -> None:
+def test_an_unknown_name_lists_the_packaged_workloads() -> None:
     with pytest.raises(InputError) as caught:
         headway.read_workload("muri-9")
     assert str(caught.value) == (
-        "muri-9: there is no such file, and no packaged workload of that name (there is muri-1)."
+        "muri-9: no such file, and no packaged workload of that name (available: muri-1)."
     )
 
 

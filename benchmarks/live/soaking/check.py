@@ -1,4 +1,4 @@
-"""What must be true of a soak, read from the ledger that its jobs wrote and from the event logs."""
+"""Checks a soak against the journal that its jobs wrote and against the event logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KILLS = ("kill-worker", "kill-shim")
 
 
 class Line(NamedTuple):
-    """A line of the ledger; `at_ns` is CLOCK_MONOTONIC."""
+    """A line of the journal; `at_ns` is CLOCK_MONOTONIC."""
 
     what: str
     number: int
@@ -26,30 +26,30 @@ class Line(NamedTuple):
     detail: str
 
 
-def line_from(text: str) -> Line:
-    """Read a line."""
+def parse_line(text: str) -> Line:
+    """Parse a line."""
     what, number, job, attempt, rank, pid, at_ns, detail = text.split()
     return Line(what, int(number), job, int(attempt), int(rank), int(pid), int(at_ns), detail)
 
 
 @dataclass
 class Fate:
-    """What the soak knows of a job: how the scheduler says it ended, and what was done to it."""
+    """A job's end as the scheduler reports it, and what the soak did to it."""
 
     plan: Plan
     job: str
-    cancel_asked: bool = False
-    cancel_answered: bool = False
+    cancel_requested: bool = False
+    cancel_confirmed: bool = False
     shims_killed: set[int] = field(default_factory=set)
     ended: dict[str, Any] | None = None
     ended_ns: int = 0
     """When this was seen, on CLOCK_MONOTONIC."""
 
 
-def check_jobs(fates: Iterable[Fate], ledger: Iterable[Line]) -> list[str]:
-    """Return what is wrong with any job."""
+def check_jobs(fates: Iterable[Fate], journal: Iterable[Line]) -> list[str]:
+    """Return everything that is wrong with the jobs."""
     by_number: dict[int, list[Line]] = defaultdict(list)
-    for line in ledger:
+    for line in journal:
         by_number[line.number].append(line)
     return [
         f"job {fate.job} ({fate.plan.name}): {problem}"
@@ -69,14 +69,14 @@ def _check_job(fate: Fate, lines: list[Line]) -> Iterator[str]:
         yield "a process of an attempt was started twice"
     for line in lines:
         if line.what == "overlap":
-            yield f"attempt {line.attempt} began while process {line.detail} of it lived"
+            yield f"attempt {line.attempt} started while process {line.detail} was still running"
         if line.job != fate.job:
             yield f"also ran as job {line.job}"
     late = [line for line in starts if line.at_ns > fate.ended_ns]
     if late:
         yield f"attempt {late[0].attempt} was started after the job was {state}"
     if started and started[-1] > fate.ended["attempts"]:
-        yield f"attempt {started[-1]} was made, of {fate.ended['attempts']} that are known"
+        yield f"attempt {started[-1]} ran, but only {fate.ended['attempts']} are recorded"
     if len(started) > retries + 1:
         yield f"{len(started)} attempts with {retries} retries"
 
@@ -90,24 +90,24 @@ def _check_job(fate: Fate, lines: list[Line]) -> Iterator[str]:
     ]  # fmt: skip
     for attempt in started:
         if attempt in whole and attempt not in fate.shims_killed and attempt != started[-1]:
-            yield f"attempt {attempt} succeeded, and the job was started again"
-        if attempt not in whole and attempt not in causes and not fate.cancel_asked:
-            yield f"attempt {attempt} ended although nothing befell it"
+            yield f"attempt {attempt} succeeded, but the job was retried"
+        if attempt not in whole and attempt not in causes and not fate.cancel_requested:
+            yield f"attempt {attempt} ended for no reason"
     if state == "done" and (not started or started[-1] not in whole):
         yield "is done although its last attempt did not succeed"
     if state == "failed" and len(causes) < retries + 1:
         yield (
-            f"failed after {len(causes)} attempts that had a reason to, with {retries} retries: "
+            f"failed after {len(causes)} attempts with a cause, with {retries} retries: "
             f"{fate.ended['reason']}"
         )
-    if state == "cancelled" and not fate.cancel_asked:
-        yield "is cancelled although nobody asked for that"
-    if fate.cancel_answered and state != "cancelled":
-        yield f"is {state} although its cancelling was answered"
+    if state == "cancelled" and not fate.cancel_requested:
+        yield "is cancelled although nobody requested it"
+    if fate.cancel_confirmed and state != "cancelled":
+        yield f"is {state} although its cancellation was confirmed"
 
 
 def _causes(fate: Fate, lines: list[Line]) -> set[int]:
-    """Return the attempts that had a reason to fail."""
+    """Return the attempts that had a cause to fail."""
     found = set(fate.shims_killed)
     for line in lines:
         if line.what in KILLS or (line.what == "end" and not line.detail.startswith("0/")):
@@ -116,16 +116,16 @@ def _causes(fate: Fate, lines: list[Line]) -> set[int]:
 
 
 class Life(NamedTuple):
-    """What the log of one life of the scheduler says."""
+    """What the event log of one run of the scheduler shows."""
 
     events: int
     grants: int
     held: int
-    """Grants that nothing ended."""
+    """Grants still held at the end."""
     freed_ns: dict[tuple[str, int], int]
     """How long grants of killed workers were held after the kill."""
     late: int
-    """How many of these were freed by the end of the whole attempt alone."""
+    """How many of these were only freed by the end of the whole attempt."""
     problems: list[str]
 
 
@@ -134,28 +134,28 @@ Killed = Mapping[tuple[str, int], int]
 
 
 def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collection[str]) -> Life:
-    """Repeat a life's decisions, and follow every grant.
+    """Replay the decisions of a run of the scheduler, and follow every grant.
 
-    `offset_ns` is CLOCK_MONOTONIC less the scheduler's clock, where that is known.
+    `offset_ns` is CLOCK_MONOTONIC minus the scheduler's clock, if known.
     """
     from headway.live.core.events import GrantMessage, JobExited, MessageDone, Stop, WorkerLost
-    from headway.live.daemon import log_format as logs
+    from headway.live.daemon.event_log.reader import open_event_log
     from headway.live.replay import replay
 
     problems = []
-    repeated = replay(log)
-    if repeated.difference is not None:
-        problems.append(f"{log.name}: line {repeated.difference.line} would be decided otherwise")
+    replayed = replay(log)
+    if replayed.difference is not None:
+        problems.append(f"{log.name}: line {replayed.difference.line} does not replay")
     events = grants = late = 0
     held: dict[tuple[str, int], set[int]] = defaultdict(set)
     freed_ns: dict[tuple[str, int], int] = {}
-    with logs.open_log(log) as lines:
+    with open_event_log(log) as lines:
         for entry in lines:
             events += 1
             event = entry.event
             who = (str(getattr(event, "job_id", "")), int(getattr(event, "attempt", 0)))
             if who[0] and who[0] not in jobs:
-                problems.append(f"{log.name}: knows of a job {who[0]}, which nobody submitted")
+                problems.append(f"{log.name}: has a job {who[0]} that nobody submitted")
             if isinstance(event, MessageDone):
                 held[who].discard(event.request)
             ends = isinstance(event, WorkerLost | JobExited)

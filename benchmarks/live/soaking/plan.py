@@ -1,4 +1,4 @@
-"""What the seed decides: every job of the soak, what befalls its attempts, and the scheduler."""
+"""Everything the seed determines: the jobs, what happens to their attempts, scheduler kills."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ OWN_FAILURES = 0.05
 CANCELLED = 0.06
 STUBBORN = 0.04
 SLOW = 0.15
-"""Shares of attempts that fail of themselves, of jobs that are cancelled, of jobs whose processes
-do not heed SIGTERM, and of jobs that last for seconds: longer than a scheduler takes to start."""
+"""Shares of attempts that fail by themselves, of cancelled jobs, of jobs whose processes ignore
+SIGTERM, and of jobs that take seconds: longer than a scheduler needs to start."""
 
-MOST_FATES = 8
-"""Attempts for which a plan says how they end; a job makes at most four, and some never start."""
+MAX_FATES = 8
+"""Attempts covered by a plan; a job has at most four that start, and some that do not."""
 
 
 class Rates(NamedTuple):
-    """Shares of attempts of which a worker, or the shim, is killed; scheduler's kills for a job."""
+    """Shares of attempts whose worker or shim is killed, and scheduler kills per job."""
 
     workers: float
     shims: float
-    daemon: float
+    scheduler: float
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A job: what is submitted, what its processes are told, when a user cancels it."""
+    """A job: its submission, its processes' instructions, and when it is cancelled."""
 
     number: int
     spec: dict[str, Any]
-    told: dict[str, Any]
+    instructions: dict[str, Any]
     cancel_queued: bool
     shims_at_start: frozenset[int]
     """Attempts whose shim is killed as soon as it is seen."""
 
     @property
     def name(self) -> str:
-        """What the scheduler knows it by, whichever number it gives."""
+        """Its name, the same whatever id the scheduler assigns."""
         return f"soak-{self.number}"
 
 
-def plan_of(number: int, seed: int, rates: Rates) -> Plan:
-    """Return a job's plan, which depends on the seed and its number alone."""
+def make_plan(number: int, seed: int, rates: Rates) -> Plan:
+    """Return a job's plan, which depends only on the seed and its number."""
     draw = random.Random(f"{seed} job {number}")
     gpus, retries = draw.randint(2, 4), draw.randint(0, 3)
     iterations = draw.randint(5, 30)
     fates: dict[str, dict[str, Any]] = {}
     at_start = set()
-    for attempt in range(1, MOST_FATES + 1):
+    for attempt in range(1, MAX_FATES + 1):
         what = _fate(draw, rates)
-        # Rank 0 is where the grants are.
+        # Only rank 0 holds grants.
         rank = 0 if draw.random() < 0.6 else draw.randrange(1, gpus)
         moment = draw.choice(("between", "asking", "sending", "sending"))
         fate = {"what": what, "rank": rank, "iteration": draw.randrange(iterations)}
@@ -63,7 +63,7 @@ def plan_of(number: int, seed: int, rates: Rates) -> Plan:
     cancelled = draw.random() < CANCELLED
     queued = cancelled and draw.random() < 0.3
     slow = draw.random() < SLOW
-    told = {
+    instructions = {
         "number": number,
         "iterations": iterations,
         "compute_s": draw.uniform(0.1, 0.2) if slow else draw.uniform(0.001, 0.01),
@@ -81,7 +81,7 @@ def plan_of(number: int, seed: int, rates: Rates) -> Plan:
         "iterations": draw.choice((None, iterations)),
         "name": f"soak-{number}",
     }
-    return Plan(number, spec, told, queued, frozenset(at_start))
+    return Plan(number, spec, instructions, queued, frozenset(at_start))
 
 
 def _fate(draw: random.Random, rates: Rates) -> str:
@@ -97,24 +97,24 @@ def _fate(draw: random.Random, rates: Rates) -> str:
     return ""
 
 
-class DaemonKill(NamedTuple):
-    """After so many starts of jobs, and so long; `again_s` after its next start too."""
+class SchedulerKill(NamedTuple):
+    """A kill `delay_s` after this many job starts, and perhaps `again_s` after the restart."""
 
     starts: int
     delay_s: float
     again_s: float | None
 
 
-def daemon_kills(jobs: int, seed: int, rates: Rates) -> list[DaemonKill]:
+def scheduler_kills(jobs: int, seed: int, rates: Rates) -> list[SchedulerKill]:
     """Return when the scheduler is killed, in order."""
     draw = random.Random(f"{seed} scheduler")
     kills = []
     starts = 0.0
-    while rates.daemon > 0:
-        starts += draw.uniform(0.4, 1.6) / rates.daemon
+    while rates.scheduler > 0:
+        starts += draw.uniform(0.4, 1.6) / rates.scheduler
         if starts >= jobs:
             break
-        # A start takes about a second: this hits imports, the taking over, and what follows.
+        # A start takes about a second: this hits imports, recovery and what follows.
         again_s = draw.uniform(0.5, 2.0) if draw.random() < 0.25 else None
-        kills.append(DaemonKill(int(starts), draw.uniform(0, 0.3), again_s))
+        kills.append(SchedulerKill(int(starts), draw.uniform(0, 0.3), again_s))
     return kills

@@ -1,86 +1,85 @@
-"""How a soak went: what is wrong, and its figures."""
+"""The results of a soak: problems and figures."""
 
 from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scheduler_process import becomes_true
+
 from soaking.check import Life, check_jobs, check_life
-from soaking.daemon import PATIENCE_S, remains
 from soaking.drive import Soak
+from soaking.scheduler import TIMEOUT_S, leftover_processes
 
 FEWEST_TO_FIT = 100
-"""Jobs of one life from which a trend of its memory can be read."""
-MOST_BYTES_A_JOB = 32 * 1024
-"""The scheduler remembers finished jobs with all that was submitted: some kilobytes each."""
-MOST_NEW_DESCRIPTORS = 4
+"""Jobs in one run of the scheduler needed to fit the trend of its memory."""
+MAX_BYTES_PER_JOB = 32 * 1024
+"""The scheduler remembers finished jobs with their submissions: some kilobytes each."""
+MAX_NEW_DESCRIPTORS = 4
 KEPT_ATTEMPTS = 1000
 
 
 @dataclass
 class Verdict:
-    """What is wrong, and figures to show."""
+    """Problems, and figures to print."""
 
     problems: list[str] = field(default_factory=list)
     rows: dict[str, str] = field(default_factory=dict)
 
 
 def judge(soak: Soak, verdict: Verdict) -> None:
-    """Look at a soak whose jobs have all ended, end its scheduler, and judge."""
-    last = os.readlink(soak.daemon.state / "events.jsonl")
+    """Check a soak whose jobs have all ended, stopping its scheduler."""
+    last = os.readlink(soak.scheduler.state / "events.jsonl")
     _judge_idle(soak, verdict)
-    status, used = soak.daemon.client.status(), soak.daemon.descriptors()
-    soak.daemon.end()
+    status, used = soak.scheduler.client.status(), soak.scheduler.descriptors()
+    soak.scheduler.stop()
     _count(soak, verdict)
     _judge_logs(soak, verdict, last, status)
     _judge_memory(soak, verdict)
-    # A scheduler with nothing to do must leave it at that.
-    soak.daemon.start()
-    unused = soak.daemon.descriptors()
-    soak.daemon.end()
+    # A restarted scheduler with nothing to do must start nothing.
+    soak.scheduler.start()
+    unused = soak.scheduler.descriptors()
+    soak.scheduler.stop()
     verdict.rows["its open files, idle, after its last life and fresh"] = f"{used}, {unused}"
-    if used > unused + MOST_NEW_DESCRIPTORS:
-        verdict.problems.append(f"the scheduler has {used} files open, and had {unused} at first")
+    if used > unused + MAX_NEW_DESCRIPTORS:
+        verdict.problems.append(f"the scheduler has {used} files open; a fresh one has {unused}")
     soak.read()
-    verdict.problems += check_jobs(soak.fates.values(), soak.ledger)
-    if left := remains(soak.folder):
-        verdict.problems.append(f"{len(left)} processes are left behind")
+    verdict.problems += check_jobs(soak.fates.values(), soak.journal)
+    if left := leftover_processes(soak.folder):
+        verdict.problems.append(f"{len(left)} processes are left over")
     _judge_files(soak, verdict)
 
 
 def _judge_idle(soak: Soak, verdict: Verdict) -> None:
-    """Nobody may have, or wait for, a slot or a grant."""
-    client = soak.daemon.client
+    """Check that no slot or grant is held or waited for."""
+    client = soak.scheduler.client
 
-    def kept() -> str:
+    def still_held() -> str:
         status, nodes = client.status(), client.nodes()
-        told = {
+        counts = {
             "messages on nodes": sum(len(node["messages"]) for node in nodes),
-            "messages that wait": sum(len(node["waiting"]) for node in nodes),
-            "slots that are held": sum(
-                bool(one["jobs"]) for node in nodes for one in node["slots"]
-            ),
+            "waiting messages": sum(len(node["waiting"]) for node in nodes),
+            "slots held": sum(bool(one["jobs"]) for node in nodes for one in node["slots"]),
             "workers at the gate": status["workers"],
             "jobs too many": sum(status["jobs"].values()) - soak.ended,
         }
-        return ", ".join(f"{count} {what}" for what, count in told.items() if count)
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
-    if not _eventually(lambda: not kept()):
-        verdict.problems.append(f"all jobs have ended, and there are {kept()}")
+    if not becomes_true(lambda: not still_held(), TIMEOUT_S):
+        verdict.problems.append(f"all jobs have ended, but there are {still_held()}")
 
 
 def _count(soak: Soak, verdict: Verdict) -> None:
     states = Counter(fate.ended["state"] for fate in soak.fates.values() if fate.ended)
-    lines = Counter(line.what for line in soak.ledger)
-    starts = {(line.number, line.attempt) for line in soak.ledger if line.what == "start"}
-    own = sum(line.what == "end" and not line.detail.startswith("0/") for line in soak.ledger)
-    whole = [line for line in soak.ledger if line.what == "end" and line.detail.startswith("0/")]
-    asked = sum(soak.fates[line.job].plan.told["iterations"] for line in whole if line.rank == 0)
+    lines = Counter(line.what for line in soak.journal)
+    starts = {(line.number, line.attempt) for line in soak.journal if line.what == "start"}
+    own = sum(line.what == "end" and not line.detail.startswith("0/") for line in soak.journal)
+    whole = [line for line in soak.journal if line.what == "end" and line.detail.startswith("0/")]
+    first = [line for line in whole if line.rank == 0]
+    asked = sum(soak.fates[line.job].plan.instructions["iterations"] for line in first)
     granted = sum(int(line.detail.partition("/")[2]) for line in whole)
     at_start = sum(len(fate.shims_killed) for fate in soak.fates.values())
     verdict.rows |= {
@@ -94,38 +93,40 @@ def _count(soak: Soak, verdict: Verdict) -> None:
         ),
         "workers killed": str(lines["kill-worker"]),
         "shims killed, and those at their start": f"{lines['kill-shim'] + at_start}, {at_start}",
-        "scheduler killed, and its lives": f"{soak.daemon.kills}, {soak.daemon.lives}",
+        "scheduler killed, and its lives": f"{soak.scheduler.kills}, {soak.scheduler.lives}",
     }
 
 
 def _judge_logs(soak: Soak, verdict: Verdict, last: str, status: dict[str, int]) -> None:
     killed = {
         (line.job, line.attempt): line.at_ns
-        for line in soak.ledger
+        for line in soak.journal
         if line.what in ("kill-worker", "kill-shim")
         and (line.rank == 0 or line.what == "kill-shim")
     }
     lives: dict[str, Life] = {}
-    for log in sorted(soak.daemon.state.glob("events-*.jsonl")):
+    for log in sorted(soak.scheduler.state.glob("events-*.jsonl")):
         offset_ns = soak.offsets_ns.get(log.name, (0, None))[1]
         lives[log.name] = check_life(log, killed, offset_ns, soak.fates)
         verdict.problems += lives[log.name].problems
     ended = lives[last]
-    for what, told, logged in (
+    for what, reported, logged in (
         ("events", status["events"], ended.events),
         ("grants", status["grants"], ended.grants),
         ("grants held", 0, ended.held),
     ):
-        if told != logged:
-            verdict.problems.append(f"there are {told} {what}, but {logged} in the log")
+        if reported != logged:
+            verdict.problems.append(
+                f"the scheduler reports {reported} {what}, but its log has {logged}"
+            )
     freed = [one for life in lives.values() for one in life.freed_ns.values()]
     late = sum(life.late for life in lives.values())
-    # The connection ends with the worker, and the attempt when its other processes have ended too:
-    # seldom can a busy scheduler hear of both at once.
+    # The connection ends with the worker, the attempt only after its other processes: a busy
+    # scheduler rarely sees both at once.
     if late > 1 + len(freed) // 10:
         verdict.problems.append(
-            f"{late} of {len(freed)} grants of killed workers were only freed when the attempt had "
-            "ended"
+            f"{late} of {len(freed)} grants of killed workers were only freed at the end of the "
+            "attempt"
         )
     verdict.rows |= {
         "logs that were repeated, and their events": (
@@ -138,7 +139,7 @@ def _judge_logs(soak: Soak, verdict: Verdict, last: str, status: dict[str, int])
 
 
 def _judge_memory(soak: Soak, verdict: Verdict) -> None:
-    """Fit the memory of the last life over the jobs that ended in it, but for the first of them."""
+    """Fit the memory of the last run over the jobs that ended in it, except the first fifth."""
     samples = [one for one in soak.samples if one.life == soak.samples[-1].life]
     first, last = samples[0], samples[-1]
     verdict.rows["its memory in its last life, begin and end"] = (
@@ -156,28 +157,21 @@ def _judge_memory(soak: Soak, verdict: Verdict) -> None:
     verdict.rows[f"its growth over the last {last.ended - warm[0].ended} jobs"] = (
         f"{slope:,.0f} bytes a job"
     )
-    if slope > MOST_BYTES_A_JOB:
+    if slope > MAX_BYTES_PER_JOB:
         verdict.problems.append(f"the scheduler's memory grows by {slope:,.0f} bytes a job")
 
 
 def _judge_files(soak: Soak, verdict: Verdict) -> None:
-    """Besides one log a life and one folder an attempt, of which some stay, there is little."""
-    state = soak.daemon.state
+    """Check that only logs, a limited number of attempt folders and a few files are left."""
+    state = soak.scheduler.state
     attempts = len(os.listdir(state / "attempts"))
     others = [path for path in state.iterdir() if not _is_log(path)]
     verdict.rows["folders of attempts, other files"] = f"{attempts}, {len(others)}"
     if attempts > KEPT_ATTEMPTS or len(others) > 12:
-        verdict.problems.append(f"{attempts} folders of attempts and {len(others)} files are left")
+        verdict.problems.append(
+            f"{attempts} attempt folders and {len(others)} other files are left"
+        )
 
 
 def _is_log(path: Path) -> bool:
     return path.name.startswith("events-")
-
-
-def _eventually(holds: Callable[[], bool]) -> bool:
-    end_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.05)
-    return True

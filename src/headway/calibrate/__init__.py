@@ -1,1 +1,1 @@
-"""Measure real clusters: what their network and their models cost."""
+"""Measures the network of a real cluster, and models on its GPUs."""

@@ -1,4 +1,4 @@
-"""`headway calibrate`, also as `python -m headway.calibrate` where only PyTorch is installed."""
+"""`headway calibrate`, also run as `python -m headway.calibrate` where only PyTorch exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAD_INPUT = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what the command line may say."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="headway calibrate",
         description="Measure a real network, or a model on a real GPU.",
@@ -38,19 +38,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; what Headway reports on purpose is left to the caller."""
+    """Run a command; a `HeadwayError` propagates."""
     options = parser().parse_args(arguments)
     return int(options.run(options))
 
 
 def main() -> int:
-    """Run a command; what Headway reports on purpose ends it with one line and a 2."""
+    """Run a command; a `HeadwayError` ends it with one line and exit status 2."""
     try:
         return run(sys.argv[1:])
     except HeadwayError as error:
         problem = str(error)
     except MemoryError:
-        problem = "there is not enough memory for this."
+        problem = "out of memory."
     except OSError as error:
         problem = f"{error.strerror or error}."
     print(f"headway: error: {problem}", file=sys.stderr)

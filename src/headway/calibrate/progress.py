@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a measurement is; the standard library alone."""
+"""A progress line on the terminal, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _EVERY_S = 0.2
 
 
 class ProgressLine:
-    """Percent done and time left, on standard error if that is a terminal; gone at the end."""
+    """Percent done and time left, on standard error if it is a terminal; erased at the end."""
 
     def __init__(self, title: str) -> None:
         self._title = title

@@ -1,4 +1,4 @@
-"""Writing TOML: tables of strings, numbers, truth values, lists and tables in one line."""
+"""Writes TOML tables of strings, numbers, booleans, lists and inline tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Scalar = str | int | float | bool
 Value = Scalar | Sequence[Scalar] | Sequence[Mapping[str, Scalar]]
 
 _WIDEST = 100
-"""Columns of a list in one line; a longer one has a line for each member."""
+"""Longest list in one line, in columns; a longer one has a line for each item."""
 
 _SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -62,7 +62,7 @@ def _number(value: float) -> str:
 
 
 def _string(text: str) -> str:
-    """Quote a text; half of a surrogate pair, which TOML cannot hold, becomes a question mark."""
+    """Quote a text; a lone surrogate, which TOML cannot represent, becomes a question mark."""
     clean = text.encode(errors="replace").decode()
     return '"' + "".join(_SHORT.get(char) or _plain(char) for char in clean) + '"'
 

@@ -1,4 +1,4 @@
-"""`headway calibrate`, whose options are those of `python -m headway.calibrate`."""
+"""`headway calibrate`, with the options of `python -m headway.calibrate`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 def calibrate_command(context: typer.Context) -> None:
     """Measure a real network (calibrate network) or a model on a real GPU (calibrate model).
 
-    Both say more with --help. Where only PyTorch is installed, `python -m headway.calibrate` is
-    the same.
+    Each has its own --help. On machines with nothing but PyTorch, run the same command as `python
+    -m headway.calibrate`.
     """
     from headway.calibrate.command import run
 

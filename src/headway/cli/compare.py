@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PAPER = "paper"
 _USUAL_SEEDS = "20"
 _INTERVALS = (
-    "One workload only: there are no intervals, and another may turn the order.",
+    "A single workload has no intervals; another workload may reverse the order.",
     "Intervals are at 95%.",
 )
 
@@ -45,23 +45,23 @@ def compare_command(
         list[str],
         typer.Argument(
             metavar="WORKLOAD",
-            help="Workload files (.csv or .parquet), packaged ones (muri-1), or `paper` for the "
-            "paper's recipe.",
+            help="Workload files (.csv or .parquet), packaged workloads (muri-1), or `paper` for "
+            "workloads drawn as in the paper.",
         ),
     ],
     policies: Annotated[
         str,
         typer.Option(
-            help="Presets (paper, headway), PLACEMENT+SCHEDULER or PLACEMENT+PRIORITY+ADMISSION, "
-            "with commas between them, such as paper,ff+srsf:1; @25 at the end: buckets of 25 MB. "
-            "All are compared with the first.",
+            help="Policies, separated by commas, such as paper,ff+srsf:1. Each is a preset (paper, "
+            "headway), PLACEMENT+SCHEDULER or PLACEMENT+PRIORITY+ADMISSION; @25 at the end sends "
+            "buckets of 25 MB. All are compared with the first.",
         ),
     ],
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="With `paper`: how many workloads (20: seeds 0 to 19), or which (5:24, or 3,7,11)."
-            "  [default: 20]",
+            help="With `paper`: the number of workloads (20: seeds 0 to 19), a range (5:24) or a "
+            "list (3,7,11).  [default: 20]",
             show_default=False,
         ),
     ] = None,
@@ -77,13 +77,17 @@ def compare_command(
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="PICTURE", help="Draw them: a .svg, .pdf or .png file."
+            "--output",
+            "-o",
+            metavar="PICTURE",
+            help="Draw the comparison: a .svg, .pdf or .png file.",
         ),
     ] = None,
 ) -> None:
     """Compare policies on the same workloads, with 95% intervals.
 
-    Workloads differ more than policies do, so policies are compared workload by workload.
+    Results vary more between workloads than between policies, so policies are compared workload by
+    workload.
     """
     if output is not None:
         check_picture(output)
@@ -127,14 +131,14 @@ def _workloads(
     """Return the workloads, and a seed for each."""
     if PAPER in names:
         if len(names) > 1:
-            raise InputError("give `paper` or files, not both (./paper is a file).")
+            raise InputError("give either `paper` or files (a file of that name is ./paper).")
         from headway.workload.generate import generate_workload, preset_recipe
 
         recipe = replace(preset_recipe(PAPER), profiles=profiles_from(profiles))
         draws = list(parse_seeds(seeds or _USUAL_SEEDS, fewest=1))
         return [generate_workload(recipe, seed) for seed in draws], draws
     if seeds is not None:
-        raise InputError("--seeds goes with `paper`; files are what they are.")
+        raise InputError("--seeds only applies to `paper`.")
     from headway.workload.files import read_workload
 
     return [read_workload(name, profiles) for name in names], list(range(len(names)))

@@ -14,7 +14,7 @@ from headway.files import STANDARD, check_different, check_output, open_output
 if TYPE_CHECKING:
     from headway.reports.explain import Explanation
 
-_MOST_SHOWN = 3
+_MAX_SHOWN = 3
 
 
 def explain_command(
@@ -62,7 +62,7 @@ def _print(found: Explanation, to_stderr: bool) -> None:
     table.columns[3].justify = "left"
     for part in PARTS:
         ns = found.parts_ns[part]
-        others = found.others.get(part, ())[:_MOST_SHOWN] if ns else ()
+        others = found.others.get(part, ())[:_MAX_SHOWN] if ns else ()
         table.add_row(
             part.replace("_", " ").replace("gpu", "its GPU"),
             f"{ns / 1e9:,.3f}",

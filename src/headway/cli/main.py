@@ -1,4 +1,4 @@
-"""The `headway` command: its groups, and how it fails."""
+"""The `headway` command: its subcommands, and its handling of errors."""
 
 from __future__ import annotations
 
@@ -78,20 +78,20 @@ def _options(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Hold the options that belong to no command."""
+    """Take the options that come before a command."""
 
 
-class _Notices(logging.Handler):
-    """Prints notices on standard error, above a progress bar if one is there at the time."""
+class _NoticeHandler(logging.Handler):
+    """Prints log records on standard error, above a progress bar if one is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
+        """Print a record."""
         print(self.format(record), file=sys.stderr)
 
 
 def run() -> None:
-    """Run the command line; what Headway reports on purpose ends it with one line and a 2."""
-    logger, handler = logging.getLogger("headway"), _Notices()
+    """Run the command line; a `HeadwayError` ends it with one line and exit status 2."""
+    logger, handler = logging.getLogger("headway"), _NoticeHandler()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -99,7 +99,7 @@ def run() -> None:
     except HeadwayError as error:
         _fail(str(error))
     except MemoryError:
-        _fail("there is not enough memory for this.")
+        _fail("out of memory.")
     except OSError as error:
         _fail(f"{error.strerror or error}.")
     finally:

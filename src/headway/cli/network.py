@@ -13,12 +13,12 @@ from headway.network.allreduce import ALGORITHMS, Link, network_from_link
 
 
 def network_command(
-    nodes: Annotated[int, typer.Option(help="How many servers take part in an all-reduce.")] = 16,
+    nodes: Annotated[int, typer.Option(help="Servers that take part in an all-reduce.")] = 16,
     alpha_ns: Annotated[float, typer.Option(help="Latency of a link.")] = 20_000,
     beta_ns_per_byte: Annotated[
-        float, typer.Option(help="Time of a byte on a link (10 Gbit/s: 0.8).")
+        float, typer.Option(help="Time per byte on a link (10 Gbit/s: 0.8).")
     ] = 0.8,
-    gamma_ns_per_byte: Annotated[float, typer.Option(help="Time to add up a byte.")] = 0.0,
+    gamma_ns_per_byte: Annotated[float, typer.Option(help="Time to reduce a byte.")] = 0.0,
     eta_ns_per_byte: Annotated[float, typer.Option(help="Contention penalty.")] = 0.0,
     algorithm: Annotated[
         str | None, typer.Option(help="Write this algorithm's network with --toml.")
@@ -27,9 +27,9 @@ def network_command(
         str | None, typer.Option(help="Write a [network] table to this file, or - for stdout.")
     ] = None,
 ) -> None:
-    """Show what an all-reduce costs on a link, for each algorithm of the paper's table."""
+    """Show the cost of an all-reduce over a link for each algorithm in the paper's table."""
     if (algorithm is None) != (toml is None):
-        raise InputError("--algorithm and --toml go together.")
+        raise InputError("--algorithm and --toml must be given together.")
     link = Link(alpha_ns, beta_ns_per_byte, gamma_ns_per_byte)
     table = figures_table("algorithm", "a (ns)", "b (ns/byte)", "100 MB alone", "100 MB, k = 2")
     for name in ALGORITHMS:

@@ -8,7 +8,7 @@ from headway.cli.console import results
 
 
 def policies_command() -> None:
-    """List the policies that can be named."""
+    """List all policies, schedulers and presets."""
     from headway.policies.policy_set import PRESETS, SCHEDULERS
     from headway.policies.registry import Kind, policies
 
@@ -26,5 +26,5 @@ def policies_command() -> None:
     console = results()
     console.print(table)
     console.print(
-        "\nYour own: --placement FILE.py:FUNCTION, and so for --priority and --admission."
+        "\nFor your own policies, give FILE.py:FUNCTION to --placement, --priority or --admission."
     )

@@ -16,12 +16,12 @@ from headway.files import STANDARD
 
 def reproduce_command(
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The folder for report, figures and results.")
+        str, typer.Option("--output", "-o", help="The folder for the report, figures and results.")
     ] = "reproduction",
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="How many workloads (20: seeds 0 to 19), or which (5:24, or 3,7,11).  "
+            help="The number of workloads (20: seeds 0 to 19), a range (5:24) or a list (3,7,11).  "
             "[default: 20]",
             show_default=False,
         ),
@@ -31,14 +31,14 @@ def reproduce_command(
 ) -> None:
     """Reproduce the paper's evaluation: run it, judge its claims, write a report.
 
-    Placements, kappa, schedulers, the contention model, the introduction's example, other settings.
-    An interrupted run goes on where it was when started again.
+    It covers placements, kappa, schedulers, the contention model, the introduction's example and
+    other settings. If interrupted, repeat the command to continue.
     """
     from headway.experiments.parallel import thread_count
     from headway.experiments.reproduction import FULL_SEEDS, QUICK_SEEDS, reproduce
 
     if quick and seeds is not None:
-        raise InputError("--quick is three seeds; give it or --seeds, not both.")
+        raise InputError("--quick and --seeds cannot be combined.")
     chosen = QUICK_SEEDS if quick else FULL_SEEDS if seeds is None else parse_seeds(seeds)
     workers = thread_count(threads)
     if output in ("", STANDARD):
@@ -53,4 +53,4 @@ def reproduce_command(
         verdicts = (part[claim].verdict if claim in part else "" for part in settings.values())
         table.add_row(claim, *verdicts)
     console.print(table)
-    console.print(f"\nThe report: {found.report}", markup=False, soft_wrap=True)
+    console.print(f"\nReport: {found.report}", markup=False, soft_wrap=True)

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from headway.experiments.sweep.run import Failure
 
 FAILED = 1
-_MOST_FAILURES = 10
+_MAX_FAILURES = 10
 
 
 def sweep_command(
     sweep: Annotated[
         str,
         typer.Argument(
-            metavar="SWEEP.toml", help="What to run; with --show also the folder of a sweep."
+            metavar="SWEEP.toml",
+            help="The sweep to run; with --show, its file or its folder of results.",
         ),
     ],
     output: Annotated[
@@ -45,23 +46,23 @@ def sweep_command(
         str,
         typer.Option(
             metavar="WHERE",
-            help="threads; ray for Ray on this machine; or a Ray cluster's HOST:PORT or "
-            "ray://HOST:PORT.",
+            help="Where to run: threads, ray (on this machine), or the HOST:PORT or "
+            "ray://HOST:PORT of a Ray cluster.",
         ),
     ] = "threads",
     threads: ThreadsOption = None,
     jobs: Annotated[
-        bool, typer.Option("--jobs", help="Keep a row per job too, in DIR/jobs/*.parquet.")
+        bool, typer.Option("--jobs", help="Store a row per job too, in DIR/jobs/*.parquet.")
     ] = False,
     show: Annotated[
-        bool, typer.Option("--show", help="Run nothing; print the tables of what is finished.")
+        bool, typer.Option("--show", help="Run nothing; print the tables of the finished runs.")
     ] = False,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,…",
-            help="What the rows of tables tell apart: workload, cluster, network, policy, …  "
-            "[default: all that differs]",
+            help="Group rows by these: workload, cluster, network, policy, …  "
+            "[default: all that vary]",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +70,7 @@ def sweep_command(
         str | None,
         typer.Option(
             metavar="NAME,…",
-            help="What their columns tell apart.  [default: cluster, if clusters differ]",
+            help="Group columns by these.  [default: cluster, if there are several]",
             show_default=False,
         ),
     ] = None,
@@ -77,7 +78,7 @@ def sweep_command(
         str | None,
         typer.Option(
             metavar="NAME,…",
-            help="What they show: average_jct_s, median_jct_s, p95_jct_s, makespan_s, "
+            help="Show these figures: average_jct_s, median_jct_s, p95_jct_s, makespan_s, "
             "average_gpu_utilization, energy_j.  [default: all but the last]",
             show_default=False,
         ),
@@ -92,7 +93,7 @@ def sweep_command(
 ) -> None:
     """Run every combination of workloads, seeds, clusters, networks and policies.
 
-    Each finished run is kept at once: started again, the same command goes on where it was.
+    Every finished run is stored at once. If interrupted, repeat the command to continue.
     """
     from headway.experiments.sweep import read_sweep, run_sweep
     from headway.experiments.sweep.run import RAY, THREADS, finished_runs
@@ -116,7 +117,9 @@ def sweep_command(
         _print(finished_runs(plan, folder), plan.size, usual, rows, columns, value)
         return
     if folder.resolve() == Path(sweep).resolve():
-        raise InputError("is the sweep's file; give a folder with --output.", source=str(folder))
+        raise InputError(
+            "is the sweep's own file; give another folder with --output.", source=str(folder)
+        )
     started = time.monotonic()
     with RunsBar(messages(), str(folder)) as bar:
         found = run_sweep(
@@ -125,7 +128,7 @@ def sweep_command(
         elapsed_s = time.monotonic() - started
     if bar.new:
         rate = bar.new / elapsed_s
-        messages().print(f"{bar.new:,} runs in {elapsed_s:,.1f} s ({rate:,.1f} a second).")
+        messages().print(f"{bar.new:,} runs in {elapsed_s:,.1f} s ({rate:,.1f} per second).")
     if not found.runs.is_empty():
         _print(found.runs, plan.size, usual, rows, columns, value)
     results().print(f"\nThe runs: {folder / 'runs.parquet'}", markup=False, soft_wrap=True)
@@ -149,7 +152,7 @@ def _print(
     from headway.experiments.sweep.pivot import averaged_over, layout_of, tables
 
     if frame.is_empty():
-        raise InputError("no run is finished; there is nothing to show.")
+        raise InputError("no run has finished yet.")
     known = frame["policy"].unique(maintain_order=True).to_list()
     if baseline not in known:
         raise InputError(
@@ -166,24 +169,24 @@ def _print(
         if layout.columns:
             console.print(made.caption, markup=False, style="bold")
         table = figures_table(*map(escape, made.header))
-        for place in range(made.texts):
-            table.columns[place].justify = "left"
+        for column in range(made.texts):
+            table.columns[column].justify = "left"
         for row in made.rows:
             table.add_row(*map(escape, row))
         console.print(table)
 
 
 def _print_failures(failures: list[Failure]) -> None:
-    """Say which runs failed, those with the same problem together."""
+    """Print the failed runs, grouped by problem."""
     console = messages()
     problems = Counter(failure.problem for failure in failures)
     console.print(f"\n{len(failures):,} runs failed:")
-    for problem, count in problems.most_common(_MOST_FAILURES):
+    for problem, count in problems.most_common(_MAX_FAILURES):
         first = next(failure for failure in failures if failure.problem == problem)
         where = ", ".join(
             f"{name} {given}" for name, given in first.coordinates.items() if given is not None
         )
         more = "" if count == 1 else f", and {count - 1:,} more"
         console.print(f"  {problem}\n    ({where}{more})", markup=False, soft_wrap=True)
-    if len(problems) > _MOST_FAILURES:
-        console.print(f"  … and {len(problems) - _MOST_FAILURES:,} other problems")
+    if len(problems) > _MAX_FAILURES:
+        console.print(f"  … and {len(problems) - _MAX_FAILURES:,} other problems")

@@ -12,7 +12,7 @@ from headway import testbed as testbeds
 from headway.cli.console import figures_table, results
 from headway.domain.errors import InputError, shown
 from headway.testbed import Status, Testbed
-from headway.testbed.system import require
+from headway.testbed.system import check_prerequisites
 
 app = typer.Typer(
     help="Emulate hosts on this machine, with links of a chosen rate. Needs root.",
@@ -22,22 +22,22 @@ app = typer.Typer(
 
 DEFAULT = Testbed()
 
-NameOption = Annotated[str, typer.Option(help="Which testbed: 1 to 16 of a-z, 0-9 and -.")]
+NameOption = Annotated[str, typer.Option(help="Name of the testbed: 1 to 16 of a-z, 0-9 and -.")]
 
 
 @app.command()
 def up(
-    hosts: Annotated[int, typer.Option(help="How many hosts: 2 to 64.")] = DEFAULT.hosts,
+    hosts: Annotated[int, typer.Option(help="Number of hosts: 2 to 64.")] = DEFAULT.hosts,
     rate_mbit: Annotated[
-        int, typer.Option(help="Rate of each host's link, both ways: 1 to 10000 Mbit/s.")
+        int, typer.Option(help="Rate of each host's link in each direction: 1 to 10000 Mbit/s.")
     ] = DEFAULT.rate_mbit,
     eta: Annotated[
         float, typer.Option(help="Contention penalty, as a fraction of the cost of a byte.")
     ] = DEFAULT.eta,
     name: NameOption = DEFAULT.name,
 ) -> None:
-    """Make a testbed. One that is up with the same settings is left as it is."""
-    require()
+    """Create a testbed, unless it is up already with the same settings."""
+    check_prerequisites()
     testbed = Testbed(name, hosts, rate_mbit, eta)
     made = testbeds.up(testbed)
     typer.echo(f"testbed {name} is up{'' if made else ' already'}: {testbed}")
@@ -46,22 +46,22 @@ def up(
 @app.command()
 def status(
     name: Annotated[
-        str | None, typer.Option(help="Which testbed.  [default: all]", show_default=False)
+        str | None, typer.Option(help="Name of the testbed.  [default: all]", show_default=False)
     ] = None,
 ) -> None:
-    """Show hosts, addresses, rates and processes, and whether anything is missing."""
+    """Show hosts, addresses, rates, processes and problems."""
     found = testbeds.statuses() if name is None else [testbeds.status(name)]
     if not found:
         typer.echo("no testbed is up")
-    for place, one in enumerate(found):
-        if place:
+    for index, one in enumerate(found):
+        if index:
             typer.echo()
         _show(one)
 
 
 def _show(status: Status) -> None:
     testbed = status.testbed
-    health = "healthy" if status.healthy else "not healthy (up with these settings makes it anew)"
+    health = "healthy" if status.healthy else "not healthy (run up again to repair it)"
     typer.echo(f"testbed {testbed.name}: {testbed}, {health}")
     for problem in status.problems:
         typer.echo(f"  {problem}")
@@ -80,16 +80,16 @@ def _show(status: Status) -> None:
 )
 def execute(
     host: Annotated[int, typer.Argument(help="The host's number, from 1.")],
-    command: Annotated[list[str], typer.Argument(help="What to run there, with its arguments.")],
+    command: Annotated[list[str], typer.Argument(help="Command to run, with its arguments.")],
     name: NameOption = DEFAULT.name,
 ) -> None:
-    """Run a command in a host; it takes the place of this one, so its exit code is the answer."""
+    """Run a command in a host, with its exit code."""
     testbed = testbeds.find(name)
     if testbed is None:
-        raise InputError(f"there is no testbed {shown(name)}: make it with headway testbed up.")
+        raise InputError(f"there is no testbed {shown(name)}: create it with headway testbed up.")
     environment = os.environ | testbed.environment(host)
     if shutil.which(command[0]) is None:
-        raise InputError(f"there is no command {shown(command[0])}.")
+        raise InputError(f"command {shown(command[0])} not found.")
     words = testbeds.command(testbed, host, command)
     os.execvpe(words[0], words, environment)
 
@@ -97,13 +97,14 @@ def execute(
 @app.command()
 def down(
     name: Annotated[
-        str | None, typer.Option(help="Which testbed.  [default: default]", show_default=False)
+        str | None,
+        typer.Option(help="Name of the testbed.  [default: default]", show_default=False),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all testbeds.")] = False,
 ) -> None:
-    """End every process inside a testbed, and remove it."""
+    """End all processes in a testbed and remove it."""
     if everything and name is not None:
-        raise InputError("--all and --name exclude each other.")
+        raise InputError("--all and --name cannot be combined.")
     chosen = testbeds.names() if everything else [name or DEFAULT.name]
     if not chosen:
         typer.echo("no testbed is up")

@@ -18,49 +18,59 @@ if TYPE_CHECKING:
 
 def import_command(
     form: Annotated[
-        str, typer.Argument(metavar="FORMAT", help=f"Whose trace it is: {', '.join(FORMATS)}.")
+        str, typer.Argument(metavar="FORMAT", help=f"Format of the trace: {', '.join(FORMATS)}.")
     ],
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILES", help="Its files, plain or gzip; - is standard input."),
+        typer.Argument(
+            metavar="FILES", help="Files of the trace, plain or gzip; - is standard input."
+        ),
     ],
     output: Annotated[
         str, typer.Option("--output", "-o", help="A .csv or .parquet file, or - for stdout.")
     ] = STANDARD,
-    seed: Annotated[int, typer.Option(help="Same seed, same models for jobs without one.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The same seed assigns the same models to jobs without one.")
+    ] = 0,
     memory_gb: Annotated[
         float | None,
         typer.Option(
-            help="Memory that every job needs on each GPU (1 GB = 1024 MB). As much as a GPU has: "
-            "no two jobs share one.  [default: what the model or the share needs]",
+            help="Memory that every job needs on each GPU (1 GB = 1024 MB). If all of a GPU's, "
+            "jobs never share GPUs.  [default: that of the model, or of the job's GPU share]",
             show_default=False,
         ),
     ] = None,
     gpu_memory_gb: Annotated[
-        float, typer.Option(help="Memory of the GPU of which openb and pai give shares.")
+        float, typer.Option(help="Memory of a GPU, of which openb and pai give shares.")
     ] = 16,
-    max_gpus: Annotated[
-        int | None, typer.Option(help="Leave out jobs with more GPUs than this.")
-    ] = None,
+    max_gpus: Annotated[int | None, typer.Option(help="Leave out jobs with more GPUs.")] = None,
     from_s: Annotated[
         float | None,
         typer.Option(
-            "--from", metavar="SECONDS", help="Leave out jobs that arrive sooner after the first."
+            "--from",
+            metavar="SECONDS",
+            help="Leave out jobs that arrive fewer seconds after the first.",
         ),
     ] = None,
     to_s: Annotated[
         float | None,
-        typer.Option("--to", metavar="SECONDS", help="Leave out jobs that arrive later, or then."),
+        typer.Option(
+            "--to",
+            metavar="SECONDS",
+            help="Leave out jobs that arrive this many seconds after the first, or later.",
+        ),
     ] = None,
-    first: Annotated[int | None, typer.Option(help="Keep the first so many, by arrival.")] = None,
+    first: Annotated[
+        int | None, typer.Option(help="Keep only this many jobs, the first to arrive.")
+    ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail at the first job that cannot be used.")
+        bool, typer.Option("--strict", help="Fail on the first unusable job.")
     ] = False,
 ) -> None:
-    """Turn the trace of a real cluster into a workload.
+    """Convert a trace of a real cluster to a workload.
 
-    What the trace lacks is assigned from the seed, so that each job keeps its duration and its
-    GPUs. Jobs that cannot be used are left out, counted and told.
+    What the trace lacks is assigned from the seed so that each job keeps its duration and its GPUs.
+    Unusable jobs are left out and counted by reason.
     """
     from headway.workload.files import write_workload
     from headway.workload.traces.importing import Choice, import_trace
@@ -79,28 +89,28 @@ def import_command(
     with ReadingBar(messages()) as bar:
         found = import_trace(form, files, choice, strict=strict, progress=bar)
     write_workload(found.workload, output)
-    _tell(found, output)
+    _print_summary(found, output)
 
 
-def _tell(found: TraceImport, output: str) -> None:
+def _print_summary(found: TraceImport, output: str) -> None:
     console = messages()
     where = "standard output" if output == STANDARD else output
     console.print(f"{_jobs(len(found.workload))} written to {where}", markup=False, soft_wrap=True)
     for what, counts in (
-        ("dropped, which cannot be simulated", found.unusable),
-        ("left out, as asked", found.not_chosen),
+        ("dropped because they cannot be simulated", found.unusable),
+        ("left out by the options", found.not_chosen),
     ):
         if counts:
-            _tell_counts(what, counts)
+            _print_counts(what, counts)
     if found.out_of_order:
         console.print(
-            f"{_jobs(found.out_of_order)} stood after one that arrives later; all are sorted by "
-            "arrival now.",
+            f"{_jobs(found.out_of_order)} came after a job that arrives later; the workload is "
+            "sorted by arrival.",
             soft_wrap=True,
         )
 
 
-def _tell_counts(what: str, counts: Counter[str]) -> None:
+def _print_counts(what: str, counts: Counter[str]) -> None:
     console = messages()
     console.print(f"{_jobs(counts.total())} {what}:")
     table = figures_table("  reason", "jobs")

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from headway.domain.workload import Workload
 
 app = typer.Typer(
-    help="Make, describe and look at workloads.", no_args_is_help=True, rich_markup_mode=None
+    help="Generate, import and inspect workloads.", no_args_is_help=True, rich_markup_mode=None
 )
 
 app.command("import")(import_command)
 
 _BAR = 30
-_WORKLOAD = "A .csv or .parquet file, muri-1 for a packaged workload, or - for CSV on stdin."
+_WORKLOAD = "A .csv or .parquet file, a packaged workload such as muri-1, or - for CSV on stdin."
 
 
 class GraphFormat(StrEnum):
-    """How a graph is written."""
+    """Output format of a graph."""
 
     TEXT = "text"
     DOT = "dot"
@@ -44,16 +44,18 @@ class GraphFormat(StrEnum):
 @app.command()
 def generate(
     preset: Annotated[str, typer.Option(help="The recipe to start from: paper.")] = "paper",
-    seed: Annotated[int, typer.Option(help="Same seed, same jobs.")] = 0,
-    jobs: Annotated[int | None, typer.Option(help="How many jobs.")] = None,
-    span: Annotated[int | None, typer.Option(help="Seconds over which they arrive.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same jobs.")] = 0,
+    jobs: Annotated[int | None, typer.Option(help="Number of jobs.")] = None,
+    span: Annotated[
+        int | None, typer.Option(help="Period in which jobs arrive, in seconds.")
+    ] = None,
     mix: Annotated[
         str | None, typer.Option(help="GPUS:SHARE,… such as 1:80,8:30 (shares of the jobs).")
     ] = None,
     iterations: Annotated[
-        str | None, typer.Option(help="LOW:HIGH, both included, such as 1000:6000.")
+        str | None, typer.Option(help="LOW:HIGH, inclusive, such as 1000:6000.")
     ] = None,
-    models: Annotated[str | None, typer.Option(help="NAME,… of the models to draw from.")] = None,
+    models: Annotated[str | None, typer.Option(help="Models to draw from: NAME,…")] = None,
     profiles: ProfilesOption = None,
     output: Annotated[
         str, typer.Option("--output", "-o", help="A .csv or .parquet file, or - for stdout.")
@@ -82,7 +84,7 @@ def generate(
 def _mix(text: str) -> dict[int, float]:
     pairs = [_pair(part, "mix", float) for part in text.split(",")]
     if len(dict(pairs)) < len(pairs):
-        raise InputError("names a number of GPUs twice.", field="mix")
+        raise InputError("has a duplicate number of GPUs.", field="mix")
     return dict(pairs)
 
 
@@ -94,7 +96,7 @@ def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, f
         return int(left), second(right)
     except ValueError:
         raise InputError(
-            f"must be two numbers with a colon, not {shown(text)}.", field=field
+            f"must be two numbers separated by a colon, not {shown(text)}.", field=field
         ) from None
 
 
@@ -102,17 +104,17 @@ def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, f
 def describe(
     file: Annotated[str, typer.Argument(help=_WORKLOAD)],
     cluster: Annotated[
-        str, typer.Option(help="The cluster whose load to tell: SERVERSxGPUS or a .toml file.")
+        str, typer.Option(help="Cluster to compute the load of: SERVERSxGPUS or a .toml file.")
     ] = "16x4",
     profiles: ProfilesOption = None,
 ) -> None:
-    """Show what a workload holds: counts, GPU hours, load, how long jobs compute."""
-    from headway.domain.pace import estimates
+    """Summarize a workload: job counts, GPU hours, load and compute times."""
+    from headway.domain.compute_times import estimated_pairs
     from headway.workload.files import read_workload
 
     workload = read_workload(file, profiles or ())
     chosen = cluster_from(cluster)
-    estimated = estimates(workload, chosen)
+    estimated = estimated_pairs(workload, chosen)
     gpus = chosen.gpus
     console = results()
     arrivals = [job.arrival_ns for job in workload]
@@ -126,12 +128,12 @@ def describe(
     if span_s > 0:
         load = hours * 3600 / (span_s * gpus)
         console.print(
-            f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (1 is every GPU computing)."
+            f"Load on {gpus:,} GPUs while they arrive: {load:.2f} (1 means every GPU is busy)."
         )
     measured = {job.measured_on for job in workload}
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
-        console.print(f"GPU hours and load are those of a {names}, not of the cluster's types.")
+        console.print(f"GPU hours and load are for a {names}, not for the cluster's types.")
     for line in describe_estimates(estimated):
         console.print(line, markup=False)
     console.print()
@@ -169,7 +171,7 @@ def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Ta
 
 
 def _histogram(workload: Workload) -> Table:
-    """Count jobs by how long they compute, in bins that double."""
+    """Count jobs by compute time, in bins whose width doubles."""
     from collections import Counter
     from math import floor, log2
 
@@ -187,16 +189,16 @@ def _histogram(workload: Workload) -> Table:
 @app.command()
 def graph(
     file: Annotated[str, typer.Argument(help=_WORKLOAD)],
-    job_id: Annotated[str, typer.Argument(help="Which job.")],
+    job_id: Annotated[str, typer.Argument(help="Id of the job.")],
     iterations: Annotated[
-        int, typer.Option(min=1, max=1000, help="How many iterations to show.")
+        int, typer.Option(min=1, max=1000, help="Number of iterations to show.")
     ] = 2,
     form: Annotated[
         GraphFormat, typer.Option("--format", help="text, or dot for Graphviz.")
     ] = GraphFormat.TEXT,
     profiles: ProfilesOption = None,
 ) -> None:
-    """Show a job's tasks and what each waits for."""
+    """Show a job's tasks and their dependencies."""
     from headway.workload.files import read_workload
 
     picture = read_workload(file, profiles or ()).find(job_id).graph(iterations)
@@ -208,7 +210,8 @@ def profiles_command(
     sets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME|FILE.toml]...", help="Which sets; without one, all that come along."
+            metavar="[NAME|FILE.toml]...",
+            help="Sets to list; by default all that ship with Headway.",
         ),
     ] = None,
 ) -> None:
@@ -216,7 +219,7 @@ def profiles_command(
     from headway.configuration.profiles import shipped_names
 
     console = results(uncut=True)
-    for place, one in enumerate(profiles_from(sets or shipped_names())):
+    for index, one in enumerate(profiles_from(sets or shipped_names())):
         table = figures_table(
             "model", "GPU", "batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"
         )
@@ -230,5 +233,5 @@ def profiles_command(
                 f"{profile.gradient_bytes / 2**20:,.1f}",
                 f"{profile.memory_bytes / 2**20:,.0f}",
             )
-        console.print(f"{chr(10) * (place > 0)}{one.name}", markup=False)
+        console.print(f"{chr(10) * (index > 0)}{one.name}", markup=False)
         console.print(table)

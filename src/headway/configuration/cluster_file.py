@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import field
 
-from headway.configuration.conversion import Number, Table, Text, given
+from headway.configuration.conversion import Number, Text, TomlTable, given
 from headway.configuration.document import Document
 from headway.configuration.files import DescriptionFile
 from headway.domain.cluster import Cluster, ServerGroup, gigabytes
@@ -19,14 +19,14 @@ from headway.domain.limits import LONGEST_NS, scaled
 from headway.domain.profiles import Profile
 
 
-class RacksTable(Table):
+class RacksTable(TomlTable):
     """`[cluster.racks]`."""
 
     servers_per_rack: int | None = None
     oversubscription: Number | None = None
 
 
-class GroupTable(Table):
+class GroupTable(TomlTable):
     """`[[cluster.group]]`: servers that are alike."""
 
     servers: int
@@ -36,7 +36,7 @@ class GroupTable(Table):
     rack: Text = ""
 
 
-class GpuTable(Table):
+class GpuTable(TomlTable):
     """`[gpu.NAME]`: a type of GPU."""
 
     memory_gb: Number
@@ -45,7 +45,7 @@ class GpuTable(Table):
     busy_w: Number
 
 
-class ProfileTable(Table):
+class ProfileTable(TomlTable):
     """`[[profile]]`: times of a model measured on one type of GPU."""
 
     model: Text
@@ -55,7 +55,7 @@ class ProfileTable(Table):
     batch_size: int | None = None
 
 
-class UniformTable(Table):
+class UniformTable(TomlTable):
     """`[cluster]` of equal servers."""
 
     servers: int
@@ -69,7 +69,7 @@ class UniformTable(Table):
     """Never here; listed to be suggested for a misspelt `[[cluster.gruop]]`."""
 
 
-class GroupedTable(Table):
+class GroupedTable(TomlTable):
     """`[cluster]` of groups of servers."""
 
     REFUSED: ClassVar[Mapping[str, str]] = dict.fromkeys(

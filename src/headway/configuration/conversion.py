@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 from msgspec import inspect
 
-from headway.configuration.positions import Path
+from headway.configuration.positions import KeyPath
 from headway.domain.errors import did_you_mean, shown
 
 Number = int | float
@@ -20,7 +20,7 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\S", description="a non-empty strin
 Converted = TypeVar("Converted")
 
 
-class Table(msgspec.Struct, forbid_unknown_fields=True):
+class TomlTable(msgspec.Struct, forbid_unknown_fields=True):
     """A table of a TOML file; a field without a default is required.
 
     Fields state the keys and their types. The domain checks values in the engine's units.
@@ -30,8 +30,8 @@ class Table(msgspec.Struct, forbid_unknown_fields=True):
     """Keys with a sentence of their own about why they are refused."""
 
 
-def given(table: Table) -> dict[str, Any]:
-    """Return the keys that a table has a value for, where None stands for a missing key."""
+def given(table: TomlTable) -> dict[str, Any]:
+    """Return the keys that a table has a value for, None being a missing key."""
     return {key: value for key, value in msgspec.structs.asdict(table).items() if value is not None}
 
 
@@ -41,14 +41,14 @@ class Mismatch(Exception):  # noqa: N818 (it is turned into an InputError, which
     Without `is_key` the value is a table or the whole document, and the problem is what it lacks.
     """
 
-    def __init__(self, problem: str, path: Path, *, is_key: bool = True) -> None:
+    def __init__(self, problem: str, path: KeyPath, *, is_key: bool = True) -> None:
         super().__init__(problem)
         self.problem = problem
         self.path = path
         self.is_key = is_key
 
 
-def convert(content: object, kind: type[Converted], path: Path = ()) -> Converted:
+def convert(content: object, kind: type[Converted], path: KeyPath = ()) -> Converted:
     """Return the content, which is at `path`, as a value of the type, or raise `Mismatch`."""
     try:
         return msgspec.convert(content, kind, str_keys=True)
@@ -59,7 +59,7 @@ def convert(content: object, kind: type[Converted], path: Path = ()) -> Converte
 class _Spot(NamedTuple):
     """A part of the content, and the type that it should have."""
 
-    path: Path
+    path: KeyPath
     value: Any
     kind: inspect.Type
 
@@ -88,16 +88,22 @@ def _mismatch(text: str, root: _Spot) -> Mismatch:
 def _follow(where: str, spot: _Spot) -> _Spot:
     """Follow msgspec's path from a spot, up to `[...]`, which is some key of a mapping."""
     for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", where.partition("[...]")[0]):
-        step: str | int
+        step: str | int = key or int(index)
         if key:
-            step, struct = key, _find(spot.kind, inspect.StructType)
-            assert struct is not None
-            kind = next(field.type for field in struct.fields if field.encode_name == key)
+            struct = _find(spot.kind, inspect.StructType)
+            fields = () if struct is None else struct.fields
+            kind = next((field.type for field in fields if field.encode_name == key), None)
         else:
-            step, items = int(index), _find(spot.kind, inspect.ListType)
-            assert items is not None
-            kind = items.item_type
-        spot = _Spot((*spot.path, step), spot.value[step], kind)
+            items = _find(spot.kind, inspect.ListType)
+            kind = None if items is None else items.item_type
+        try:
+            value = spot.value[step]
+        except (KeyError, IndexError, TypeError):
+            kind = None
+        if kind is None:
+            # Not a path after all, but part of a key that is quoted in the message.
+            return spot
+        spot = _Spot((*spot.path, step), value, kind)
     return spot
 
 
@@ -105,10 +111,10 @@ def _unknown(key: str, spot: _Spot) -> Mismatch:
     struct = _find(spot.kind, inspect.StructType)
     assert struct is not None
     path = (*spot.path, key)
-    if issubclass(struct.cls, Table) and key in struct.cls.REFUSED:
+    if issubclass(struct.cls, TomlTable) and key in struct.cls.REFUSED:
         return Mismatch(struct.cls.REFUSED[key], path)
     known = [field.encode_name for field in struct.fields]
-    what = "table" if _is_table(spot.value[key]) else "key"
+    what = "table" if _is_table(spot.value.get(key)) else "key"
     return Mismatch(f"unknown {what}.{did_you_mean(key, known)}", path)
 
 
@@ -185,6 +191,6 @@ def _is_table(value: object) -> bool:
     return any(isinstance(one, dict) for one in (value if isinstance(value, list) else [value]))
 
 
-def _dotted(path: Path) -> str:
+def _dotted(path: KeyPath) -> str:
     """Return the name of a table as its header writes it, without indices."""
     return ".".join(step for step in path if isinstance(step, str))

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from headway.configuration.conversion import Converted, Mismatch, convert
-from headway.configuration.positions import Path, Positions
+from headway.configuration.positions import KeyPath, Positions
 from headway.domain.errors import InputError
 from headway.files import open_input
 
@@ -79,7 +79,7 @@ class Document:
             where = path if error.field is None else (*path, error.field)
             raise error.at(self.source, *self._position(where)) from None
 
-    def _position(self, path: Path) -> tuple[int | None, int | None]:
+    def _position(self, path: KeyPath) -> tuple[int | None, int | None]:
         return self._positions.of(path) or (None, None)
 
     @cached_property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headway.configuration.conversion import Table
+from headway.configuration.conversion import TomlTable
 
 
-class DescriptionFile(Table, kw_only=True):
+class DescriptionFile(TomlTable, kw_only=True):
     """A file that describes a cluster, a network or models; a reader types the tables it reads.
 
     `calibration` records how the rest was measured, and is not read.

@@ -8,18 +8,18 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from headway.configuration.conversion import Number, Table
+from headway.configuration.conversion import Number, TomlTable
 from headway.configuration.document import Document
 from headway.configuration.files import DescriptionFile
 from headway.domain.errors import InputError
-from headway.domain.limits import MOST_GPUS
+from headway.domain.limits import MAX_GPUS
 from headway.network.allreduce import Link, network_from_link
 from headway.network.contention import NetworkModel
 
-Count = Annotated[int, msgspec.Meta(ge=2, le=MOST_GPUS)]
+Count = Annotated[int, msgspec.Meta(ge=2, le=MAX_GPUS)]
 
 
-class NetworkTable(Table):
+class NetworkTable(TomlTable):
     """Either `a_ns` and `b_ns_per_byte`, or `algorithm` with `nodes` and the link's figures."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {

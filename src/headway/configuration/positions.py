@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Keys and list indices from the top of the document: `("cluster", "group", 0, "servers")`."""
 
 
@@ -33,7 +33,7 @@ class Positions:
         self._text = text
         self._keys, self._values = _Scanner(text).scan()
 
-    def of(self, path: Path) -> Position | None:
+    def of(self, path: KeyPath) -> Position | None:
         """Return where a key or list item is, or the nearest table or list around it."""
         while path:
             offset = self._keys.get(path, self._values.get(path))
@@ -42,7 +42,7 @@ class Positions:
             path = path[:-1]
         return None
 
-    def of_value(self, path: Path) -> Position | None:
+    def of_value(self, path: KeyPath) -> Position | None:
         """Return where the value of a key is, or the key if its value is a table."""
         offset = self._values.get(path)
         return self.of(path) if offset is None else self._position(offset)
@@ -70,14 +70,14 @@ class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._keys: dict[Path, int] = {}
-        self._values: dict[Path, int] = {}
-        self._lengths: dict[Path, int] = {}
+        self._keys: dict[KeyPath, int] = {}
+        self._values: dict[KeyPath, int] = {}
+        self._lengths: dict[KeyPath, int] = {}
         """Arrays of tables to the number of their tables so far."""
 
-    def scan(self) -> tuple[dict[Path, int], dict[Path, int]]:
+    def scan(self) -> tuple[dict[KeyPath, int], dict[KeyPath, int]]:
         """Return the offsets of keys and of values, by path."""
-        table: Path = ()
+        table: KeyPath = ()
         while self._next():
             if self._next() == "[":
                 table = self._header()
@@ -91,11 +91,11 @@ class _Scanner:
         self._at = self._at if match is None else match.end()
         return self._text[self._at : self._at + 1]
 
-    def _header(self) -> Path:
+    def _header(self) -> KeyPath:
         """Read `[a.b]` or `[[a.b]]`; return the path of the table that begins."""
         brackets = 2 if self._text.startswith("[[", self._at) else 1
         self._at += brackets
-        path: Path = ()
+        path: KeyPath = ()
         offset = self._at
         for name, offset in self._dotted_key():
             if path in self._lengths:
@@ -112,7 +112,7 @@ class _Scanner:
         self._at += brackets
         return path
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         """Read `a.b = value`."""
         path = table
         for name, offset in self._dotted_key():
@@ -140,7 +140,7 @@ class _Scanner:
                 return
             self._at += 1
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         opening = self._next()
         self._values[path] = self._at
         if opening == "[":
@@ -164,7 +164,7 @@ class _Scanner:
         else:
             self._scalar(path)
 
-    def _scalar(self, path: Path) -> None:
+    def _scalar(self, path: KeyPath) -> None:
         quotes = next((one for one in _STRINGS if self._text.startswith(one, self._at)), "")
         self._values[path] += len(quotes)
         match = _STRINGS.get(quotes, _SCALAR).match(self._text, self._at)

@@ -6,21 +6,21 @@ from typing import Annotated
 
 import msgspec
 
-from headway.configuration.conversion import Number, Table, Text
+from headway.configuration.conversion import Number, Text, TomlTable
 from headway.configuration.document import Document
 from headway.configuration.files import DescriptionFile
 from headway.domain.errors import InputError, shown
 from headway.domain.gpus import ALIASES
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, scaled
-from headway.domain.models import MEBIBYTE, MOST_BATCH, ModelProfile, ProfileSet
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, scaled
+from headway.domain.models import MAX_BATCH, MEBIBYTE, ModelProfile, ProfileSet
 
 
-class ModelTable(Table):
+class ModelTable(TomlTable):
     """`[[model]]`; the keys after `memory_mb` record how it was measured, and are not read."""
 
     name: Text
     gpu: Text
-    batch_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_BATCH)]
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH)]
     forward_ms: Number
     backward_ms: Number
     gradient_mb: Number
@@ -75,4 +75,4 @@ def _nanoseconds(value: float, key: str) -> int:
 
 
 def _bytes(value: float, key: str) -> int:
-    return scaled(value, MEBIBYTE, key, 0, MOST_BYTES, "MB")
+    return scaled(value, MEBIBYTE, key, 0, MAX_BYTES, "MB")

@@ -1,4 +1,4 @@
-"""The cluster: servers of GPUs, in one rack or in several."""
+"""The cluster: servers with GPUs, in one rack or several."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError, shown
 from headway.domain.gpus import V100, GpuType, watts
-from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
+from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.profiles import Profile
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MOST_OVERSUBSCRIPTION = 1e6
+MAX_OVERSUBSCRIPTION = 1e6
 
 
 def gigabytes(value: float, field: str) -> int:
     """Convert GPU memory in GB (1 GB = 1024 MB = 2**30 bytes) to bytes."""
-    return scaled(value, 2**30, field, 2**20, MOST_BYTES, "GB")
+    return scaled(value, 2**30, field, 2**20, MAX_BYTES, "GB")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerGroup:
-    """Servers that are alike: so many, with so many GPUs of one type each, in one rack."""
+    """Identical servers: how many, their GPUs and the type of those, and their rack if named."""
 
     servers: int
     gpus_per_server: int
@@ -37,12 +37,12 @@ class ServerGroup:
     rack: str = ""
 
     def __post_init__(self) -> None:
-        whole(self.servers, "servers", 1, MOST_GPUS)
-        whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
+        whole(self.servers, "servers", 1, MAX_GPUS)
+        whole(self.gpus_per_server, "gpus_per_server", 1, MAX_GPUS)
         if not isinstance(self.gpu, GpuType):
             raise InputError(f"must be a GpuType, not {shown(self.gpu)}.", field="gpu")
         if not isinstance(self.rack, str):
-            raise InputError(f"must be a name, not {shown(self.rack)}.", field="rack")
+            raise InputError(f"must be a string, not {shown(self.rack)}.", field="rack")
 
     def __str__(self) -> str:
         return f"{self.servers}x{self.gpus_per_server} {self.gpu}"
@@ -50,16 +50,16 @@ class ServerGroup:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Servers of GPUs; servers are numbered from 0, and GPUs from 0 through all servers in order.
+    """Servers with GPUs; both are numbered from 0, GPUs server by server.
 
-    The uniform case: N_s servers of N_g GPUs, all alike, so that GPU g is on server g // N_g. A GPU
-    draws `gpu_busy_w` watts while it computes and `gpu_idle_w` while it does not; jobs take their
-    own times on it. The defaults are those of a Tesla V100 (SXM2). `Cluster.of` makes the general
-    case, from groups of servers; then `servers` counts them all, and each of the next four fields
-    is 0 if it is not the same throughout.
+    The constructor makes a uniform cluster: N_s identical servers of N_g GPUs, with GPU g on server
+    g // N_g. A GPU draws `gpu_busy_w` watts while it computes and `gpu_idle_w` otherwise, and jobs
+    run at their own times. The defaults are those of a Tesla V100 (SXM2). `Cluster.of` makes a
+    cluster of different groups of servers; `servers` is then their total, and each of the next four
+    fields is 0 unless all groups agree on it.
 
-    Racks hold `servers_per_rack` servers each, in order, or those whose group names them. With
-    `oversubscription` r the uplink of a rack of S servers carries S / r servers' worth.
+    A rack holds `servers_per_rack` consecutive servers, or the groups that name it. With
+    `oversubscription` r, the uplink of a rack of S servers has the capacity of S / r server links.
     """
 
     servers: int = 16
@@ -80,10 +80,10 @@ class Cluster:
         self._check_racks()
 
     def _check_uniform(self) -> None:
-        whole(self.servers, "servers", 1, MOST_GPUS)
-        whole(self.gpus_per_server, "gpus_per_server", 1, MOST_GPUS)
-        whole(self.gpu_memory_bytes, "gpu_memory_bytes", 1, MOST_BYTES)
-        whole(self.gpus, "servers x gpus_per_server", 1, MOST_GPUS)
+        whole(self.servers, "servers", 1, MAX_GPUS)
+        whole(self.gpus_per_server, "gpus_per_server", 1, MAX_GPUS)
+        whole(self.gpu_memory_bytes, "gpu_memory_bytes", 1, MAX_BYTES)
+        whole(self.gpus, "servers x gpus_per_server", 1, MAX_GPUS)
         for name in ("gpu_idle_w", "gpu_busy_w"):
             object.__setattr__(self, name, watts(getattr(self, name), name))
         if self.gpu_idle_w > self.gpu_busy_w:
@@ -98,38 +98,39 @@ class Cluster:
         for name, value in _shared(self.groups).items():
             if getattr(self, name) != value:
                 raise InputError("follows from the groups.", field=name)
-        whole(self.gpus, "GPUs of all groups", 1, MOST_GPUS)
+        whole(self.gpus, "GPUs of all groups", 1, MAX_GPUS)
         kinds: dict[str, float] = {}
         for group in self.groups:
             if kinds.setdefault(group.gpu.name, group.gpu.performance) != group.gpu.performance:
                 raise InputError(
-                    f"'{group.gpu.name}' has two performances; give one another name.", field="gpu"
+                    f"'{group.gpu.name}' has two performances; rename one of them.", field="gpu"
                 )
         measured = set()
         for profile in self.profiles:
             if profile.key in measured:
                 raise InputError(
-                    f"'{profile.model}' on '{profile.gpu}' is given twice for one batch size.",
+                    f"'{profile.model}' on '{profile.gpu}' is duplicated at one batch size.",
                     field="profile",
                 )
             measured.add(profile.key)
 
     def _check_racks(self) -> None:
         if len({bool(group.rack) for group in self.groups}) > 1:
-            raise InputError("every group must name its rack, or none.", field="rack")
+            raise InputError("either every group names its rack, or none does.", field="rack")
         if self.servers_per_rack is not None:
-            whole(self.servers_per_rack, "servers_per_rack", 1, MOST_GPUS)
+            whole(self.servers_per_rack, "servers_per_rack", 1, MAX_GPUS)
             if any(group.rack for group in self.groups):
                 raise InputError(
-                    "the groups name their racks; give one of both.", field="servers_per_rack"
+                    "the groups name their racks already; give only one of the two.",
+                    field="servers_per_rack",
                 )
         value = self.oversubscription
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"must be a number, not {shown(value)}.", field="oversubscription")
-        if not 1 <= value <= MOST_OVERSUBSCRIPTION:
+        if not 1 <= value <= MAX_OVERSUBSCRIPTION:
             raise InputError(
-                f"must be from 1 (the uplink carries what all servers of a rack can send) to "
-                f"{MOST_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",
+                f"must be from 1 (an uplink carries all that the servers of its rack can send) to "
+                f"{MAX_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",
                 field="oversubscription",
             )
         object.__setattr__(self, "oversubscription", float(value))
@@ -143,14 +144,14 @@ class Cluster:
         oversubscription: float = 1.0,
         profiles: Iterable[Profile] = (),
     ) -> Cluster:
-        """Make a cluster from groups of servers, which are numbered in this order.
+        """Make a cluster from groups of servers, numbered in this order.
 
         Args:
-            groups: What there is. A group's `rack` names its rack; racks are numbered by their
-                first group.
-            servers_per_rack: Instead: so many servers to a rack, in order; the last has the rest.
-            oversubscription: How many times more the servers of a rack can send than its uplink.
-            profiles: Times of models measured on the types of these GPUs.
+            groups: The groups. Racks that they name are numbered by their first group.
+            servers_per_rack: Fills racks with this many consecutive servers instead; the last rack
+                has the rest.
+            oversubscription: Total capacity of a rack's server links over that of its uplink.
+            profiles: Times of models measured on these types of GPU.
         """
         parts = tuple(groups)
         if not parts:
@@ -170,7 +171,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, shape: str, gpu_memory_gb: float = 16, gpu: GpuType = V100) -> Cluster:
-        """Make a cluster from a shape such as `16x4`: 16 servers of 4 GPUs with a type's watts."""
+        """Make a uniform cluster from a shape such as `16x4`: 16 servers with 4 GPUs each."""
         match = re.fullmatch(r"([0-9]{1,9})[xX]([0-9]{1,9})", shape.strip())
         if match is None:
             raise InputError(
@@ -183,7 +184,7 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs in all."""
+        """The total number of GPUs."""
         if not self.groups:
             return self.servers * self.gpus_per_server
         return sum(group.servers * group.gpus_per_server for group in self.groups)
@@ -200,19 +201,19 @@ class Cluster:
 
     @cached_property
     def gpu_types(self) -> tuple[GpuType, ...]:
-        """The types of GPU, in the order of the first servers that have them."""
+        """The types of GPU, in the order in which servers first have them."""
         return tuple(dict.fromkeys(group.gpu for group in self.all_groups))
 
     @cached_property
     def server_gpus(self) -> tuple[int, ...]:
-        """How many GPUs each server has."""
+        """The number of GPUs of each server."""
         return _per_server(self.all_groups, [group.gpus_per_server for group in self.all_groups])
 
     @cached_property
     def server_type(self) -> tuple[int, ...]:
         """The type of each server's GPUs, as an index into `gpu_types`."""
-        places = {gpu: place for place, gpu in enumerate(self.gpu_types)}
-        return _per_server(self.all_groups, [places[group.gpu] for group in self.all_groups])
+        indices = {gpu: index for index, gpu in enumerate(self.gpu_types)}
+        return _per_server(self.all_groups, [indices[group.gpu] for group in self.all_groups])
 
     @cached_property
     def server_rack(self) -> tuple[int, ...]:
@@ -220,14 +221,14 @@ class Cluster:
         if self.servers_per_rack is not None:
             return tuple(server // self.servers_per_rack for server in range(self.servers))
         names = dict.fromkeys(group.rack for group in self.all_groups)
-        places = {name: place for place, name in enumerate(names)}
-        return _per_server(self.all_groups, [places[group.rack] for group in self.all_groups])
+        numbers = {name: number for number, name in enumerate(names)}
+        return _per_server(self.all_groups, [numbers[group.rack] for group in self.all_groups])
 
     @cached_property
     def uplinks(self) -> tuple[float, ...]:
-        """For each rack w = r / S, a byte's cost on its uplink over that on a server's link.
+        """For each rack w = r / S: the cost of a byte on its uplink over that on a server link.
 
-        Empty where all servers are in one rack.
+        Empty if all servers are in one rack.
         """
         sizes = Counter(self.server_rack)
         if len(sizes) == 1:
@@ -245,7 +246,7 @@ class Cluster:
         return _per_gpu(self.server_type, self.server_gpus)
 
     def servers_of(self, gpus: Iterable[int]) -> list[int]:
-        """Return the servers that these GPUs are on, ascending."""
+        """Return the servers of these GPUs, in ascending order."""
         return sorted({int(self.server_of_gpu[gpu]) for gpu in gpus})
 
     def __str__(self) -> str:
@@ -275,7 +276,7 @@ def _per_gpu(values: Sequence[int], counts: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _shared(groups: Sequence[ServerGroup]) -> dict[str, Any]:
-    """Return the number of servers, and what all of them share, 0 where they differ."""
+    """Return the number of servers, and the values that all of them share, 0 where they differ."""
     values: dict[str, set[int | float]] = {
         "gpus_per_server": {group.gpus_per_server for group in groups},
         "gpu_memory_bytes": {group.gpu.memory_bytes for group in groups},

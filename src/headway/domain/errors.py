@@ -1,9 +1,9 @@
-"""What can go wrong, as a small family.
+"""The exceptions that Headway raises.
 
 HeadwayError
-├── InputError    a file, a flag or an argument is not what it must be
-├── MachineError  a machine or its network lacks something, or a process on it failed
-└── PolicyError   a policy does not compile, or answered something impossible during a run
+├── InputError    a file, an option or an argument is invalid
+├── MachineError  a machine or its network is not as required, or a process on it failed
+└── PolicyError   a policy does not compile, or returned an invalid decision
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterable
 
 
 class HeadwayError(Exception):
-    """Anything Headway reports on purpose; the command line prints it and exits with 2."""
+    """Base class; the command line prints the message and exits with status 2."""
 
 
 class InputError(HeadwayError):
-    """Says what is wrong, where, and what would be right.
+    """An invalid input: what is wrong, where, and what would be right.
 
-    `field` names the column or key at fault; the reader that knows it adds source, line and column.
+    `field` is the column or key at fault. The file's reader adds source, line and column.
     """
 
     def __init__(
@@ -39,24 +39,24 @@ class InputError(HeadwayError):
         self.column = column
 
     def __str__(self) -> str:
-        place = [] if self.source is None else [self.source]
+        where = [] if self.source is None else [self.source]
         if self.line is not None:
-            place.append(f"line {self.line}")
+            where.append(f"line {self.line}")
         if self.column is not None:
-            place.append(f"column {self.column}" + (f" ({self.field})" if self.field else ""))
+            where.append(f"column {self.column}" + (f" ({self.field})" if self.field else ""))
         elif self.field is not None:
-            place.append(self.field)
-        return f"{', '.join(place)}: {self.problem}" if place else self.problem
+            where.append(self.field)
+        return f"{', '.join(where)}: {self.problem}" if where else self.problem
 
     def at(
         self, source: str | None, line: int | None = None, column: int | None = None
     ) -> InputError:
-        """Return the same error with its place."""
+        """Return the same error with its source, line and column."""
         return InputError(self.problem, field=self.field, source=source, line=line, column=column)
 
 
 class MachineError(HeadwayError):
-    """A machine, its network or a process on it is not as it must be."""
+    """A machine, its network or a process on it failed or lacks something."""
 
 
 class PolicyError(HeadwayError):
@@ -64,14 +64,14 @@ class PolicyError(HeadwayError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean …?' for the nearest known word, else the list of known words."""
+    """Return ' Did you mean …?' with the closest known word, or else all known words."""
     choices = sorted(known)
     near = difflib.get_close_matches(word.lower(), choices, n=1)
     return f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(choices)}."
 
 
 def shown(value: object, limit: int = 40) -> str:
-    """Quote what the user gave, cut short so that a message stays one line."""
+    """Quote a value that the user gave, shortened so that a message stays on one line."""
     try:
         text = repr(value)
     except ValueError:

@@ -1,11 +1,11 @@
-"""Types of GPU: memory, speed, and what a board draws while it computes and while it does not.
+"""Types of GPU: memory, performance, and power while busy and while idle.
 
 Performance is the paper's P, the theoretical peak: fp32 TFLOPS in NVIDIA's data sheet, at the boost
 clock and without tensor cores. Memory is that of the smallest board in the data sheet. Busy watts
-are the data sheet's power limit, which training comes near to and which so is an upper bound. Idle
-watts are in no data sheet: they are what listings of `nvidia-smi` show for boards on which nothing
-runs, rounded, and an assumption where it says so. Boards of one type differ by some watts, and an
-idle board that holds a process's memory draws some tens of watts more than an empty one.
+are the data sheet's power limit, an upper bound that training comes close to. Data sheets do not
+give idle watts: they are what published `nvidia-smi` output shows for boards without work, rounded,
+or an assumption where a comment says so. Boards of one type differ by a few watts, and an idle
+board that holds a process's memory draws tens of watts more than an empty one.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import MOST_BYTES, whole
+from headway.domain.limits import MAX_BYTES, whole
 
-MOST_W = 1e6
-MOST_TFLOPS = 1e9
+MAX_W = 1e6
+MAX_TFLOPS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class GpuType:
-    """A type of GPU: memory in bytes, performance P in TFLOPS, watts while idle and while busy."""
+    """A type of GPU: memory in bytes, performance P in TFLOPS, idle and busy power in watts."""
 
     name: str
     memory_bytes: int
@@ -31,8 +31,8 @@ class GpuType:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise InputError(f"must be a name, not {shown(self.name)}.", field="name")
-        whole(self.memory_bytes, "memory_bytes", 1, MOST_BYTES)
+            raise InputError(f"must be a non-empty string, not {shown(self.name)}.", field="name")
+        whole(self.memory_bytes, "memory_bytes", 1, MAX_BYTES)
         object.__setattr__(self, "performance", tflops(self.performance, "performance"))
         for name in ("idle_w", "busy_w"):
             object.__setattr__(self, name, watts(getattr(self, name), name))
@@ -46,19 +46,19 @@ class GpuType:
 
 
 def watts(value: float, field: str) -> float:
-    """Return a power if it is a number of watts."""
+    """Return a power in watts if it is valid."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"must be a number, not {shown(value)}.", field=field)
-    if not 0 <= value <= MOST_W:
-        raise InputError(f"must be from 0 to {MOST_W:,.0f} watts, not {shown(value)}.", field=field)
+    if not 0 <= value <= MAX_W:
+        raise InputError(f"must be from 0 to {MAX_W:,.0f} watts, not {shown(value)}.", field=field)
     return float(value)
 
 
 def tflops(value: float, field: str) -> float:
-    """Return a performance if it is a number of TFLOPS."""
+    """Return a performance in TFLOPS if it is valid."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"must be a number, not {shown(value)}.", field=field)
-    if not 1 / MOST_TFLOPS <= value <= MOST_TFLOPS:
+    if not 1 / MAX_TFLOPS <= value <= MAX_TFLOPS:
         raise InputError(
             f"must be from 1e-9 to 1e9 TFLOPS, not {shown(value)}.",
             field=field,
@@ -79,7 +79,7 @@ GPUS = {
         _known("v100-sxm2", 16, 15.7, 40.0, 300.0),
         _known("v100-pcie", 16, 14.0, 30.0, 250.0),
         # Tesla P100 data sheets (2016): 10.6 TFLOPS, 300 W, 16 GB (SXM2); 9.3 TFLOPS, 250 W, 12 or
-        # 16 GB (PCIe; the common board of 16 GB is meant). Idle: assumptions.
+        # 16 GB (PCIe; this is the common 16 GB board). Idle: assumptions.
         _known("p100-sxm2", 16, 10.6, 35.0, 300.0),
         _known("p100-pcie", 16, 9.3, 30.0, 250.0),
         # T4 data sheet (2019): 8.1 TFLOPS, 70 W, 16 GB. Idle: 8 to 9 W.
@@ -96,7 +96,7 @@ GPUS = {
         _known("h200-sxm5", 141, 67.0, 75.0, 700.0),
     )
 }
-"""Known types. The paper's measurements are of a Tesla V100."""
+"""Built-in types. The paper measured on a Tesla V100."""
 
 ALIASES = {
     "v100": "v100-sxm2",
@@ -105,14 +105,14 @@ ALIASES = {
     "h100": "h100-sxm5",
     "h200": "h200-sxm5",
 }
-"""Shorter names."""
+"""Short names of built-in types."""
 
 V100 = GPUS["v100-sxm2"]
-"""The reference type, on which times are measured unless something else is said."""
+"""The reference type: times are measured on it unless stated otherwise."""
 
 
 def gpu_type(name: str) -> GpuType:
-    """Return a known type of GPU by its name or a shorter one."""
+    """Return a built-in type of GPU by its name or short name."""
     known = ALIASES.get(name, name) if isinstance(name, str) else ""
     if known not in GPUS:
         raise InputError(

@@ -1,4 +1,4 @@
-"""A training job, and its tasks as a graph that a person can look at."""
+"""A training job, and its task graph for people to look at."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headway.domain.gpus import V100
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
-    MOST_BYTES,
-    MOST_GPUS,
-    MOST_ITERATIONS,
+    MAX_BYTES,
+    MAX_GPUS,
+    MAX_ITERATIONS,
     whole,
 )
-from headway.domain.models import MOST_BATCH, PAPER_PROFILES, ProfileSet
+from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 
 
@@ -24,9 +24,9 @@ from headway.domain.profiles import batch_size_of, model_names, profile_at
 class Job:
     """One data-parallel training job: n GPUs, I iterations of forward, backward, all-reduce.
 
-    `forward_ns` and `backward_ns` are its times on the type of GPU they were `measured_on`, at its
-    own `batch_size` (the mini-batch of one GPU; None: that of its model's profile, or unknown).
-    They are `estimated` if they were measured at another batch size and scaled.
+    `forward_ns` and `backward_ns` are its times on the type of GPU `measured_on`, at its own
+    `batch_size` (the mini-batch of one GPU; None if that of its model's profile, or unknown). They
+    are `estimated` if scaled from a measurement at another batch size.
     """
 
     job_id: str
@@ -46,19 +46,21 @@ class Job:
         if not self.job_id:
             raise InputError("must not be empty.", field="job_id")
         whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
-        whole(self.gpus, "gpus", 1, MOST_GPUS)
-        whole(self.iterations, "iterations", 1, MOST_ITERATIONS)
+        whole(self.gpus, "gpus", 1, MAX_GPUS)
+        whole(self.iterations, "iterations", 1, MAX_ITERATIONS)
         whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
         whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
-        whole(self.gradient_bytes, "gradient_bytes", 0, MOST_BYTES)
-        whole(self.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+        whole(self.gradient_bytes, "gradient_bytes", 0, MAX_BYTES)
+        whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
         if self.batch_size is not None:
-            whole(self.batch_size, "batch_size", 1, MOST_BATCH)
+            whole(self.batch_size, "batch_size", 1, MAX_BATCH)
         if not isinstance(self.measured_on, str) or not self.measured_on:
-            raise InputError(f"must be a name, not {shown(self.measured_on)}.", field="measured_on")
+            raise InputError(
+                f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"
+            )
         if self.arrival_ns + self.iterations * (self.forward_ns + self.backward_ns) > HORIZON_NS:
             raise InputError(
-                "too many: computing alone would end after the simulator's last instant "
+                "too many: computation alone would end after the simulator's last instant "
                 f"({HORIZON_NS:,} ns, 146 years).",
                 field="iterations",
             )
@@ -105,7 +107,7 @@ TaskKind = Literal["entry", "forward", "backward", "barrier", "all-reduce", "exi
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A node of the graph; `worker` is the index of the GPU among the job's own."""
+    """A node of the graph; `worker` is the index of a GPU within the job."""
 
     kind: TaskKind
     iteration: int | None = None
@@ -122,8 +124,8 @@ class Task:
 class JobGraph:
     """The job's DAG (the paper's Fig. "DAG presentation").
 
-    A virtual entry; in each iteration a forward and a backward task on every GPU, a barrier, one
-    all-reduce; each all-reduce before the next iteration's forwards; a virtual exit.
+    It has a virtual entry and exit. Each iteration is a forward and a backward task on every GPU, a
+    barrier and one all-reduce, which precedes the forward tasks of the next iteration.
     """
 
     job: Job

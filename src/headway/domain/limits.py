@@ -7,16 +7,16 @@ import math
 from headway.domain.errors import InputError, shown
 
 HORIZON_NS = 2**62
-"""The latest instant of a simulation: 146 years."""
+"""The last instant of a simulation: 146 years."""
 
 LONGEST_NS = 2**61
-"""The longest single duration: 73 years. HORIZON_NS plus this is still an int64."""
+"""The longest duration: 73 years. HORIZON_NS plus this still fits an int64."""
 
-MOST_BYTES = 2**53
-"""Messages and memories up to 8 PiB: every whole number of bytes is also an exact float64."""
+MAX_BYTES = 2**53
+"""The largest message or memory, 8 PiB: up to here float64 represents every whole number."""
 
-MOST_GPUS = 2**24
-MOST_ITERATIONS = 10**12
+MAX_GPUS = 2**24
+MAX_ITERATIONS = 10**12
 
 
 def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:
@@ -38,9 +38,9 @@ def scaled(
     unit: str,
     given: str | None = None,
 ) -> int:
-    """Convert a number in the user's unit to the engine's, once, with Python's `round`.
+    """Convert a number from the user's unit to the engine's, rounding once with `round`.
 
-    `least` and `most` are in the engine's unit; `given` is how the user wrote the number.
+    `least` and `most` are in the engine's unit; `given` is the number as the user wrote it.
     """
     wrote = shown(value if given is None else given)
     if isinstance(value, bool) or not isinstance(value, (int, float)):

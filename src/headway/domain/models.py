@@ -9,7 +9,7 @@ from functools import cached_property
 from headway.domain.gpus import V100
 
 MEBIBYTE = 2**20
-MOST_BATCH = 2**31
+MAX_BATCH = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class ModelProfile:
 
 @dataclass(frozen=True)
 class ProfileSet:
-    """Profiles of models under a name; the first of a model is the one meant without a batch."""
+    """A named set of profiles; without a batch size, a model's first profile applies."""
 
     name: str
     profiles: tuple[ModelProfile, ...]
 
     @cached_property
     def by_model(self) -> Mapping[str, tuple[ModelProfile, ...]]:
-        """The profiles of each model, in their order."""
+        """The profiles of each model, in order."""
         found: dict[str, list[ModelProfile]] = {}
         for profile in self.profiles:
             found.setdefault(profile.name, []).append(profile)
@@ -75,4 +75,4 @@ MODELS = {
 """The paper's DNNs on a Tesla V100 (its table "DNN training parameter")."""
 
 PAPER_PROFILES = (ProfileSet("v100", tuple(MODELS.values())),)
-"""Where models are looked up unless other sets are given."""
+"""The default sets in which models are looked up."""

@@ -1,4 +1,4 @@
-"""Measured times of models on types of GPU, and how a model's profile is found."""
+"""Measured times of models on types of GPU, and the lookup of a model's profile."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import LONGEST_NS, whole
-from headway.domain.models import MODELS, MOST_BATCH, ModelProfile, ProfileSet
+from headway.domain.models import MAX_BATCH, MODELS, ModelProfile, ProfileSet
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a forward and a backward pass of a model take on one type of GPU, measured, in ns.
+    """Measured times of a model's forward and backward pass on one type of GPU, in ns.
 
-    `batch_size` is the mini-batch of one GPU. Left out, it is the one of the model's own profile,
-    or for a model without one the same, unknown one as that of jobs which name none.
+    `batch_size` is the mini-batch of one GPU. None means that of the model's own profile; for a
+    model without a profile it matches jobs that give no batch size.
     """
 
     model: str
@@ -28,20 +28,20 @@ class Profile:
         for name in ("model", "gpu"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
-                raise InputError(f"must be a name, not {shown(value)}.", field=name)
+                raise InputError(f"must be a non-empty string, not {shown(value)}.", field=name)
         whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
         whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
         if self.batch_size is not None:
-            whole(self.batch_size, "batch_size", 1, MOST_BATCH)
+            whole(self.batch_size, "batch_size", 1, MAX_BATCH)
 
     @property
     def key(self) -> tuple[str, str, int | None]:
-        """Model, GPU and the batch size that is meant."""
+        """Model, GPU and resolved batch size."""
         return self.model, self.gpu, batch_size_of(self.model, self.batch_size)
 
 
 def batch_size_of(model: str, given: int | None) -> int | None:
-    """Return the batch size that is given, else that of the model's profile, else None."""
+    """Return the given batch size, or else that of the model's profile, or else None."""
     if given is not None or model not in MODELS:
         return given
     return MODELS[model].batch_size
@@ -57,8 +57,9 @@ def profile_at(
 ) -> tuple[ModelProfile, bool] | None:
     """Return a model's profile at a batch size, and whether its times are scaled to it.
 
-    The first set that has the model tells: without a batch size by its first profile, else by the
-    one at the nearest batch size, the smaller of two equally near. None: no set has the model.
+    The first set with the model decides: by its first profile if no batch size is given, else by
+    the profile at the nearest batch size, the smaller of two equally near. Returns None if no set
+    has the model.
     """
     found = next((one.by_model[model] for one in sets if model in one.by_model), None)
     if found is None or batch_size is None:
@@ -76,12 +77,12 @@ def profile_at(
 
 
 def model_names(sets: Iterable[ProfileSet]) -> list[str]:
-    """Return the models that the sets have, without repeats."""
+    """Return the names of all models in the sets, without duplicates."""
     return list(dict.fromkeys(name for one in sets for name in one.by_model))
 
 
 def measured_times(sets: Sequence[ProfileSet]) -> tuple[Profile, ...]:
-    """Return the times of all sets; of two for one model, type and batch size the first counts."""
+    """Return the times in all sets; the first wins for equal model, GPU and batch size."""
     found: dict[tuple[str, str, int | None], Profile] = {}
     for one in sets:
         for entry in one.profiles:

@@ -62,7 +62,7 @@ JOB = np.dtype(
     align=True,
 )
 
-MESSAGE_RECORD = np.dtype(
+MESSAGE = np.dtype(
     [
         ("size_bytes", np.int64),  # of all its buckets
         ("bytes", np.int64),  # of the bucket that is ready or in flight
@@ -159,7 +159,7 @@ TASK = np.dtype(
 )
 """One row of a timeline."""
 
-FORWARD, BACKWARD, MESSAGE = 0, 1, 2
+FORWARD, BACKWARD, COMMUNICATION = 0, 1, 2
 """Kinds of task."""
 
 
@@ -176,7 +176,7 @@ class ClusterView(NamedTuple):
     ports: Records
 
 
-VIEW_DTYPES = (SYSTEM, JOB, MESSAGE_RECORD, GPU, SERVER, SEAT, LINK, PORT)
+VIEW_DTYPES = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 """The layouts of a view's arrays, in its order."""
 
 

@@ -12,16 +12,16 @@ from headway.domain.profiles import Profile
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs, and where they came from, so that an error can name the line at fault."""
+    """Jobs and their source, so that an error can name the line at fault."""
 
     jobs: tuple[Job, ...]
     source: str | None = None
     lines: tuple[int, ...] | None = None
-    """The line of the source that each job stood on."""
+    """The line of each job in the source."""
     columns: tuple[str, ...] | None = None
     """The columns of the source."""
     profiles: tuple[Profile, ...] = ()
-    """Times measured on types of GPU, which tell more than an estimate from a job's own."""
+    """Times measured on types of GPU, used in place of estimates from a job's own times."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Workload:
         raise InputError(f"there is no job {shown(job_id)}.", source=self.source)
 
     def error(self, index: int, problem: str, field: str) -> InputError:
-        """Return an error about one job that names its place."""
+        """Return an error about a job that names its line."""
         if self.lines is None:
             problem = f"job {shown(self.jobs[index].job_id)}: {problem}"
             return InputError(problem, field=field, source=self.source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import MESSAGE, NOBODY
+from headway.domain.records import COMMUNICATION, NOBODY
 from headway.engine.compute import ask_about, make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.state import Rule, State
@@ -23,7 +23,7 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
     job = messages[message].job
     end_message(s.cluster, s.traffic, message)
     if len(s.timeline) > 0:
-        record_task(s, MESSAGE, job, NOBODY, messages[message].start_ns, now_ns)
+        record_task(s, COMMUNICATION, job, NOBODY, messages[message].start_ns, now_ns)
     s.tally[0].messages += 1
     s.job_progress[job].sent += 1
     messages[message].unsent_bytes -= messages[message].bytes

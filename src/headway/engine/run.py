@@ -14,9 +14,9 @@ from numba import types
 from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
-from headway.domain.pace import compute_times_ns
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
@@ -92,7 +92,7 @@ def simulate(
     state = prepare(
         workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
     )
-    wall_s = _run(state, policies, timeline, progress)
+    wall_s = drive(state, policies, timeline, progress)
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
     seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
@@ -129,7 +129,7 @@ def _kernel(state: State) -> Callable[..., int]:
     return _kernels[0]
 
 
-def _run(
+def drive(
     state: State,
     policies: Choices,
     timeline: TimelineSink | None,

@@ -10,7 +10,7 @@ import numpy as np
 
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.records import GPU, JOB, PORT, SERVER, Integers, zeros
 from headway.domain.workload import Workload
 from headway.engine.state import PACE, RULES, State, make_state
@@ -20,7 +20,7 @@ from headway.policies.policy_set import Choices
 
 _INT64_MAX = 2**63 - 1
 
-MOST_SEATS = 2**27
+MAX_SEATS = 2**27
 """GPUs of all jobs together; a seat and a link take 40 bytes."""
 
 Acceleration = Literal["none", "fused", "solo", "full"]
@@ -50,7 +50,7 @@ def prepare(
     _check_jobs_fit(workload, cluster)
     _check_ranges(workload, cluster, network, times_ns)
 
-    system = make_system(network, seed, MOST_BYTES if bucket_bytes is None else bucket_bytes)
+    system = make_system(network, seed, MAX_BYTES if bucket_bytes is None else bucket_bytes)
     jobs = zeros(len(workload), JOB)
     for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
         jobs[name] = [getattr(job, name) for job in workload]
@@ -118,9 +118,9 @@ def _check_ranges(
 ) -> None:
     """Refuse what could leave int64 (a message's time, a server's load) or int32 (seats)."""
     seats = sum(job.gpus for job in workload)
-    if seats > MOST_SEATS:
+    if seats > MAX_SEATS:
         raise InputError(
-            f"the jobs ask for {seats:,} GPUs in all; the engine can count {MOST_SEATS:,}.",
+            f"the jobs ask for {seats:,} GPUs in all; the engine can count {MAX_SEATS:,}.",
             source=workload.source,
         )
     slowest = network.cost_ns_per_byte(len(workload)) * max(1.0, *cluster.uplinks, 1.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from headway.domain.records import (
     LINK,
-    MESSAGE_RECORD,
+    MESSAGE,
     NOBODY,
     SEAT,
     TASK,
@@ -267,7 +267,7 @@ def make_state(
     gpus.held[:] = ports.first_message[:] = ports.held[:] = NOBODY
     # A message has a link for each server that its job may be in, and for each of their racks.
     links_per_seat = 1 if len(ports) == len(servers) else 2
-    messages = zeros(int(jobs.messages.sum()), MESSAGE_RECORD)
+    messages = zeros(int(jobs.messages.sum()), MESSAGE)
     messages.job[:] = np.repeat(np.arange(len(jobs)), jobs.messages)
     messages.size_bytes[:] = jobs.gradient_bytes[messages.job]
     messages.latency_ns[:] = system.a_ns

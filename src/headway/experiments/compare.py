@@ -21,7 +21,7 @@ from headway.domain.errors import InputError
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments import statistics
-from headway.experiments.parallel import Look, run_in_threads, thread_count
+from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
 from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
@@ -157,7 +157,7 @@ def compare(
     workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
-    def work(task: tuple[PolicySet, int], look: Look) -> tuple[str, int, Summary]:
+    def work(task: tuple[PolicySet, int], checkpoint: Checkpoint) -> tuple[str, int, Summary]:
         policy, index = task
         result = simulate(
             workloads[index],
@@ -165,7 +165,7 @@ def compare(
             network=link,
             policy=policy,
             seed=draws[index],
-            progress=look,
+            progress=checkpoint,
         )
         return policy.name, index, result.summary
 

@@ -1,4 +1,4 @@
-"""Many runs at a time: the engine releases Python's global lock, so threads use all cores."""
+"""Simulations in parallel: the engine releases the GIL, so that threads use all cores."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from headway.domain.limits import whole
 from headway.engine.run import Progress
 
 Task = TypeVar("Task")
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
-Look = Callable[[Progress], None]
-"""What each run calls now and then, as its `progress`; it ends runs that nobody wants any more."""
-
-
-class _GivenUpError(Exception):
-    """Nobody wants this run any more."""
+Checkpoint = Callable[[Progress], None]
+"""A run's `progress` callback; it raises to end the run once the others have been stopped."""
 
 
-def thread_count(wanted: int | None) -> int:
-    """Return how many runs to do at a time: as wanted, or as many as there are cores."""
-    if wanted is None:
+class _StoppedError(Exception):
+    """The run was stopped because another failed or the user interrupted."""
+
+
+def thread_count(threads: int | None) -> int:
+    """Return the number of threads to use; by default the number of cores."""
+    if threads is None:
         return len(os.sched_getaffinity(0))
-    return whole(wanted, "threads", 1, 1024)
+    return whole(threads, "threads", 1, 1024)
 
 
 def run_in_threads(
     tasks: Iterable[Task],
-    work: Callable[[Task, Look], Done],
+    work: Callable[[Task, Checkpoint], Result],
     threads: int,
-    done: Callable[[Done], None],
+    done: Callable[[Result], None],
 ) -> None:
-    """Work on every task, in any order; `done` gets each result in the calling thread.
+    """Call `work` on every task, in any order, and `done` on each result in the calling thread.
 
-    Whatever ends this early, an error or an interrupt, no thread goes on.
+    An error or an interrupt ends all threads before it propagates.
     """
-    give_up = threading.Event()
+    stop = threading.Event()
     source, taking = iter(tasks), threading.Lock()
-    finished: SimpleQueue[tuple[Done] | BaseException | None] = SimpleQueue()
+    finished: SimpleQueue[tuple[Result] | BaseException | None] = SimpleQueue()
 
-    def look(_: Progress) -> None:
-        if give_up.is_set():
-            raise _GivenUpError
+    def checkpoint(_: Progress) -> None:
+        if stop.is_set():
+            raise _StoppedError
 
     def run() -> None:
-        """Take tasks until there are none, or nobody wants them."""
+        """Take tasks until there are none left, or the runs are stopped."""
         try:
-            while not give_up.is_set():
+            while not stop.is_set():
                 with taking:
-                    task = next(source, give_up)
+                    task = next(source, stop)
                 if isinstance(task, threading.Event):
                     break
-                finished.put((work(task, look),))
+                finished.put((work(task, checkpoint),))
         except BaseException as error:
             finished.put(error)
         finished.put(None)
 
-    workers = [threading.Thread(target=run, name=f"run-{place}") for place in range(threads)]
+    workers = [threading.Thread(target=run, name=f"run-{index}") for index in range(threads)]
     try:
         for worker in workers:
             worker.start()
@@ -74,7 +74,7 @@ def run_in_threads(
             else:
                 done(result[0])
     finally:
-        give_up.set()
+        stop.set()
         for worker in workers:
             if worker.ident is not None:
                 worker.join()

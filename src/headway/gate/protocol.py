@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_ITERATIONS
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_ITERATIONS
 from headway.gate import frames
 from headway.gate.frames import Frame
 
@@ -29,9 +29,9 @@ _HELLO = Struct("<HII")
 
 _HELLO_KIND, _REFUSED_KIND = 1, 66
 _FIXED: dict[int, tuple[type[Frame], Struct, tuple[int, ...]]] = {
-    2: (frames.Ready, Struct("<QQQ"), (MAX_REQUEST, MOST_BYTES, MOST_BYTES)),
+    2: (frames.Ready, Struct("<QQQ"), (MAX_REQUEST, MAX_BYTES, MAX_BYTES)),
     3: (frames.Done, Struct("<Q"), (MAX_REQUEST,)),
-    4: (frames.Iteration, Struct("<QQQQ"), (MOST_ITERATIONS, LONGEST_NS, LONGEST_NS, MOST_BYTES)),
+    4: (frames.Iteration, Struct("<QQQQ"), (MAX_ITERATIONS, LONGEST_NS, LONGEST_NS, MAX_BYTES)),
     5: (frames.Bye, Struct("<"), ()),
     6: (frames.Pong, Struct("<"), ()),
     7: (frames.Compute, Struct("<Q"), (MAX_REQUEST,)),

@@ -13,7 +13,7 @@ from headway.live.core.core import Core
 from headway.live.core.events import AnyEvent, AnyInstruction, JobExited
 from headway.live.core.jobs import LiveJob
 from headway.live.core.state import CoreState
-from headway.live.daemon.log_format import open_log
+from headway.live.daemon.event_log.reader import open_event_log
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
         InputError: The file is not a log.
         PolicyError: A policy of the log does not compile.
     """
-    with open_log(path) as log:
+    with open_event_log(path) as log:
         header = log.header
         try:
             core = Core(header.policy, header.network, header.seed)
@@ -87,7 +87,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
             if replayed != entry.instructions:
                 outcome.difference = Difference(log.line, entry.event, entry.instructions, replayed)
                 break
-        outcome.truncated_line = log.line if log.cut else None
+        outcome.truncated_line = log.line if log.truncated else None
     for job in core.state.jobs.values():
         if not job.finished:
             _record_job(core.state, job, job.iterations, outcome)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import LONGEST_NS, MOST_GPUS, whole
+from headway.domain.limits import LONGEST_NS, MAX_GPUS, whole
 from headway.network.contention import NetworkModel
 
 
@@ -73,6 +73,6 @@ def network_from_link(
             f"unknown algorithm {shown(algorithm)}.{did_you_mean(algorithm, ALGORITHMS)}",
             field="algorithm",
         )
-    whole(nodes, "nodes", 2, MOST_GPUS)
+    whole(nodes, "nodes", 2, MAX_GPUS)
     a_ns, b_ns_per_byte = ALGORITHMS[algorithm](link, nodes)
     return NetworkModel(round(a_ns), b_ns_per_byte, eta_ns_per_byte)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, whole
 from headway.network.laws.registry import LAWS, Law
 from headway.network.ring import ring_latency_ns, ring_weight
 
@@ -42,7 +42,7 @@ class NetworkModel:
                 f"unknown law {shown(self.law)}.{did_you_mean(str(self.law), LAWS)}", field="law"
             )
         if self.ring_size is not None:
-            whole(self.ring_size, "ring_size", 2, MOST_GPUS)
+            whole(self.ring_size, "ring_size", 2, MAX_GPUS)
         whole(self.a_ns, "a_ns", 0, LONGEST_NS)
         for name in ("b_ns_per_byte", "eta_ns_per_byte"):
             value = getattr(self, name)
@@ -76,20 +76,20 @@ class NetworkModel:
 
     def all_reduce_ns(self, message_bytes: int, k: int = 1) -> int:
         """Return how long an all-reduce takes whose k never changes."""
-        whole(message_bytes, "message_bytes", 0, MOST_BYTES)
-        whole(k, "k", 1, MOST_BYTES)
+        whole(message_bytes, "message_bytes", 0, MAX_BYTES)
+        whole(k, "k", 1, MAX_BYTES)
         return max(1, self.a_ns + math.ceil(message_bytes * self.cost_ns_per_byte(k)))
 
     def latency_ns(self, servers: int) -> int:
         """Return the latency of an all-reduce among this many servers, two or more."""
-        whole(servers, "servers", 2, MOST_GPUS)
+        whole(servers, "servers", 2, MAX_GPUS)
         if self.ring_size is None:
             return self.a_ns
         return ring_latency_ns(self.a_ns, servers, self.ring_size)
 
     def byte_weight(self, servers: int) -> float:
         """Return a byte's cost among this many servers, relative to the cost that b stands for."""
-        whole(servers, "servers", 2, MOST_GPUS)
+        whole(servers, "servers", 2, MAX_GPUS)
         return 1.0 if self.ring_size is None else ring_weight(servers, self.ring_size)
 
     def without_contention(self) -> NetworkModel:

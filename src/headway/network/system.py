@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headway.domain.limits import MOST_BYTES
+from headway.domain.limits import MAX_BYTES
 from headway.domain.records import SYSTEM, Records, zeros
 from headway.network.contention import NetworkModel
 from headway.network.laws.registry import index_of
 
 
-def make_system(network: NetworkModel, seed: int, bucket_bytes: int = MOST_BYTES) -> Records:
+def make_system(network: NetworkModel, seed: int, bucket_bytes: int = MAX_BYTES) -> Records:
     """Return the record of a network at time 0."""
     system = zeros(1, SYSTEM)
     system.seed[:] = seed

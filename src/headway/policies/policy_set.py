@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import MOST_BYTES, scaled
+from headway.domain.limits import MAX_BYTES, scaled
 from headway.policies.registry import Choice, Kind, choose
 
 SCHEDULERS = {
@@ -177,7 +177,7 @@ def _scheduler(name: str) -> tuple[str, str]:
 
 
 def _bucket_bytes(bucket_mb: float, field: str) -> int | None:
-    return scaled(bucket_mb, _BYTES_PER_MB, field, 0, MOST_BYTES, "MB") or None
+    return scaled(bucket_mb, _BYTES_PER_MB, field, 0, MAX_BYTES, "MB") or None
 
 
 def _number(value: float) -> str:

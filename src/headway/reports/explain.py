@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.records import BACKWARD, FORWARD, MESSAGE, NOBODY
+from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
 from headway.results.timeline.compiled import Integers
 from headway.results.timeline.recorded import RecordedRun
 
@@ -36,7 +36,7 @@ PARTS = (
 )
 """The parts of a completion time."""
 
-MOST_OTHERS = 5
+MAX_OTHERS = 5
 """How many jobs an explanation names for each part."""
 
 
@@ -167,7 +167,9 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
     tasks = _tasks(run)
     own = _own(tasks.where(tasks.job == job), start_ns)
     near = (tasks.start_ns < finish_ns) & (tasks.end_ns > start_ns)
-    on_servers = tasks.where(near & (tasks.kind == MESSAGE) & np.isin(tasks.server, own.servers))
+    on_servers = tasks.where(
+        near & (tasks.kind == COMMUNICATION) & np.isin(tasks.server, own.servers)
+    )
 
     computing_ns = own.forward.length_ns + own.backward.length_ns
     alone_ns = _alone_ns(on_servers, own.messages)
@@ -242,7 +244,7 @@ def _own(tasks: _Tasks, start_ns: int) -> _Own:
     critical = np.arange(len(backward.gpu)) * len(gpus) + np.searchsorted(gpus, backward.gpu)
     forward = forward.take(critical)
     # Every iteration has the same number of messages.
-    messages = tasks.where((tasks.kind == MESSAGE) & (tasks.server == servers[0]))
+    messages = tasks.where((tasks.kind == COMMUNICATION) & (tasks.server == servers[0]))
     buckets, remainder = divmod(len(messages.start_ns), len(backward.gpu))
     if remainder or (forward.gpu != backward.gpu).any():
         raise ValueError
@@ -310,4 +312,4 @@ def _held(run: RecordedRun, from_ns: int, to_ns: int) -> Counter[int]:
 def _most(shares: Counter[int], job_ids: list[str]) -> tuple[Other, ...]:
     """Return the jobs with the largest shares."""
     order = sorted((job for job in shares if shares[job] > 0), key=lambda job: (-shares[job], job))
-    return tuple(Other(job_ids[job], shares[job]) for job in order[:MOST_OTHERS])
+    return tuple(Other(job_ids[job], shares[job]) for job in order[:MAX_OTHERS])

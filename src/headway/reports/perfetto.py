@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headway import jit
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import MESSAGE, NOBODY, TASK, Records, zeros
+from headway.domain.records import COMMUNICATION, NOBODY, TASK, Records, zeros
 from headway.domain.workload import Workload
 from headway.files import open_output
 from headway.reports import perfetto_encoding as encoding
@@ -151,7 +151,7 @@ class PerfettoWriter:
     def write_tasks(self, tasks: Records, ready_ns: NDArray[np.int64]) -> None:
         """Write a batch of tasks; `ready_ns` says when each message became ready."""
         tally = self._encoder.tally
-        self._make_room(int(np.count_nonzero(tasks.kind == MESSAGE)))
+        self._make_room(int(np.count_nonzero(tasks.kind == COMMUNICATION)))
         tally[0].row = 0
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:

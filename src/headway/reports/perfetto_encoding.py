@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.records import FORWARD, MESSAGE, NOBODY, Records
+from headway.domain.records import COMMUNICATION, FORWARD, NOBODY, Records
 from headway.jit import part
 
 SEQUENCE = 1
@@ -224,7 +224,7 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
         task = tasks[row]
         job = task.job
         inside = task.start_ns < to_ns and task.end_ns > from_ns
-        if task.kind != MESSAGE:
+        if task.kind != COMMUNICATION:
             server = e.server_of_gpu[task.gpu]
             if task.kind == FORWARD and task.iteration == 0:
                 _add_server(e, job, server)
@@ -234,7 +234,7 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
         slice_bytes = SLICE_BYTES + e.first_text[job + 1] - e.first_text[job]
         if inside and at + copies * slice_bytes > len(buffer):
             break
-        if task.kind == MESSAGE:
+        if task.kind == COMMUNICATION:
             first = e.first_server[job]
             crowded = False
             for index in range(first, first + copies):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
-from headway.domain.pace import compute_times_ns, estimates
+from headway.domain.compute_times import compute_times_ns, estimated_pairs
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from headway.results.columns import job_columns, job_table
@@ -58,18 +58,18 @@ class Settings:
         return values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """The outcome of a simulation: each job's times and GPUs in workload order, and a summary."""
 
-    workload: Workload = field(repr=False)
+    workload: Workload
     settings: Settings
     summary: Summary
-    start_ns: Integers = field(repr=False)
-    finish_ns: Integers = field(repr=False)
-    gpus: tuple[tuple[int, ...], ...] = field(repr=False)
-    gpu_busy_ns: Integers = field(repr=False)
-    timeline: Timeline | None = field(default=None, repr=False)
+    start_ns: Integers
+    finish_ns: Integers
+    gpus: tuple[tuple[int, ...], ...]
+    gpu_busy_ns: Integers
+    timeline: Timeline | None = None
     """Every task of the run, if it was recorded in memory."""
 
     @property
@@ -111,7 +111,7 @@ class Result:
     @property
     def estimated(self) -> list[tuple[str, str]]:
         """The (model, GPU type) pairs for which a job's times are estimated, not measured."""
-        return estimates(self.workload, self.settings.cluster)
+        return estimated_pairs(self.workload, self.settings.cluster)
 
     @property
     def jobs(self) -> polars.DataFrame:
@@ -150,6 +150,13 @@ class Result:
         from headway.results.timeline.recorded import RecordedRun
 
         return contention_figure(RecordedRun.of(self))
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<Result: {len(self.workload):,} jobs, average JCT {summary.average_jct_s:,.2f} s, "
+            f"makespan {summary.makespan_s:,.2f} s>"
+        )
 
     def __str__(self) -> str:
         return result_text(self)

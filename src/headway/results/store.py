@@ -151,7 +151,7 @@ def parquet_content(stream: BytesIO | str) -> tuple[polars.DataFrame, dict[str, 
 
     try:
         metadata = polars.read_parquet_metadata(stream)
-        return polars.read_parquet(stream), metadata
+        return polars.read_parquet(stream, glob=False), metadata
     # A panic of polars on damaged bytes is a BaseException.
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         raise InputError(f"is damaged: {shown(str(error).splitlines()[0], 80)}.") from error

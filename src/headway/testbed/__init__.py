@@ -1,4 +1,8 @@
-"""Emulated hosts on one Linux machine: real network stacks, links of a chosen rate."""
+"""Emulated hosts on one Linux machine: real network stacks, links of a chosen rate.
+
+A host is a network namespace with one link to a common switch. `lifecycle` creates and removes
+testbeds, `inspection` checks them, `rate_controller` emulates the contention penalty.
+"""
 
 from __future__ import annotations
 

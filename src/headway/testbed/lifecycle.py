@@ -1,4 +1,4 @@
-"""Making a testbed and removing it, whole or not at all."""
+"""Creating and removing testbeds, completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from headway.testbed.description import Testbed, log_of
 from headway.testbed.inspection import inspect
 from headway.testbed.processes import Process
 from headway.testbed.shaping import CONGESTION, limits
-from headway.testbed.system import batch, exists, require
+from headway.testbed.system import batch, check_prerequisites, exists
 
 
 def up(testbed: Testbed) -> bool:
-    """Make a testbed; False if it is up already. What a crash left of it is made anew."""
-    require()
+    """Create a testbed; False if it is up already. A broken one is created again."""
+    check_prerequisites()
     with state.locked() as lock:
         record = state.read(testbed.name)
         if record is None:
-            _refuse_strangers(testbed)
+            _refuse_foreign_namespaces(testbed)
         elif record.testbed != testbed:
             raise InputError(
-                f"testbed {testbed.name!r} is there with other settings ({record.testbed}): "
+                f"testbed {testbed.name!r} is up with other settings ({record.testbed}): "
                 f"first run headway testbed down --name {testbed.name}."
             )
         elif inspect(record).healthy:
@@ -36,9 +36,9 @@ def up(testbed: Testbed) -> bool:
             _remove(record, lock)
         try:
             state.write(state.Record(testbed))
-            _make(testbed, lock)
+            _create(testbed, lock)
             if testbed.eta > 0:
-                _start_keeper(testbed)
+                _start_rate_controller(testbed)
         except BaseException:
             with _uninterrupted():
                 _remove(state.read(testbed.name) or state.Record(testbed), lock)
@@ -47,8 +47,8 @@ def up(testbed: Testbed) -> bool:
 
 
 def down(name: str = "default") -> bool:
-    """End what runs inside a testbed and remove it; False if there was none."""
-    require()
+    """End all processes in a testbed and remove it; False if there was none."""
+    check_prerequisites()
     with state.locked() as lock:
         record = state.read(name)
         with _uninterrupted():
@@ -59,17 +59,17 @@ def down(name: str = "default") -> bool:
     return record is not None
 
 
-def _refuse_strangers(testbed: Testbed) -> None:
-    strangers = [namespace for namespace in testbed.namespaces if exists(namespace)]
-    if strangers:
+def _refuse_foreign_namespaces(testbed: Testbed) -> None:
+    foreign = [namespace for namespace in testbed.namespaces if exists(namespace)]
+    if foreign:
         raise InputError(
-            f"there is a namespace {strangers[0]} that no testbed made: it is left alone. "
+            f"namespace {foreign[0]} exists and belongs to no testbed. "
             "Choose another name, or remove it (ip netns delete)."
         )
 
 
-def _make(testbed: Testbed, lock: int) -> None:
-    """Make namespaces, the bridge, the links, the addresses, and last the limits."""
+def _create(testbed: Testbed, lock: int) -> None:
+    """Create the namespaces, the bridge, the links, the addresses and, last, the limits."""
     batch("ip", [f"netns add {namespace}" for namespace in testbed.namespaces], lock)
     lines = ["link add br0 type bridge", "link set br0 up"]
     for host in testbed.numbers:
@@ -92,12 +92,12 @@ def _make(testbed: Testbed, lock: int) -> None:
     batch("tc", [*ports], lock, testbed.switch)
 
 
-def _start_keeper(testbed: Testbed) -> None:
-    """Start the keeper, and let it go only once its number is written down."""
+def _start_rate_controller(testbed: Testbed) -> None:
+    """Start the rate controller; it waits until its process id is recorded."""
     with (
         open(log_of(testbed.name), "w") as log,
         subprocess.Popen(
-            [sys.executable, "-m", "headway.testbed.keeper", testbed.name],
+            [sys.executable, "-m", "headway.testbed.rate_controller", testbed.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -106,33 +106,33 @@ def _start_keeper(testbed: Testbed) -> None:
     ):
         assert starter.stdin is not None
         assert starter.stdout is not None
-        number = starter.stdout.readline()
-        keeper = Process.of(int(number)) if number else None
-        if keeper is not None:
-            state.write(state.Record(testbed, keeper))
+        pid = starter.stdout.readline()
+        controller = Process.of(int(pid)) if pid else None
+        if controller is not None:
+            state.write(state.Record(testbed, controller))
             with contextlib.suppress(BrokenPipeError):
                 starter.stdin.write("go\n")
                 starter.stdin.flush()
-        if keeper is None or starter.stdout.readline() != "ready\n":
-            reason = log_of(testbed.name).read_text().splitlines()[-1:] or ["it said nothing"]
-            raise MachineError(f"the keeper did not start: {reason[0]}")
+        if controller is None or starter.stdout.readline() != "ready\n":
+            reason = log_of(testbed.name).read_text().splitlines()[-1:] or ["no output"]
+            raise MachineError(f"the rate controller did not start: {reason[0]}")
 
 
 def _remove(record: state.Record, lock: int) -> None:
-    """Remove all of a testbed, however little of it is there; its state goes last."""
-    keeper, namespaces = record.keeper, record.testbed.namespaces
-    if keeper is not None:
-        processes.end(lambda: [keeper.pid] if keeper.alive() else [])
+    """Remove whatever exists of a testbed, its state file last."""
+    controller, namespaces = record.rate_controller, record.testbed.namespaces
+    if controller is not None:
+        processes.end(lambda: [controller.pid] if controller.alive() else [])
     processes.end(lambda: chain.from_iterable(processes.inside(namespaces).values()))
-    there = [f"netns delete {namespace}" for namespace in namespaces if exists(namespace)]
-    if there:
-        batch("ip", there, lock)
+    deletions = [f"netns delete {namespace}" for namespace in namespaces if exists(namespace)]
+    if deletions:
+        batch("ip", deletions, lock)
     state.forget(record.testbed.name)
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put off Ctrl-C and SIGTERM until the work inside is done."""
+    """Delay Ctrl-C and SIGTERM until the block ends."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Processes: which run inside namespaces, and how they are ended."""
+"""Finding the processes in namespaces, and ending them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, told from a later one of the same number by when it started."""
+    """A process; its start time distinguishes it from a later one with the same id."""
 
     pid: int
     started_ticks: int
 
     @staticmethod
     def of(pid: int) -> Process | None:
-        """Return the process of this number, unless there is none or it has ended."""
+        """Return the process with this id; None if there is none or it has ended."""
         fields = _stat(pid)
         return None if fields is None else Process(pid, int(fields[19]))
 
     def alive(self) -> bool:
-        """Tell whether it still runs."""
+        """Return whether it still runs."""
         return Process.of(self.pid) == self
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat after the name, or nothing for one that has ended."""
+    """Return the fields of /proc/PID/stat after the name; None for a process that has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -47,13 +47,13 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def session(pid: int) -> int | None:
-    """Return the session of a process, unless it has ended."""
+    """Return the session of a process; None if it has ended."""
     fields = _stat(pid)
     return None if fields is None else int(fields[3])
 
 
 def inside(namespaces: Iterable[str]) -> dict[str, list[int]]:
-    """Return the numbers of the processes inside each of the namespaces, but for this one."""
+    """Return the ids of the processes in each namespace, except this process."""
     found: dict[str, list[int]] = {namespace: [] for namespace in namespaces}
     by_identity = {}
     for namespace in found:
@@ -61,7 +61,7 @@ def inside(namespaces: Iterable[str]) -> dict[str, list[int]]:
             by_identity[_identity(str(NAMESPACES / namespace))] = namespace
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
-            # A process that ends meanwhile is in no namespace.
+            # The process may end meanwhile.
             with contextlib.suppress(OSError):
                 home = by_identity.get(_identity(f"/proc/{entry}/ns/net"))
                 if home is not None:
@@ -70,13 +70,13 @@ def inside(namespaces: Iterable[str]) -> dict[str, list[int]]:
 
 
 def end(running: Callable[[], Iterable[int]]) -> None:
-    """End the processes that `running` names at any time: SIGTERM, after a while SIGKILL."""
+    """End the processes that `running` returns, until it returns none: SIGTERM, then SIGKILL."""
     asked: set[int] = set()
     start = time.monotonic()
     while left := set(running()):
         elapsed_s = time.monotonic() - start
         if elapsed_s > 2 * GRACE_S:
-            raise MachineError(f"process {min(left)} cannot be ended.")
+            raise MachineError(f"process {min(left)} does not end.")
         kill = elapsed_s > GRACE_S
         for pid in left if kill else left - asked:
             with contextlib.suppress(ProcessLookupError):

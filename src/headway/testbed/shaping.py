@@ -1,26 +1,26 @@
-"""How a link is held to its rate, and control traffic kept out of its queue: htb at both ends."""
+"""Traffic shaping: htb limits data at both ends of a link, and lets control packets pass."""
 
 from __future__ import annotations
 
-from headway.testbed.description import FASTEST_MBIT, Testbed
+from headway.testbed.description import MAX_RATE_MBIT, Testbed
 
 DATA = "1:20"
-"""The class of everything but control traffic: what the rate holds for."""
+"""The htb class of all other traffic, which the rate applies to."""
 
 CONTROL = "1:10"
-"""The class of packets marked DSCP CS6, as the gate's are. They pass at once and count nothing."""
+"""The htb class of packets marked DSCP CS6, as the gate's are. They bypass queue and rate."""
 
-LEAST_BURST_BYTES = 32 * 1024
+MIN_BURST_BYTES = 32 * 1024
 BURST_S = 0.001
-"""A bucket of 1 ms of the rate, so that the rate holds when the kernel's timer comes late."""
+"""A token bucket of 1 ms at the rate, so that a late kernel timer does not lower the rate."""
 
-LEAST_QUEUE_BYTES = 128 * 1024
-"""Two of the largest packets: TCP hands over up to 64 kB in one, and all of it is queued or none.
+MIN_QUEUE_BYTES = 128 * 1024
+"""Two packets of the largest size: TCP hands over up to 64 kB at once, queued whole or dropped.
 With less, links below 5 Mbit/s carried a third of their rate."""
 
 QUEUE_S = 0.05
-"""What a full queue holds, in time at the rate. With 10 ms, flows of one second had shares as
-unequal as 1 to 2.5; 100 ms gains nothing more."""
+"""The length of the queue, in time at the rate. With 10 ms, flows of one second had shares as
+unequal as 1 to 2.5; 100 ms is no better."""
 
 CONGESTION = "bbr"
 """The TCP congestion control of every host. Three hosts that sent to a fourth for a second at
@@ -30,15 +30,15 @@ to 82% with CUBIC, the total 95.6% with both."""
 
 
 def rate_bytes_per_s(testbed: Testbed, messages: int) -> int:
-    """Return the rate of a link on which k messages run: rate * k / (k + (k-1)*eta)."""
+    """Return the rate of a link with k messages in flight: rate * k / (k + (k-1)*eta)."""
     k = max(messages, 1)
     return round(_full_bytes_per_s(testbed) * k / (k + (k - 1) * testbed.eta))
 
 
 def limits(testbed: Testbed, device: str) -> list[str]:
-    """Return tc's lines that hold a device without limits to the rate."""
-    queue_bytes = max(LEAST_QUEUE_BYTES, round(_full_bytes_per_s(testbed) * QUEUE_S))
-    control = f"{_class(testbed, FASTEST_MBIT * 125_000)} prio 0"
+    """Return the tc commands that limit a device to the rate."""
+    queue_bytes = max(MIN_QUEUE_BYTES, round(_full_bytes_per_s(testbed) * QUEUE_S))
+    control = f"{_class(testbed, MAX_RATE_MBIT * 125_000)} prio 0"
     return [
         f"qdisc add dev {device} root handle 1: htb default 20",
         f"class add dev {device} parent 1: classid {CONTROL} {control}",
@@ -50,7 +50,7 @@ def limits(testbed: Testbed, device: str) -> list[str]:
 
 
 def data(testbed: Testbed, messages: int) -> str:
-    """Return tc's words for the data of a link on which k messages run; only the rate changes."""
+    """Return the tc arguments of the data class with k messages in flight; only the rate varies."""
     return f"classid {DATA} {_class(testbed, rate_bytes_per_s(testbed, messages))} prio 1"
 
 
@@ -60,7 +60,7 @@ def _class(testbed: Testbed, bytes_per_s: int) -> str:
 
 
 def _burst_bytes(testbed: Testbed) -> int:
-    return max(LEAST_BURST_BYTES, round(_full_bytes_per_s(testbed) * BURST_S))
+    return max(MIN_BURST_BYTES, round(_full_bytes_per_s(testbed) * BURST_S))
 
 
 def _full_bytes_per_s(testbed: Testbed) -> int:

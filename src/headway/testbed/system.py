@@ -1,4 +1,4 @@
-"""The commands `ip` and `tc` of iproute2, and what they need."""
+"""Running the commands `ip` and `tc` of iproute2."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from headway.domain.errors import MachineError
 from headway.testbed.description import Testbed
 
 NAMESPACES = Path("/run/netns")
-"""Where iproute2 keeps the names of network namespaces."""
+"""Where iproute2 keeps named network namespaces."""
 
 
-def require() -> None:
-    """Refuse to go on without root, or without iproute2."""
+def check_prerequisites() -> None:
+    """Raise an error without root or without iproute2."""
     if os.geteuid() != 0:
         raise MachineError("needs root: a testbed is made of network namespaces. Try sudo.")
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
-            raise MachineError(f"there is no command {tool}: install the package iproute2.")
+            raise MachineError(f"command {tool} not found: install the package iproute2.")
 
 
 def batch(tool: str, lines: Sequence[str], lock: int, namespace: str | None = None) -> None:
-    """Run lines of `ip` or `tc` in one process, which stops at the first that fails.
+    """Run commands of `ip` or `tc` in one process, which stops at the first that fails.
 
-    The process holds the lock too: were this one killed, others would wait until it is done. For
-    the same reason its lines lie in a file: of a pipe it might see but a part.
+    The process inherits the lock: if this one is killed, other commands wait until it is done. Its
+    input is a file for the same reason: from a pipe it might read only a part.
     """
     with tempfile.TemporaryFile() as script:
         script.write("".join(f"{line}\n" for line in lines).encode())
@@ -48,32 +48,32 @@ def batch(tool: str, lines: Sequence[str], lock: int, namespace: str | None = No
     if done.returncode != 0:
         failed = re.search(r"Command failed -:(\d+)", done.stderr)
         what = f" ({tool} {lines[int(failed[1]) - 1]})" if failed else ""
-        raise _refused(tool, done.stderr, what)
+        raise _tool_error(tool, done.stderr, what)
 
 
-def ask(tool: str, *words: str, namespace: str) -> list[dict[str, Any]]:
-    """Return what `ip` or `tc` tells about a namespace, read from its JSON."""
-    answer: list[dict[str, Any]] = json.loads(told(tool, "-json", *words, namespace=namespace))
+def query_json(tool: str, *words: str, namespace: str) -> list[dict[str, Any]]:
+    """Return the parsed JSON output of `ip` or `tc` in a namespace."""
+    answer: list[dict[str, Any]] = json.loads(query(tool, "-json", *words, namespace=namespace))
     return answer
 
 
-def told(tool: str, *words: str, namespace: str) -> str:
-    """Return what `ip` or `tc` tells about a namespace, as text."""
+def query(tool: str, *words: str, namespace: str) -> str:
+    """Return the output of `ip` or `tc` in a namespace."""
     done = subprocess.run(
         [tool, *_inside(namespace), *words], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise _refused(tool, done.stderr, f" ({tool} {' '.join(words)} in {namespace})")
+        raise _tool_error(tool, done.stderr, f" ({tool} {' '.join(words)} in {namespace})")
     return done.stdout
 
 
 def exists(namespace: str) -> bool:
-    """Tell whether there is a network namespace of that name."""
+    """Return whether a network namespace exists."""
     return (NAMESPACES / namespace).exists()
 
 
 def command(testbed: Testbed, host: int, argv: Sequence[str]) -> list[str]:
-    """Return the argument list that runs `argv` in a host, in place of `ip` itself."""
+    """Return the command line that runs `argv` in a host."""
     return ["ip", "netns", "exec", testbed.namespace(host), *argv]
 
 
@@ -81,6 +81,6 @@ def _inside(namespace: str | None) -> list[str]:
     return [] if namespace is None else ["-netns", namespace]
 
 
-def _refused(tool: str, said: str, what: str) -> MachineError:
-    lines = [line for line in said.splitlines() if line and not line.startswith("Command failed")]
+def _tool_error(tool: str, output: str, what: str) -> MachineError:
+    lines = [line for line in output.splitlines() if line and not line.startswith("Command failed")]
     return MachineError(f"{tool}: {'; '.join(lines) or 'failed'}{what}")

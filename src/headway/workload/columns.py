@@ -1,4 +1,4 @@
-"""The columns of a workload: how each is read, checked and written."""
+"""The columns of a workload file: reading, checking and writing them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headway.domain.job import Job
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
-    MOST_BYTES,
+    MAX_BYTES,
     scaled,
     whole,
 )
 from headway.domain.models import (
+    MAX_BATCH,
     MEBIBYTE,
-    MOST_BATCH,
     PAPER_PROFILES,
     ModelProfile,
     ProfileSet,
@@ -35,7 +35,7 @@ Value = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """How a column of the file becomes a field of the job."""
+    """The conversion of a column of the file to a field of the job."""
 
     field: str
     factor: float
@@ -48,8 +48,8 @@ _UNITS = {
     "arrival_s": _Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
     "forward_ms": _Unit("forward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
     "backward_ms": _Unit("backward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
-    "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MOST_BYTES, "MB"),
-    "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MOST_BYTES, "MB"),
+    "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
+    "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
 }
 
 _NUMBER = re.compile(
@@ -58,24 +58,24 @@ _NUMBER = re.compile(
 
 
 def check_header(names: list[str]) -> None:
-    """Refuse columns that are unknown, missing or doubled; `field` names the one at fault."""
+    """Refuse unknown, missing and duplicate columns."""
     for place, name in enumerate(names):
         if name not in KNOWN:
             raise InputError(
                 f"unknown column {shown(name)}.{did_you_mean(name, KNOWN)}", field=name
             )
         if name in names[:place]:
-            raise InputError(f"column '{name}' stands there twice.", field=name)
+            raise InputError(f"duplicate column '{name}'.", field=name)
     missing = [name for name in REQUIRED if name not in names]
     if "model" not in names:
         missing += [name for name in PROFILE if name not in names]
     if missing:
-        hint = "" if "model" in names else " ('model' may stand for the last four columns)"
+        hint = "" if "model" in names else " ('model' can replace the last four columns)"
         raise InputError(f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}{hint}.")
 
 
 def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPER_PROFILES) -> Job:
-    """Make a job from a row; an error names the column at fault."""
+    """Make a job from a row; errors name the column."""
     present = {
         name: value.strip() if isinstance(value, str) else value
         for name, value in row.items()
@@ -118,11 +118,11 @@ def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPE
 def _batch_size(present: Mapping[str, Value]) -> int | None:
     if "batch_size" not in present:
         return None
-    return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MOST_BATCH)
+    return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MAX_BATCH)
 
 
 def _measured_on(present: Mapping[str, Value]) -> str | None:
-    """Return the type of GPU that the row says its times were measured on."""
+    """Return the type of GPU that the row's times were measured on."""
     if "measured_on" not in present:
         return None
     name = str(present["measured_on"])
@@ -130,7 +130,7 @@ def _measured_on(present: Mapping[str, Value]) -> str | None:
 
 
 def _checked_type(given: str | None, profile: ModelProfile) -> str:
-    """Return the type of a profile that gives times; a row must not say another."""
+    """Return the type of GPU of a profile that provides the times; a row must not differ."""
     if given not in (None, profile.gpu):
         raise InputError(
             f"the times of {shown(profile.name)} were measured on {profile.gpu}; for "
@@ -147,7 +147,7 @@ def _profile_of(
     columns: Collection[str],
     profiles: Sequence[ProfileSet],
 ) -> tuple[ModelProfile, bool]:
-    """Return the profile that a row leaves values to, and whether it is scaled."""
+    """Return the profile that fills in a row, and whether it is scaled."""
     missing = [name for name in PROFILE if name not in present]
     if not model:
         raise InputError(
@@ -190,7 +190,7 @@ def _integer(name: str, value: Value) -> int:
 
 
 def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], Iterator[list[Value]]]:
-    """Return the header and the rows; optional columns only where some job needs them."""
+    """Return the header and the rows; optional columns only if some job needs them."""
     optional = {
         "model": any(job.model for job in jobs),
         "batch_size": any(job.batch_size is not None for job in jobs),
@@ -202,7 +202,7 @@ def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], Iterator[list[Valu
 
 
 def _cells(job: Job) -> dict[str, Value]:
-    """Return what each column says of a job."""
+    """Return the value of each column for a job."""
     return {
         "job_id": job.job_id,
         "arrival_s": _in_unit(job.arrival_ns, 10**9),
@@ -216,7 +216,7 @@ def _cells(job: Job) -> dict[str, Value]:
 
 
 def _follows_from_model(job: Job) -> bool:
-    """Whether model and batch size tell all the rest, and whether it is estimated."""
+    """Return whether model and batch size determine the rest, and whether that is estimated."""
     found = profile_at(job.model, job.batch_size, PAPER_PROFILES)
     if found is None or (job.measured_on, job.estimated) != (found[0].gpu, found[1]):
         return False
@@ -224,7 +224,7 @@ def _follows_from_model(job: Job) -> bool:
 
 
 def _profile_cells(job: Job) -> dict[str, Value]:
-    """Return the times and sizes; estimated times stay empty, so that they are estimated again."""
+    """Return times and sizes; estimated times stay empty, to be estimated again when read."""
     again = {}
     found = profile_at(job.model, job.batch_size, PAPER_PROFILES) if job.estimated else None
     if found is not None and found[0].gpu == job.measured_on:
@@ -244,5 +244,5 @@ def _profile_units() -> list[_Unit]:
 
 
 def _in_unit(value: int, factor: int) -> int | float:
-    """Return value / factor, as a whole number where it is one."""
+    """Return value / factor, as an int if it is whole."""
     return value // factor if value % factor == 0 else value / factor

@@ -27,12 +27,12 @@ _TOO_LONG = "a workload's lines are short."
 def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) -> Workload:
     """Read a workload from a `.csv` or `.parquet` file, or CSV from standard input for `-`.
 
-    A name without a suffix, such as `muri-1`, is that of a workload that comes with Headway.
+    A name without a suffix, such as `muri-1`, is a workload that ships with Headway.
 
     Args:
         path: The file or the name.
-        profiles: Sets of profiles that tell what its models cost, by name or path of a `.toml`
-            file; the first that has a model counts. None: the paper's, `v100`.
+        profiles: Sets of model profiles, by name or path of a `.toml` file; the first set with a
+            model applies. By default the paper's, `v100`.
     """
     sets = profiles_from(profiles)
     times = measured_times(sets) if profiles else ()
@@ -48,7 +48,7 @@ def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) ->
 
 
 def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
-    """Write a workload as `.parquet`, or as CSV under any other name or to standard output."""
+    """Write a workload as Parquet to a `.parquet` file, or else as CSV; `-` is standard output."""
     header, rows = rows_from_jobs(workload.jobs)
     with open_output(path) as stream:
         if Path(path).suffix == ".parquet":
@@ -127,7 +127,7 @@ def _read_parquet(stream: BinaryIO, source: str, sets: Sequence[ProfileSet]) -> 
     try:
         table = polars.read_parquet(stream)
     except BaseException as error:
-        # On some damaged files polars panics, which is no ordinary exception.
+        # polars panics on some damaged files, which raises no ordinary exception.
         panic = type(error).__name__ == "PanicException"
         if not (panic or isinstance(error, polars.exceptions.PolarsError)):
             raise

@@ -1,4 +1,4 @@
-"""Synthetic workloads, made from a seed."""
+"""Synthetic workloads, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.job import Job
-from headway.domain.limits import MOST_GPUS, MOST_ITERATIONS, whole
+from headway.domain.limits import MAX_GPUS, MAX_ITERATIONS, whole
 from headway.domain.models import MODELS, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import measured_times, model_names
 from headway.domain.workload import Workload
 
-MOST_JOBS = 10**7
+MAX_JOBS = 10**7
 LONGEST_SPAN_S = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How jobs are drawn.
+    """The distribution that jobs are drawn from.
 
     `mix` maps a number of GPUs to its share of the jobs. Iterations are uniform over a closed
-    range, models uniform, arrivals uniform over the whole seconds 1..span. What a model costs is
-    told by the first of the sets of `profiles` that has it.
+    range, models are uniform, and arrivals are uniform over the whole seconds 1..span. A model's
+    profile comes from the first set in `profiles` that has it.
     """
 
     jobs: int
@@ -34,18 +34,20 @@ class Recipe:
     profiles: tuple[ProfileSet, ...] = PAPER_PROFILES
 
     def __post_init__(self) -> None:
-        whole(self.jobs, "jobs", 1, MOST_JOBS)
+        whole(self.jobs, "jobs", 1, MAX_JOBS)
         whole(self.span_s, "span", 1, LONGEST_SPAN_S, " seconds")
         low, high = self.iterations
-        whole(low, "iterations", 1, MOST_ITERATIONS)
-        whole(high, "iterations", 1, MOST_ITERATIONS)
+        whole(low, "iterations", 1, MAX_ITERATIONS)
+        whole(high, "iterations", 1, MAX_ITERATIONS)
         if low > high:
-            raise InputError(f"the range must go up, not from {low} to {high}.", field="iterations")
+            raise InputError(
+                f"must rise from LOW to HIGH, not fall from {low} to {high}.", field="iterations"
+            )
         if not self.mix or not self.models:
             raise InputError("must not be empty.", field="models" if self.mix else "mix")
         for gpus, share in self.mix.items():
-            whole(gpus, "mix", 1, MOST_GPUS)
-            if not 0 < share <= MOST_JOBS:
+            whole(gpus, "mix", 1, MAX_GPUS)
+            if not 0 < share <= MAX_JOBS:
                 raise InputError(f"shares must be positive, not {shown(share)}.", field="mix")
         known = model_names(self.profiles)
         for model in self.models:
@@ -77,7 +79,7 @@ def preset_recipe(name: str) -> Recipe:
 
 
 def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload:
-    """Draw a workload; jobs are numbered in the order of arrival."""
+    """Draw a workload; jobs are numbered in order of arrival."""
     if isinstance(recipe, str):
         recipe = preset_recipe(recipe)
     whole(seed, "seed", 0, 2**63 - 1)
@@ -110,28 +112,28 @@ def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload
 
 
 class _Draw:
-    """Integers and shuffles made of `random()` alone, whose numbers Python promises to keep."""
+    """Integers and shuffles from `random()` alone, the one method that is stable across Pythons."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def integer(self, low: int, high: int) -> int:
-        """Return a whole number from low to high, both included."""
+        """Return an integer from low to high, inclusive."""
         return low + int(self._random.random() * (high - low + 1))
 
     def shuffle(self, items: list[int]) -> None:
-        """Put the items in random order (Fisher and Yates)."""
+        """Shuffle the items in place (Fisher-Yates)."""
         for end in range(len(items) - 1, 0, -1):
             other = self.integer(0, end)
             items[end], items[other] = items[other], items[end]
 
 
 def _counts(recipe: Recipe) -> list[int]:
-    """Split the jobs by their shares, the largest remainders rounded up."""
+    """Split the jobs by share, by the largest-remainder method."""
     total = sum(recipe.mix.values())
     exact = [recipe.jobs * share / total for share in recipe.mix.values()]
     counts = [int(share) for share in exact]
     by_remainder = sorted(range(len(exact)), key=lambda i: (counts[i] - exact[i], i))
-    for place in by_remainder[: recipe.jobs - sum(counts)]:
-        counts[place] += 1
+    for index in by_remainder[: recipe.jobs - sum(counts)]:
+        counts[index] += 1
     return counts

@@ -1,4 +1,4 @@
-"""Workloads that come with Headway, read by name."""
+"""Workloads that ship with Headway, read by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def packaged_names() -> list[str]:
 
 
 def packaged_workload(path: str) -> Traversable | None:
-    """Return the packaged workload that a path names, or None for the path of a file.
+    """Return the packaged workload of this name, or None if it is the path of a file.
 
-    A name has neither a folder nor a suffix. One that is a file here too is refused, so that
-    neither hides the other.
+    A name has neither folder nor suffix. If a file of that name exists too, it is refused as
+    ambiguous.
     """
     if path == STANDARD or os.path.dirname(path) or os.path.splitext(path)[1]:
         return None
@@ -31,8 +31,7 @@ def packaged_workload(path: str) -> Traversable | None:
         if exists:
             return None
         raise InputError(
-            f"there is no such file, and no packaged workload of that name (there is "
-            f"{', '.join(names)}).",
+            f"no such file, and no packaged workload of that name (available: {', '.join(names)}).",
             source=path,
         )
     if exists:

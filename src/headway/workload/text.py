@@ -1,4 +1,4 @@
-"""Text files, read line by line in bounded memory."""
+"""Reads text files line by line in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import IO
 from headway.domain.errors import InputError
 
 LONGEST_LINE = 2**16
-"""Bytes; a line of a workload has about 80, of a trace at most some hundreds."""
+"""Bytes; a line of a workload has about 80, a line of a trace at most a few hundred."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def text_lines(stream: IO[bytes], source: str, not_text: str, too_long: str) -> Iterator[str]:
-    """Yield decoded lines of bounded length; the last two arguments end the messages."""
+    """Yield decoded lines of bounded length; the last two arguments complete the messages."""
     number = 0
     while data := stream.readline(LONGEST_LINE + 1):
         number += 1

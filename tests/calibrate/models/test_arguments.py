@@ -1,4 +1,4 @@
-"""What the arguments of `headway calibrate model` may be, and how devices are named."""
+"""The arguments of `headway calibrate model`, and the names of devices."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def options(*arguments: str) -> argparse.Namespace:
         (["bad.py:f"], "bad.py, line 2, column 5: SyntaxError: invalid syntax"),
         (["raises.py:f"], "raises.py, line 1: ZeroDivisionError: division by zero"),
         (["vgg16", "--batch-sizes", "0"], "--batch-sizes: must be at least 1, not 0."),
-        (["vgg16", "--batch-sizes", "1,,2"], "--batch-sizes: must be values with commas"),
-        (["vgg16", "--batch-sizes", "8,8"], "--batch-sizes: names a value twice: '8,8'."),
+        (["vgg16", "--batch-sizes", "1,,2"], "--batch-sizes: must be comma-separated values"),
+        (["vgg16", "--batch-sizes", "8,8"], "--batch-sizes: has a duplicate value: '8,8'."),
         (["vgg16", "--batch-sizes", "x"], "--batch-sizes: must be a whole number, not 'x'."),
         (["vgg16", "--precisions", "fp16"], "--precisions: unknown precision 'fp16'."),
-        (["vgg16", "--precisions", "tf32"], "--precisions: tf32 is a precision of NVIDIA's"),
+        (["vgg16", "--precisions", "tf32"], "--precisions: tf32 needs an NVIDIA GPU."),
         (["vgg16", "--repeats", "1"], "--repeats: must be at least 2, not 1."),
         (["vgg16", "--warm-up", "0"], "--warm-up: must be at least 1, not 0."),
         (["vgg16", "--bucket-mb", "much"], "--bucket-mb: must be a number of MB, not 'much'."),
@@ -42,7 +42,7 @@ def options(*arguments: str) -> argparse.Namespace:
         (["vgg16", "-o", "absent/models.toml"], "there is no folder absent."),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_is_measured(
+def test_an_invalid_argument_is_refused_before_measuring(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,7 @@ def test_a_gradient_larger_than_a_bucket_fills_one_by_itself() -> None:
     assert bucket_members([MB, 400 * MB, 2 * MB], 25 * MB) == [[2], [1], [0]]
 
 
-def test_a_cap_below_that_of_the_first_bucket_holds_for_it_too() -> None:
+def test_a_cap_below_that_of_the_first_bucket_applies_to_it_too() -> None:
     assert bucket_members([100, 100, 100], 200) == [[2, 1], [0]]
 
 

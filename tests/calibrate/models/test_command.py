@@ -1,4 +1,4 @@
-"""`headway calibrate model`, on the processor and on models of a user's own."""
+"""`headway calibrate model` on the CPU, with users' own models."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 
 from headway.calibrate.models.command import add_arguments, run
 from headway.domain.errors import InputError
+
+pytestmark = pytest.mark.torch
 
 SOURCE = str(Path(__file__).parents[3] / "src")
 
@@ -150,7 +152,7 @@ def models_of(path: Path) -> list[dict[str, Any]]:
     return models
 
 
-def test_every_configuration_becomes_a_table_of_the_file(home: Path) -> None:
+def test_every_configuration_becomes_a_table_in_the_file(home: Path) -> None:
     done = calibrate(home, "own.py:tiny", "--batch-sizes", "4,2", "--precisions", "fp32,bf16")
     assert done.returncode == 0, done.stderr
     models = models_of(home / "models.toml")
@@ -210,19 +212,19 @@ def test_a_batch_may_be_passed_by_name_and_a_loss_inside_an_object(home: Path) -
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("own.py:nothing", "own.py:nothing: returned nothing; right is (model, batch)"),
-        ("own.py:three", "returned a tuple of 3; right is (model, batch)"),
-        ("own.py:no_model", "returned a value of type str as the model; right is"),
-        ("own.py:bare_tensor", "returned a value of type Tensor as the batch; right is"),
-        ("own.py:with_text", "a batch that holds a value of type str; right is"),
-        ("own.py:vector", "the model's loss has the shape (16, 700); right is one number."),
+        ("own.py:nothing", "own.py:nothing: returned nothing; it must return (model, batch)"),
+        ("own.py:three", "returned a tuple of 3; it must return (model, batch)"),
+        ("own.py:no_model", "returned a value of type str as the model; it must return"),
+        ("own.py:bare_tensor", "returned a value of type Tensor as the batch; it must return"),
+        ("own.py:with_text", "a batch that holds a value of type str; it must return"),
+        ("own.py:vector", "the model's loss has the shape (16, 700); it must be a scalar."),
         ("own.py:detached", "the model's loss depends on no parameter"),
-        ("own.py:fickle", "gives gradients to other parameters from pass to pass"),
+        ("own.py:fickle", "gives gradients to different parameters from pass to pass"),
         ("own.py:broken", f"own.py, line {BROKEN_LINE}: ZeroDivisionError: division by zero"),
         ("own.py:of_another_shape", "own.py, line 14: RuntimeError: mat1 and mat2 shapes"),
     ],
 )
-def test_what_is_wrong_with_a_definition_is_told(home: Path, target: str, message: str) -> None:
+def test_an_invalid_definition_is_explained(home: Path, target: str, message: str) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     output = home / "models.toml"
@@ -252,7 +254,7 @@ def test_a_model_that_fails_or_does_not_fit_does_not_stop_the_others(home: Path)
     assert "hungry, batch 16, fp32: left out: out of memory" in done.stderr
 
 
-def test_where_nothing_fits_nothing_is_written(home: Path) -> None:
+def test_nothing_is_written_if_nothing_fits(home: Path) -> None:
     done = calibrate(home, "own.py:hungry", "--batch-sizes", "16")
     assert done.returncode == 2
     assert "nothing was measured: no configuration fits" in done.stderr
@@ -268,16 +270,18 @@ def test_an_interrupted_run_writes_nothing(home: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert running.stderr is not None
-    assert running.stderr.readline().startswith("configurations to measure")
-    running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=60)
+    with running:
+        assert running.stderr is not None
+        first = running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        _, rest = running.communicate(timeout=60)
+    assert first.startswith("configurations to measure")
     assert running.returncode == 130
-    assert told.strip() == "headway: interrupted"
+    assert rest.strip() == "headway: interrupted"
     assert not list(home.glob("*.toml*"))
 
 
-def test_pytorch_is_all_that_is_needed(home: Path) -> None:
+def test_nothing_but_pytorch_is_needed(home: Path) -> None:
     absent = ("numba", "polars", "typer", "rich", "matplotlib", "numpy")
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({absent}))\n"

@@ -9,6 +9,8 @@ from headway.calibrate.models.definitions import ALL, Definition, find_definitio
 from headway.calibrate.models.shipped import SHIPPED
 from headway.domain.models import MODELS
 
+pytestmark = pytest.mark.torch
+
 PARAMETERS = {
     "vgg16": 138_357_544,
     "resnet50": 25_557_032,
@@ -49,5 +51,5 @@ def test_the_papers_models_have_about_the_papers_gradients(name: str) -> None:
     assert SHIPPED[name].batch_sizes[0] == MODELS[name].batch_size
 
 
-def test_all_stands_for_every_shipped_model() -> None:
+def test_all_means_every_shipped_model() -> None:
     assert [definition.name for definition in find_definitions([ALL])] == list(SHIPPED)

@@ -1,4 +1,4 @@
-"""Samples drawn from a network of which everything is known, with any fault one likes."""
+"""Draws samples from a known network, with optional faults."""
 
 from __future__ import annotations
 

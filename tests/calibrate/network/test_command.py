@@ -1,4 +1,4 @@
-"""`headway calibrate network` without a measurement: fits, and what is missing."""
+"""`headway calibrate network` without a measurement: fits, and errors."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def test_existing_samples_are_fitted(
         (["--on", "testbed:Un known"], "must be 1 to 16 of"),
         (["--on", "somewhere"], "must be HOST:PORT"),
         (["--on", "127.0.0.1:1"], "no Ray cluster there: Connection refused."),
-        (["--on", "testbed", "--sizes", "1MB"], "at least twice another"),
+        (["--on", "testbed", "--sizes", "1MB"], "at least twice the smallest"),
         (["--on", "testbed", "--port", "0"], "--port: must be at least 1"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(
+def test_an_error_is_one_line(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -83,7 +83,7 @@ def without(module: str, tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(hidden), *sys.path])}
 
 
-def test_without_torch_it_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_torch_it_says_how_to_install_it(tmp_path: Path) -> None:
     environment = without("torch", tmp_path)
     place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     for words, given in ((("--on", "testbed"), {}), ((), place)):
@@ -96,7 +96,7 @@ def test_without_torch_it_says_how_to_get_it(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 2
-        assert done.stderr.startswith("headway: error: this needs PyTorch")
+        assert done.stderr.startswith("headway: error: PyTorch is not installed: pip install")
         assert len(done.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["hidden"]
 
@@ -112,7 +112,7 @@ def test_without_matplotlib_there_is_no_figure(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0
-    assert "No figure: matplotlib is not installed here" in done.stderr
+    assert "No figure: matplotlib is not installed; draw it elsewhere" in done.stderr
     assert not (tmp_path / "network.svg").exists()
     assert (tmp_path / "network.toml").exists()
 

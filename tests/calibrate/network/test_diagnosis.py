@@ -1,4 +1,4 @@
-"""Each remark is made on samples that have the fault, and hardly ever on samples that do not."""
+"""Each remark is made on samples with the fault, and hardly ever on samples without it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,19 @@ def steep_from_three(k: int, size: int) -> float:
 
 FAULTS: list[tuple[str, Time, dict[str, Any], str]] = [
     ("eta-near-zero", model(eta=0.0), {}, "beyond the fair share"),
-    ("eta-near-zero", model(eta=0.05), {"noise": 0.1, "repeats": 3}, "More shots would tell"),
-    ("eta-negative", model(eta=-0.2), {}, "The network gets eta = 0"),
-    ("a-negative", model(a_ns=-200_000), {"sizes": (MB, 4 * MB, 16 * MB)}, "network gets a = 0"),
+    (
+        "eta-near-zero",
+        model(eta=0.05),
+        {"noise": 0.1, "repeats": 3},
+        "More shots would narrow",
+    ),
+    ("eta-negative", model(eta=-0.2), {}, "The network has eta = 0"),
+    ("a-negative", model(a_ns=-200_000), {"sizes": (MB, 4 * MB, 16 * MB)}, "network has a = 0"),
     ("not-linear-in-size", slow_above_8_mb, {}, "at 64 MB"),
     ("latency-grows-with-k", latency_by_k, {}, "ms at k = 4"),
     ("not-linear-in-k", steep_from_three, {}, "at k = 2"),
     ("not-linear-in-k", steep_from_three, {"sizes": (32 * MB, MB)}, "at k = 2"),
-    ("noisy", model(), {"noise": 0.2}, "other users of the network"),
+    ("noisy", model(), {"noise": 0.2}, "other load on the network"),
     ("many-outliers", model(), {"outliers": 0.2}, "were left out"),
     ("drift", model(), {"drift": 0.3}, "rise by"),
     ("drift", model(), {"drift": -0.2}, "fall by"),
@@ -49,7 +54,7 @@ def codes(found: Fit) -> list[str]:
 
 
 @pytest.mark.parametrize(("code", "time", "how", "words"), FAULTS)
-def test_a_fault_is_remarked_on(code: str, time: Time, how: dict[str, Any], words: str) -> None:
+def test_a_fault_gets_its_remark(code: str, time: Time, how: dict[str, Any], words: str) -> None:
     lots, tries = random.Random(1), 20
     made = [
         remark.text
@@ -82,11 +87,11 @@ def test_cells_measured_one_after_the_other_are_no_drift() -> None:
 
 
 @pytest.mark.parametrize("time", [slow_above_8_mb, latency_by_k, steep_from_three])
-def test_a_network_that_is_not_like_the_model_does_not_fit(time: Time) -> None:
+def test_a_network_unlike_the_model_does_not_fit(time: Time) -> None:
     assert not fit(draw_samples(random.Random(4), time)).fits
 
 
-def test_a_fault_too_small_to_matter_is_not_remarked_on() -> None:
+def test_a_fault_too_small_to_matter_gets_no_remark() -> None:
     def nearly(k: int, size: int) -> float:
         return model()(k, size) + 0.02 * max(0, size - 8 * MB) + 10_000 * (k - 1)
 

@@ -1,4 +1,4 @@
-"""The fit finds what samples were drawn from, and its intervals are honest."""
+"""The fit recovers the network that samples were drawn from, with realistic intervals."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_exact_times_give_back_the_network_exactly() -> None:
     ],
     ids=str,
 )
-def test_intervals_hold_the_truth_as_often_as_they_say(
+def test_intervals_have_their_nominal_coverage(
     network: tuple[float, float, float], how: dict[str, Any]
 ) -> None:
     lots = random.Random(1)
@@ -80,7 +80,7 @@ def test_small_messages_that_are_noisier_than_large_ones_widen_the_latency() -> 
     assert hits / DRAWS >= 0.90
 
 
-def test_what_a_and_b_may_be_off_by_widens_eta() -> None:
+def test_the_uncertainty_of_a_and_b_widens_eta() -> None:
     lots = random.Random(3)
     known = fit(draw_samples(lots, model(), noise=0.02, repeats=8))
     doubtful = fit(
@@ -107,7 +107,7 @@ def test_slow_shots_are_left_out_and_counted() -> None:
     assert found.fits
 
 
-def test_honest_noise_has_hardly_any_outliers() -> None:
+def test_gaussian_noise_has_hardly_any_outliers() -> None:
     lots = random.Random(5)
     drawn = [fit(draw_samples(lots, model(), noise=0.08, repeats=5)) for _ in range(50)]
     outliers, shots = sum(one.outliers for one in drawn), sum(one.shots for one in drawn)
@@ -122,7 +122,7 @@ def test_fast_shots_and_cells_of_few_shots_have_no_outliers() -> None:
     assert fit(fast).outliers == fit(few).outliers == 0
 
 
-def test_the_residual_of_a_cell_is_its_median_beside_what_the_network_says() -> None:
+def test_the_residual_of_a_cell_is_its_median_relative_to_the_prediction() -> None:
     found = fit(draw_samples(random.Random(6), model(), noise=0.05))
     network = found.network()
     assert len(found.cells) == 24
@@ -161,7 +161,7 @@ def test_without_shots_that_share_there_is_no_eta() -> None:
         ([(1, MB, 9)] * 8 + [(1, size, 9) for size in range(1, 4097)], "more than 4,096"),
     ],
 )
-def test_too_little_to_fit_is_said(rows: list[tuple[int, int, int]], problem: str) -> None:
+def test_too_few_samples_are_refused(rows: list[tuple[int, int, int]], problem: str) -> None:
     with pytest.raises(InputError) as caught:
         fit(shots_of(*rows))
     assert problem in str(caught.value)

@@ -15,7 +15,9 @@ import pytest
 from headway import testbed as testbeds
 from headway.calibrate.network.samples import read_samples, shots
 from headway.configuration import network_from
-from testbed.looking import eventually
+from waiting import eventually
+
+pytestmark = [pytest.mark.root, pytest.mark.torch]
 
 RATE_MBIT = 200
 B_NS_PER_BYTE = 8e3 / RATE_MBIT
@@ -26,7 +28,7 @@ EXACT = ("--sizes", "2MB,4MB,8MB,16MB", "--repeats", "6", "--warm-up", "1", "--c
 """Long messages, to which a delay of some milliseconds is little."""
 
 FIRST = ("nice", "-n", "-19")
-"""Before other tests, which run at the same time on the same cores and are not to be measured."""
+"""Runs before other tests, which would load the same cores during the measurement."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def wait_for_ranks(bed: testbeds.Testbed, running: subprocess.Popen[str], count:
         out = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         return len(processes(bed)) == count and len(out.splitlines()) >= count
 
-    assert eventually(connected)
+    eventually(connected)
 
 
 def ends(running: subprocess.Popen[str], status: int) -> str:
@@ -100,7 +102,7 @@ def test_a_calibration_recovers_the_rate_of_the_testbed(
     assert processes(pair) == []
 
 
-def test_a_penalty_of_the_testbed_is_found_as_eta(tmp_path: Path) -> None:
+def test_the_testbeds_penalty_is_measured_as_eta(tmp_path: Path) -> None:
     bed = testbeds.Testbed(f"e{os.getpid()}", hosts=2, rate_mbit=RATE_MBIT, eta=0.5)
     testbeds.up(bed)
     try:
@@ -164,7 +166,7 @@ def test_an_interrupted_calibration_leaves_no_process_and_no_file(
     running.send_signal(number)
     running.communicate(timeout=30)
     assert running.returncode == status
-    assert eventually(lambda: processes(pair) == [])
+    eventually(lambda: processes(pair) == [])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,9 @@ import pytest
 
 from headway import testbed as testbeds
 from headway.configuration import network_from
-from testbed.looking import eventually
+from waiting import eventually
+
+pytestmark = [pytest.mark.ray, pytest.mark.root]
 
 ADDRESS = "10.77.0.1:6400"
 
@@ -121,9 +123,9 @@ def test_an_interrupted_measurement_leaves_no_actor(
     bed: testbeds.Testbed, cluster: dict[str, str], tmp_path: Path
 ) -> None:
     running = calibrate(bed, cluster, tmp_path, "--concurrent", "2")
-    assert eventually(lambda: len(actors(bed)) == 4 or running.poll() is not None)
+    eventually(lambda: len(actors(bed)) == 4 or running.poll() is not None)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=60)
     assert running.returncode == 130, err
-    assert eventually(lambda: actors(bed) == [])
+    eventually(lambda: actors(bed) == [])
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What is measured, in which order."""
+"""The combinations to measure, and their order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from headway.calibrate.network.plan import Pace, Plan, sizes_from
+from headway.calibrate.network.plan import Completion, Plan, sizes_from
 from headway.domain.errors import InputError
 
 PLAN = Plan(sizes_bytes=(1024, 4096, 16384), concurrent=3, repeats=5, warm_up=2, seed=7)
@@ -20,15 +20,15 @@ def test_every_round_has_every_combination_once() -> None:
     assert len(PLAN.combinations) == 3 * 3
 
 
-def test_rounds_differ_in_their_order_and_seeds_repeat_it() -> None:
+def test_rounds_differ_in_order_and_a_seed_repeats_them() -> None:
     assert len({tuple(made) for made in PLAN.rounds()}) > 1
     assert PLAN.rounds() == PLAN.rounds()
 
 
 def test_the_share_done_rises_to_one_with_the_bytes_sent() -> None:
     rounds = PLAN.rounds()
-    pace = Pace.of(rounds)
-    shares = [pace.count(combination) for made in rounds for combination in made]
+    completion = Completion.of(rounds)
+    shares = [completion.count(combination) for made in rounds for combination in made]
     assert shares == sorted(shares)
     assert shares[-1] == 1
 
@@ -38,7 +38,7 @@ def test_sizes_are_in_powers_of_1024() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "64", "1.5MB", "-1MB", "MB", "64KB,,1MB", "1 TB"])
-def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="such as 64KB,1MB,25MB"):
         sizes_from(text)
 
@@ -46,9 +46,12 @@ def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"sizes_bytes": (1024,)}, "at least twice another"),
-        ({"sizes_bytes": (1024, 1024, 2048)}, "names a size twice"),
-        ({"sizes_bytes": (1024, 1536)}, "at least twice another"),
+        ({"sizes_bytes": (1024,)}, "two sizes, the largest at least twice"),
+        ({"sizes_bytes": (1024, 1024, 2048)}, "has a duplicate size"),
+        (
+            {"sizes_bytes": (1024, 1536)},
+            "two sizes, the largest at least twice",
+        ),
         ({"sizes_bytes": (1024, 1026)}, "multiples of 4"),
         ({"sizes_bytes": (0, 1024)}, "at least 4"),
         ({"sizes_bytes": (1024, 2**33)}, "at most"),
@@ -60,6 +63,6 @@ def test_sizes_that_cannot_be_read_are_refused(text: str) -> None:
         ({"backend": "smoke"}, "gloo, nccl, mpi"),
     ],
 )
-def test_plans_that_make_no_sense_are_refused(change: dict[str, object], problem: str) -> None:
+def test_invalid_plans_are_refused(change: dict[str, object], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         Plan(**change)  # type: ignore[arg-type]

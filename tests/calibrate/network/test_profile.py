@@ -1,4 +1,4 @@
-"""Network files are TOML that simulations take; reports and figures tell what was found."""
+"""Network files for simulations, and reports and figures of a fit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def found() -> Fit:
     return fit(draw_samples(random.Random(0), model(), outliers=0.03))
 
 
-def test_a_network_file_is_what_a_simulation_takes(tmp_path: Path, found: Fit) -> None:
+def test_a_network_file_can_be_simulated(tmp_path: Path, found: Fit) -> None:
     path = tmp_path / "network.toml"
     write_network(path, found, {"samples": "network.samples.csv"})
     assert network_from(str(path)) == found.network()
 
 
-def test_a_network_file_says_where_it_is_from(tmp_path: Path, found: Fit) -> None:
+def test_a_network_file_records_its_origin(tmp_path: Path, found: Fit) -> None:
     path = tmp_path / "network.toml"
     about: dict[str, Any] = {"backend": "gloo", "nodes": ["n0", "n1"], "seed": 3, "rate": 1.5}
     write_network(path, found, about)
@@ -50,7 +50,7 @@ def test_a_network_file_says_where_it_is_from(tmp_path: Path, found: Fit) -> Non
     assert own["remarks"] == []
 
 
-def test_remarks_stand_in_the_network_file(tmp_path: Path) -> None:
+def test_remarks_are_in_the_network_file(tmp_path: Path) -> None:
     path = tmp_path / "network.toml"
     write_network(path, fit(draw_samples(random.Random(1), model(), ks=(1,), noise=0.3)), {})
     own = tomllib.loads(path.read_text())["calibration"]["fit"]
@@ -72,7 +72,7 @@ VALUES = st.one_of(
 
 @given(about=st.dictionaries(st.text(max_size=20).filter(lambda key: key != "fit"), VALUES))
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_said_about_a_measurement_comes_back(
+def test_any_description_of_a_measurement_reads_back(
     tmp_path: Path, found: Fit, about: dict[str, Any]
 ) -> None:
     path = tmp_path / "network.toml"
@@ -83,7 +83,7 @@ def test_whatever_is_said_about_a_measurement_comes_back(
     assert network_from(str(path)) == found.network()
 
 
-def test_half_a_surrogate_pair_does_not_break_the_file(tmp_path: Path, found: Fit) -> None:
+def test_a_lone_surrogate_does_not_break_the_file(tmp_path: Path, found: Fit) -> None:
     path = tmp_path / "network.toml"
     write_network(path, found, {"host": "caf\udce9"})
     assert tomllib.loads(path.read_text())["calibration"]["host"] == "caf?"

@@ -1,4 +1,4 @@
-"""Samples come back as they were written, and files from elsewhere are checked."""
+"""Samples read back as written, and files from elsewhere are checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_samples_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_samples_read_back_as_written(tmp_path: Path) -> None:
     samples = draw_samples(random.Random(0), model(), repeats=2)
     write_samples(tmp_path / "samples.csv", samples)
     assert read_samples(tmp_path / "samples.csv") == samples
@@ -57,10 +57,10 @@ def test_without_a_column_group_the_rows_of_a_shot_are_numbered(tmp_path: Path) 
     ("text", "problem"),
     [
         ("", "the file is empty; it must begin with the header shot,k,message_bytes,group,time_ns"),
-        (HEADER, "there are no samples below the header"),
+        (HEADER, "there are no samples after the header"),
         ("k,message_bytes\n", "line 1: missing column time_ns"),
         ("k,message_bytes,time_ms\n", "line 1, column 3: unknown column 'time_ms'. Did you mean"),
-        ("k,k,message_bytes,time_ns\n", "line 1, column 2: column 'k' stands there twice"),
+        ("k,k,message_bytes,time_ns\n", "line 1, column 2: duplicate column 'k'"),
         (HEADER + "0,1,64,0\n", "line 2, column 5: 4 fields, but the header has 5 columns"),
         (HEADER + "0,1,64,0,0\n", "line 2, column 5 (time_ns): must be at least 1, not 0"),
         (HEADER + "0,1,64,0,1.5\n", "line 2, column 5 (time_ns): must be a whole number"),
@@ -72,14 +72,17 @@ def test_without_a_column_group_the_rows_of_a_shot_are_numbered(tmp_path: Path) 
         (HEADER + "-1,1,64,0,9\n", "column 1 (shot): must be at least 0"),
         (HEADER + "0,2,64,0,9\n0,3,64,1,9\n", "line 3, column 2 (k): must be 2 as in the first"),
         (HEADER + "0,2,64,0,9\n0,2,65,1,9\n", "line 3, column 3 (message_bytes): must be 64 as"),
-        (HEADER + "0,2,64,1,9\n0,2,64,1,9\n", "line 3, column 4 (group): stands twice in shot 0"),
+        (
+            HEADER + "0,2,64,1,9\n0,2,64,1,9\n",
+            "line 3, column 4 (group): duplicate group in",
+        ),
         (HEADER + "0,1,64,0,9\n0,1,64,1,9\n", "line 3, column 1 (shot): shot 0 has k = 1"),
         ("shot,k,message_bytes,time_ns\n" + "0,1,64,9\n" * 2, "column 1 (shot): shot 0 has k = 1"),
         (HEADER + '0,1,64,0,"9\n', "not CSV"),
         ("\x00", "not a text file; samples are CSV"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
+def test_errors_name_the_line_and_column(tmp_path: Path, text: str, problem: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(InputError) as caught:
         read_samples(path)
@@ -97,7 +100,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
         assert read_samples(path)
 
 
-def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_file_is_complete_or_absent(tmp_path: Path) -> None:
     def interrupted() -> Iterator[Sample]:
         yield Sample(0, 1, 64, 0, 9)
         raise KeyboardInterrupt

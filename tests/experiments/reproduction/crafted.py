@@ -1,4 +1,4 @@
-"""Raw results made up to order: every job of a case takes what the test says."""
+"""Made-up raw results, in which every job of a case takes the given time."""
 
 from __future__ import annotations
 

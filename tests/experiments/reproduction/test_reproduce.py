@@ -25,6 +25,8 @@ from headway.experiments.statistics import student_t
 from headway.experiments.sweep.store import LOG
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 FIGURES = (
     "claims",
@@ -71,7 +73,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     folder = tmp_path_factory.mktemp("reproduction")
     shutil.copytree(runs, folder / "runs")
     counts: list[int] = []
-    made = reproduce(folder, FULL_SEEDS, 2, lambda *told: counts.extend(told), pytest.fail)
+    made = reproduce(folder, FULL_SEEDS, 2, lambda *both: counts.extend(both), pytest.fail)
     assert counts == [count, count]
     return made
 
@@ -98,7 +100,7 @@ def table(folder: Path, name: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_everything_is_there(full: Reproduction) -> None:
+def test_every_file_is_written(full: Reproduction) -> None:
     figures = [f"figures/{name}.{ending}" for name in FIGURES for ending in ("pdf", "svg")]
     tables = [f"tables/{name}.md" for name in TABLES]
     frames = ["gpus.parquet", "jobs.parquet", "runs.parquet"]
@@ -140,7 +142,7 @@ def number(cell: str) -> tuple[float, float]:
     return float(value), float(margin or 0)
 
 
-def test_the_tables_are_what_the_raw_results_give(full: Reproduction) -> None:
+def test_the_tables_agree_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     raw = figures_of(folder)
     assert len(raw) == len(paper.cases())
@@ -182,7 +184,7 @@ def test_the_tables_are_what_the_raw_results_give(full: Reproduction) -> None:
                 assert number(cell)[0] == pytest.approx(samples.mean(), abs=0.501)
 
 
-def test_paired_differences_are_what_the_raw_results_give(full: Reproduction) -> None:
+def test_paired_differences_agree_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     raw = figures_of(folder)
     cases = {**paper.PLACEMENTS, **paper.KAPPAS, **paper.SCHEDULERS}
@@ -205,7 +207,7 @@ def test_paired_differences_are_what_the_raw_results_give(full: Reproduction) ->
         assert lower == f"{(by_seed < 0).sum()} of 20"
 
 
-def test_the_table_of_waits_and_servers_is_what_the_raw_results_give(full: Reproduction) -> None:
+def test_the_table_of_waits_and_servers_agrees_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     jobs = polars.read_parquet(folder / "jobs.parquet").to_dicts()
     rows = table(folder, "whereabouts")
@@ -249,7 +251,7 @@ class Page(HTMLParser):
                 self.ids.append(value or "")
 
 
-def test_the_report_has_every_figure_and_needs_nothing_from_outside(full: Reproduction) -> None:
+def test_the_report_has_every_figure_and_is_self_contained(full: Reproduction) -> None:
     text = full.report.read_text()
     page = Page()
     page.feed(text)
@@ -268,10 +270,10 @@ def test_the_report_has_every_figure_and_needs_nothing_from_outside(full: Reprod
     assert addresses == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
-def test_the_report_tells_command_versions_seeds_and_parameters(full: Reproduction) -> None:
+def test_the_report_states_command_versions_seeds_and_parameters(full: Reproduction) -> None:
     text = full.report.read_text()
-    for told in ("headway reproduce --seeds 0:19", "numba", "polars", "matplotlib", "0:19"):
-        assert told in text
+    for expected in ("headway reproduce --seeds 0:19", "numba", "polars", "matplotlib", "0:19"):
+        assert expected in text
     assert "a 669,000 ns, b 0.853 ns/byte, eta 0.235 ns/byte" in text
     assert platform_version() in text
 
@@ -280,7 +282,7 @@ def platform_version() -> str:
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
-def test_the_report_holds_the_verdicts_of_the_findings(full: Reproduction) -> None:
+def test_the_report_shows_the_verdicts_of_the_findings(full: Reproduction) -> None:
     rows = {row[0]: row for row in table(full.report.parent, "claims")}
     assert len(rows) == len(full.findings["16 GB"]) == 21
     for finding in full.findings["16 GB"]:
@@ -307,7 +309,7 @@ def test_the_same_runs_give_the_same_bits(full: Reproduction, quick: Path) -> No
     assert written(quick) == written(full.report.parent)
 
 
-def test_an_interrupted_reproduction_goes_on_and_gives_the_same_bits(
+def test_an_interrupted_reproduction_continues_and_gives_the_same_bits(
     full: Reproduction, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = headway(capsys, "reproduce", "--seeds", "0:1", "-o", str(quick))
@@ -350,7 +352,7 @@ def test_the_demo_prints_what_the_documentation_shows(
     shown = re.findall(r"```text\n(The paper's claims.*?)```", page, re.DOTALL)[0]
     printed = [line.rstrip() for line in outcome.out.splitlines()]
     assert printed[: len(shown.splitlines())] == [line.rstrip() for line in shown.splitlines()]
-    assert printed[-1] == f"The report: {quick / 'report.html'}"
+    assert printed[-1] == f"Report: {quick / 'report.html'}"
     assert (quick / "report.html").is_file()
 
 
@@ -375,17 +377,17 @@ def test_the_documentation_shows_the_tables_of_the_full_run(full: Reproduction) 
         (["--seeds", "5:5"], "seeds: must be at least 2 of them, not 1."),
         (["--seeds", "9:5"], "seeds: must be at least 2 of them, not -3."),
         (["--seeds", "0:99999999"], "seeds: must be at most 1,000 of them, not 100000000."),
-        (["--seeds", "1,1"], "seeds: must differ from each other, unlike in '1,1'."),
+        (["--seeds", "1,1"], "seeds: must not be repeated: '1,1'."),
         (["--seeds", "-1,1"], "seeds: must be at least 0, not -1."),
         (
             ["--seeds", "many"],
-            "seeds: must be how many (20), a range (5:24) or a list (3,7,11), not 'many'.",
+            "seeds: must be a count (20), a range (5:24) or a list (3,7,11), not 'many'.",
         ),
         (
             ["--seeds", "1:2:3"],
-            "seeds: must be how many (20), a range (5:24) or a list (3,7,11), not '1:2:3'.",
+            "seeds: must be a count (20), a range (5:24) or a list (3,7,11), not '1:2:3'.",
         ),
-        (["--quick", "--seeds", "5"], "--quick is three seeds; give it or --seeds, not both."),
+        (["--quick", "--seeds", "5"], "--quick and --seeds cannot be combined."),
         (["--threads", "0"], "threads: must be at least 1, not 0."),
         (["-o", "taken"], "taken: File exists."),
         (["-o", ""], "output: must name a folder, not ''."),
@@ -410,7 +412,7 @@ def test_bad_arguments_get_one_clear_line(
 
 
 @pytest.mark.parametrize("name", ["runs", "figures", "tables", "report.html"])
-def test_what_is_in_the_way_is_told_before_any_run(
+def test_a_file_in_the_way_is_reported_before_any_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "report.html":

@@ -67,7 +67,7 @@ def test_the_tables_hold_what_simulate_returns(stored: tuple[Path, RawResults]) 
 def test_finished_runs_are_not_repeated(stored: tuple[Path, RawResults]) -> None:
     folder, raw = stored
     counts: list[int] = []
-    again = run_cases(folder, SEEDS, 1, lambda *told: counts.extend(told), pytest.fail, CASES)
+    again = run_cases(folder, SEEDS, 1, lambda *both: counts.extend(both), pytest.fail, CASES)
     assert counts == [6, 6]
     assert again.runs.equals(raw.runs)
     assert again.jobs.equals(raw.jobs)

@@ -1,4 +1,4 @@
-"""The HTTP API of a real scheduler: who may ask, what is refused, and answers that go on."""
+"""The HTTP API of a real scheduler: authentication, errors and streams."""
 
 from __future__ import annotations
 
@@ -14,47 +14,50 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from headway.domain.errors import InputError
 from headway.live.api.client import Client, find
-from headway.live.api.server import MOST_STRANGERS
-from headway.live.daemon.state_folder import Address, Places, read_address
-from live.serving import PRINTS, Served, python, served
+from headway.live.api.server import MAX_IDLE_CONNECTIONS
+from headway.live.daemon.state_folder import ApiAddress, StateFolder, read_address
+from live.scheduler_process import PRINTS, SchedulerProcess, python, running_scheduler
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
     """Return the scheduler that these tests share."""
-    with served(tmp_path_factory.mktemp("api") / "state") as one:
+    with running_scheduler(tmp_path_factory.mktemp("api") / "state") as one:
         yield one
 
 
-def place(one: Served) -> tuple[str, int]:
-    parts = urlsplit(read_address(Places(one.folder)).url)
+def api_address(one: SchedulerProcess) -> tuple[str, int]:
+    parts = urlsplit(read_address(StateFolder(one.folder)).url)
     assert parts.hostname is not None
     assert parts.port is not None
     return parts.hostname, parts.port
 
 
-def token(one: Served) -> str:
+def token(one: SchedulerProcess) -> str:
     return (one.folder / "token").read_text().strip()
 
 
-def ask(
-    one: Served, method: str, path: str, body: bytes | None = None, **headers: str
+def send(
+    one: SchedulerProcess, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, Any]:
-    """Send a request; return the status, and the JSON or text."""
-    connection = http.client.HTTPConnection(*place(one), timeout=60)
+    """Send a request; return the status and the JSON or text of the response."""
+    connection = http.client.HTTPConnection(*api_address(one), timeout=60)
     try:
         given = {"authorization": f"Bearer {token(one)}"} | headers
         connection.request(method, path, body, {k: v for k, v in given.items() if v})
-        answer = connection.getresponse()
-        data = answer.read()
+        response = connection.getresponse()
+        data = response.read()
     finally:
         connection.close()
-    if answer.headers["content-type"] == "application/json":
-        return answer.status, json.loads(data)
-    return answer.status, data.decode()
+    if response.headers["content-type"] == "application/json":
+        return response.status, json.loads(data)
+    return response.status, data.decode()
 
 
 PATHS = [
@@ -77,21 +80,21 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_nothing_is_told_or_done_without_the_token(shared: Served, method: str, path: str) -> None:
-    assert ask(shared, method, path, authorization="") == (401, {"error": "a token is needed."})
+def test_every_request_needs_the_token(shared: SchedulerProcess, method: str, path: str) -> None:
+    assert send(shared, method, path, authorization="") == (401, {"error": "a token is required."})
     wrong = (401, {"error": "the token is wrong."})
-    assert ask(shared, method, path, authorization="Bearer x") == wrong
-    assert ask(shared, method, path, authorization=f"Bearer {token(shared)}x") == wrong
-    assert ask(shared, method, path, authorization=f"Basic {token(shared)}") == wrong
+    assert send(shared, method, path, authorization="Bearer x") == wrong
+    assert send(shared, method, path, authorization=f"Bearer {token(shared)}x") == wrong
+    assert send(shared, method, path, authorization=f"Basic {token(shared)}") == wrong
 
 
-def test_a_jobs_own_token_opens_nothing(shared: Served) -> None:
+def test_a_jobs_own_token_is_refused(shared: SchedulerProcess) -> None:
     script = "import os; print(os.environ['HEADWAY_JOB_TOKEN'])"
     job = shared.submit(python(script))
-    shared.reaches(job, "done")
+    shared.wait_for(job, "done")
     own = b"".join(shared.client.logs(job)).decode().strip()
     assert len(own) >= 32
-    assert ask(shared, "GET", "/v1/status", authorization=f"Bearer {own}")[0] == 401
+    assert send(shared, "GET", "/v1/status", authorization=f"Bearer {own}")[0] == 401
 
 
 BODIES = {
@@ -105,13 +108,31 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_makes_no_sense_is_refused_in_a_sentence(shared: Served, name: str) -> None:
+def test_an_invalid_body_is_refused_in_one_sentence(shared: SchedulerProcess, name: str) -> None:
     body, status, message = BODIES[name]
-    found = ask(shared, "POST", "/v1/jobs", body)
+    found = send(shared, "POST", "/v1/jobs", body)
     assert found[0] == status
     assert found[1]["error"].startswith(message)
     assert "\n" not in found[1]["error"]
 
+
+METRICS = {
+    "headway_queue_length": "gauge",
+    "headway_jobs": "gauge",
+    "headway_jobs_ended": "counter",
+    "headway_jct_seconds": "histogram",
+    "headway_node_messages": "gauge",
+    "headway_node_waiting": "gauge",
+    "headway_grants": "counter",
+    "headway_turns": "counter",
+    "headway_gate_latency_seconds": "histogram",
+    "headway_admission_wait_seconds": "histogram",
+    "headway_events": "counter",
+    "headway_ignored_events": "counter",
+    "headway_policy_failures": "counter",
+    "headway_storage_works": "gauge",
+}
+"""Type of each metric in the reference; the parser leaves out `_total`."""
 
 REQUESTS = {
     "an unknown job": ("GET", "/v1/jobs/99999", b"", 404, "there is no job 99999."),
@@ -127,37 +148,39 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_that_cannot_be_done_is_refused_in_a_sentence(shared: Served, name: str) -> None:
+def test_an_invalid_request_is_refused_in_one_sentence(shared: SchedulerProcess, name: str) -> None:
     method, path, body, status, message = REQUESTS[name]
-    found = ask(shared, method, path, body)
+    found = send(shared, method, path, body)
     assert found[0] == status
     assert found[1]["error"].startswith(message)
     assert "\n" not in found[1]["error"]
 
 
-def test_a_rank_that_the_job_does_not_have_is_refused(shared: Served) -> None:
+def test_an_unknown_rank_is_refused(shared: SchedulerProcess) -> None:
     job = shared.submit(python(PRINTS), gpus=2)
     with pytest.raises(InputError, match="rank: must be at most 1, not 2"):
         list(shared.client.logs(job, rank=2))
-    shared.reaches(job, "done")
+    shared.wait_for(job, "done")
 
 
-def test_jobs_are_listed_unfinished_first_and_by_state(shared: Served) -> None:
+def test_jobs_are_listed_unfinished_first_and_by_state(shared: SchedulerProcess) -> None:
     done = shared.submit(python(PRINTS))
-    shared.reaches(done, "done")
+    shared.wait_for(done, "done")
     waits = shared.submit(python(PRINTS), gpus=1000)
     later = shared.submit(python(PRINTS))
-    shared.reaches(later, "done")
+    shared.wait_for(later, "done")
     names = [job["job_id"] for job in shared.client.jobs()]
     assert names.index(waits) < names.index(later) < names.index(done)
-    status, found = ask(shared, "GET", "/v1/jobs?state=done&limit=1")
+    status, found = send(shared, "GET", "/v1/jobs?state=done&limit=1")
     assert (status, [job["job_id"] for job in found["jobs"]]) == (200, [later])
     assert found["left_out"] >= 1
     shared.client.cancel(waits)
 
 
-def test_the_openapi_description_has_every_path_and_the_fields_of_a_job(shared: Served) -> None:
-    status, found = ask(shared, "GET", "/openapi.json")
+def test_openapi_describes_every_path_and_the_fields_of_a_job(
+    shared: SchedulerProcess,
+) -> None:
+    status, found = send(shared, "GET", "/openapi.json")
     assert status == 200
     assert set(found["paths"]) == {
         "/v1/status",
@@ -174,84 +197,111 @@ def test_the_openapi_description_has_every_path_and_the_fields_of_a_job(shared: 
     }
     body = found["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert {"command", "gpus", "folder"} <= set(body["schema"]["properties"])
-    answers = found["paths"]["/v1/jobs"]["post"]["responses"]
-    assert {"201", "400", "401", "408", "413", "503", "507"} <= set(answers)
+    responses = found["paths"]["/v1/jobs"]["post"]["responses"]
+    assert {"201", "400", "401", "408", "413", "503", "507"} <= set(responses)
     assert "503" in found["paths"]["/v1/events"]["get"]["responses"]
 
 
-def test_the_figures_are_what_prometheus_reads(shared: Served) -> None:
-    shared.reaches(shared.submit(python(PRINTS)), "done")
-    status, text = ask(shared, "GET", "/metrics")
+def test_metrics_are_what_the_reference_promises(shared: SchedulerProcess) -> None:
+    shared.wait_for(shared.submit(python(PRINTS)), "done")
+    status, text = send(shared, "GET", "/metrics")
     assert status == 200
-    values = dict(
-        line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")
-    )
-    assert float(values["headway_queue_length"]) == 0
-    assert float(values['headway_jobs{state="done"}']) >= 1
-    assert float(values["headway_jct_seconds_count"]) >= 1
-    assert values['headway_jct_seconds_bucket{le="+Inf"}'] == values["headway_jct_seconds_count"]
-    assert values['headway_node_messages{node="localhost"}'] == "0"
-    assert "headway_grants_total" in values
-    assert "headway_ignored_events_total" in values
-    assert "headway_gate_latency_seconds_count" in values
-    assert values["headway_policy_failures_total"] == "0"
-    assert values["headway_storage_works"] == "1"
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {name: family.type for name, family in families.items()} == METRICS
+    value = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert not [name for name, *_ in value if name.endswith("_created")]
+    assert value["headway_queue_length",] == 0
+    assert value["headway_jobs", "done"] >= 1
+    assert value["headway_jobs_ended_total", "done"] >= 1
+    assert value["headway_jct_seconds_count",] >= 1
+    assert value["headway_jct_seconds_bucket", "+Inf"] == value["headway_jct_seconds_count",]
+    assert value["headway_node_messages", "localhost"] == 0
+    assert value["headway_node_waiting", "localhost"] == 0
+    assert value["headway_events_total",] >= 3
+    assert value["headway_policy_failures_total",] == 0
+    assert value["headway_storage_works",] == 1
 
 
-class Listening:
-    """A reader of changes, over a bare socket."""
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8"),
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text; version="),
+    ],
+    ids=["plain text", "OpenMetrics"],
+)
+def test_metrics_come_in_the_format_that_prometheus_asks_for(
+    shared: SchedulerProcess, accept: str, content_type: str
+) -> None:
+    connection = http.client.HTTPConnection(*api_address(shared), timeout=60)
+    headers = {"authorization": f"Bearer {token(shared)}", "accept": accept}
+    connection.request("GET", "/metrics", headers=headers)
+    response = connection.getresponse()
+    assert response.headers["content-type"].startswith(content_type)
+    assert b"headway_queue_length 0.0\n" in response.read()
+    connection.close()
 
-    def __init__(self, one: Served, window_bytes: int | None = None) -> None:
+
+class ChangeReader:
+    """Reads `/v1/events` over a bare socket."""
+
+    def __init__(self, one: SchedulerProcess, window_bytes: int | None = None) -> None:
         self.socket = socket.socket()
         if window_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
         self.socket.settimeout(60)
-        self.socket.connect(place(one))
+        self.socket.connect(api_address(one))
         head = f"GET /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token(one)}\r\n\r\n"
         self.socket.sendall(head.encode())
         self.data = b""
         while b": changes follow" not in self.data:
             self.data += self.socket.recv(4096)
 
-    def reads(self, text: bytes) -> None:
-        """Read until this comes; what came before it counts no more."""
+    def read_to(self, text: bytes) -> None:
+        """Read up to this text."""
         while text not in self.data:
             more = self.socket.recv(2**20)
             assert more, "the stream has ended"
             self.data = self.data[-1000:] + more
 
 
-def test_changes_are_told_as_they_happen(shared: Served) -> None:
-    listening = Listening(shared)
-    job = shared.submit(python(PRINTS), name="told")
+def test_changes_are_streamed_as_they_happen(shared: SchedulerProcess) -> None:
+    reader = ChangeReader(shared)
+    job = shared.submit(python(PRINTS), name="streamed")
     for state in ("queued", "starting", "running", "done"):
-        listening.reads(b'"state":"%s"' % state.encode())
+        reader.read_to(b'"state":"%s"' % state.encode())
     node = shared.client.nodes()[0]["node"]
     shared.client.drain(node)
-    listening.reads(b'event: node\ndata: {"node":"%s","up":true,"draining":true}' % node.encode())
+    reader.read_to(b'event: node\ndata: {"node":"%s","up":true,"draining":true}' % node.encode())
     shared.client.drain(node, draining=False)
-    shared.client.choose_policy("ff+srsf:2")
-    listening.reads(b'event: policy\ndata: {"policy":"ff+srsf:2"}')
-    listening.socket.close()
-    shared.reaches(job, "done")
+    shared.client.set_policy("ff+srsf:2")
+    reader.read_to(b'event: policy\ndata: {"policy":"ff+srsf:2"}')
+    reader.socket.close()
+    shared.wait_for(job, "done")
 
 
-def test_a_reader_that_stops_reading_is_let_go_and_nobody_waits_for_it(shared: Served) -> None:
-    slow, quick = Listening(shared, window_bytes=4096), Listening(shared)
+def test_a_subscriber_that_stops_reading_is_dropped_and_delays_nobody(
+    shared: SchedulerProcess,
+) -> None:
+    slow, quick = ChangeReader(shared, window_bytes=4096), ChangeReader(shared)
     for number in range(60):
         spec = {"environment": {"A": "x" * 90_000}, "gpus": 1000, "name": f"n{number}"}
         job = shared.submit(python(PRINTS), **spec)
-        quick.reads(b'"name":"n%d"' % number)
+        quick.read_to(b'"name":"n%d"' % number)
         shared.client.cancel(job)
     quick.socket.close()
     while slow.socket.recv(2**20):
-        pass  # What was on its way comes, and then the end.
+        pass  # What was already sent arrives, then the end.
     slow.socket.close()
-    Listening(shared).socket.close()
+    ChangeReader(shared).socket.close()
 
 
-def test_many_idle_connections_disturb_nobody(shared: Served) -> None:
-    idle = [socket.create_connection(place(shared)) for _ in range(300)]
+def test_many_idle_connections_delay_nobody(shared: SchedulerProcess) -> None:
+    idle = [socket.create_connection(api_address(shared)) for _ in range(300)]
     for one in idle[::2]:
         one.sendall(b"GET /v1/status HT")
     assert shared.client.status()["nodes"] == 1
@@ -260,7 +310,7 @@ def test_many_idle_connections_disturb_nobody(shared: Served) -> None:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Wait until the other side has closed a connection."""
+    """Wait until the server has closed a connection."""
     connection.settimeout(60)
     try:
         return connection.recv(1) == b""
@@ -268,32 +318,34 @@ def closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_connection_that_asks_for_nothing_is_closed(shared: Served) -> None:
-    idle, slow = (socket.create_connection(place(shared)) for _ in range(2))
+def test_an_idle_connection_is_closed(shared: SchedulerProcess) -> None:
+    idle, slow = (socket.create_connection(api_address(shared)) for _ in range(2))
     slow.sendall(b"GET /v1/status HTTP/1.1\r\nhost: x\r\nauthor")
     for one in (idle, slow):
         assert closed(one)
         one.close()
 
 
-def test_of_too_many_connections_that_ask_for_nothing_the_oldest_is_closed(shared: Served) -> None:
-    listening = Listening(shared)
-    idle = [socket.create_connection(place(shared)) for _ in range(MOST_STRANGERS + 1)]
+def test_beyond_the_limit_the_oldest_idle_connection_is_closed(
+    shared: SchedulerProcess,
+) -> None:
+    reader = ChangeReader(shared)
+    idle = [socket.create_connection(api_address(shared)) for _ in range(MAX_IDLE_CONNECTIONS + 1)]
     assert closed(idle[0])
-    shared.client.choose_policy("ff+srsf:1")
-    listening.reads(b'event: policy\ndata: {"policy":"ff+srsf:1"}')
-    for one in (*idle, listening.socket):
+    shared.client.set_policy("ff+srsf:1")
+    reader.read_to(b'event: policy\ndata: {"policy":"ff+srsf:1"}')
+    for one in (*idle, reader.socket):
         one.close()
 
 
-def test_a_body_that_never_comes_holds_up_nobody(shared: Served) -> None:
-    with socket.create_connection(place(shared)) as slow:
+def test_a_body_that_never_arrives_delays_nobody(shared: SchedulerProcess) -> None:
+    with socket.create_connection(api_address(shared)) as slow:
         head = f"POST /v1/jobs HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token(shared)}\r\n"
         slow.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
-        shared.reaches(shared.submit(python(PRINTS)), "done")
+        shared.wait_for(shared.submit(python(PRINTS)), "done")
 
 
-def test_with_a_certificate_the_api_speaks_tls_alone(tmp_path: Path) -> None:
+def test_with_a_certificate_the_api_accepts_only_tls(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         [
@@ -306,14 +358,14 @@ def test_with_a_certificate_the_api_speaks_tls_alone(tmp_path: Path) -> None:
         capture_output=True,
     )
     settings = f'certificate = "{certificate}"\nkey = "{key}"\n'
-    with served(tmp_path / "state", settings) as one:
+    with running_scheduler(tmp_path / "state", settings) as one:
         assert find(one.folder).status()["nodes"] == 1
-        url = read_address(Places(one.folder)).url
+        url = read_address(StateFolder(one.folder)).url
         assert url.startswith("https://127.0.0.1:")
-        with pytest.raises(InputError, match="did not answer: "):
-            Client(Address(url), token(one)).status()
-        with pytest.raises(InputError, match="did not answer: "):
-            Client(Address(url.replace("https", "http")), token(one)).status()
+        with pytest.raises(InputError, match="did not respond: "):
+            Client(ApiAddress(url), token(one)).status()
+        with pytest.raises(InputError, match="did not respond: "):
+            Client(ApiAddress(url.replace("https", "http")), token(one)).status()
         words = ("status", "--server", url, "--token-file", str(one.folder / "token"))
         for trust, code in ((("--certificate", str(certificate)), 0), ((), 2)):
             line = [sys.executable, "-m", "headway", *words, *trust]
@@ -321,8 +373,8 @@ def test_with_a_certificate_the_api_speaks_tls_alone(tmp_path: Path) -> None:
             assert (done.returncode, "1 nodes" in done.stdout) == (code, code == 0), done.stderr
 
 
-def test_the_names_of_a_certificate_are_checked() -> None:
-    client = Client(Address("https://127.0.0.1:1"), "x" * 32)
-    assert client._context is not None
-    assert client._context.verify_mode == ssl.CERT_REQUIRED
-    assert client._context.check_hostname
+def test_the_name_in_a_certificate_is_verified() -> None:
+    client = Client(ApiAddress("https://127.0.0.1:1"), "x" * 32)
+    assert client.tls is not None
+    assert client.tls.verify_mode == ssl.CERT_REQUIRED
+    assert client.tls.check_hostname

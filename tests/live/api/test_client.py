@@ -1,4 +1,4 @@
-"""The client: servers that are not there, are something else, or break off."""
+"""The client, with servers that are missing, are not schedulers or disconnect."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ import pytest
 
 from headway.domain.errors import InputError
 from headway.live.api.client import Client, find
-from headway.live.daemon.state_folder import Address, Places, published
+from headway.live.daemon.state_folder import ApiAddress, StateFolder, published_address
 
 
-def make_places(folder: Path) -> Places:
+def make_folder(path: Path) -> StateFolder:
     """Return a state folder with a token."""
-    places = Places(folder)
-    places.token.write_text("x" * 32)
-    places.token.chmod(0o600)
-    return places
+    folder = StateFolder(path)
+    folder.token.write_text("x" * 32)
+    folder.token.chmod(0o600)
+    return folder
 
 
 @contextmanager
-def answering(data: bytes) -> Iterator[Client]:
-    """Answer one connection with these bytes, whatever it asks."""
+def responding(data: bytes) -> Iterator[Client]:
+    """Respond to one connection with these bytes, whatever it requests."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def answer() -> None:
+        def respond() -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(65536)
                 connection.sendall(data)
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=respond)
         thread.start()
-        yield Client(Address(f"http://127.0.0.1:{listening.getsockname()[1]}"), "x" * 32)
+        yield Client(ApiAddress(f"http://127.0.0.1:{listening.getsockname()[1]}"), "x" * 32)
         thread.join()
 
 
-ANSWERS = {
-    "nothing": (b"", "did not answer: "),
-    "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", "did not answer: "),
-    "half an answer": (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "did not answer: "),
+RESPONSES = {
+    "nothing": (b"", "did not respond: "),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", "did not respond: "),
+    "half a response": (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", "did not respond: "),
     "a page": (b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n<ht>", "is not a Headway scheduler"),
     "a number": (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n1", "is not a Headway scheduler"),
     "another error": (
         b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n",
-        "the scheduler answered 502 Bad Gateway",
+        "the scheduler responded 502 Bad Gateway",
     ),
     "an error": (
         b'HTTP/1.1 404 Not Found\r\ncontent-length: 19\r\n\r\n{"error": "no job"}',
@@ -57,80 +57,83 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_what_is_no_answer_of_a_scheduler_is_one_sentence(name: str) -> None:
-    data, message = ANSWERS[name]
-    with answering(data) as client, pytest.raises(InputError, match=message) as caught:
+@pytest.mark.parametrize("name", RESPONSES)
+def test_an_invalid_response_is_reported_in_one_sentence(name: str) -> None:
+    data, message = RESPONSES[name]
+    with responding(data) as client, pytest.raises(InputError, match=message) as caught:
         client.status()
     assert "\n" not in str(caught.value)
 
 
-def test_a_submission_that_is_not_answered_may_have_been_taken() -> None:
-    with answering(b"") as client, pytest.raises(InputError, match="It may have been done"):
+def test_an_unacknowledged_submission_may_have_been_accepted() -> None:
+    with responding(b"") as client, pytest.raises(InputError, match="It may have been done"):
         client.submit({})
 
 
 @pytest.mark.parametrize("url", ["", "x", "http://", "http://h:x", "unix:/x", "http://h:99999"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="server: must be like http://"):
-        Client(Address(url), "x" * 32)
+        Client(ApiAddress(url), "x" * 32)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"certificate": 1}'])
-def test_an_address_file_that_makes_no_sense_is_refused(tmp_path: Path, content: bytes) -> None:
-    with published(Places(tmp_path), Address("http://127.0.0.1:1")):
+def test_an_invalid_address_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    with published_address(StateFolder(tmp_path), ApiAddress("http://127.0.0.1:1")):
         (tmp_path / "address.json").write_bytes(content)
-        with pytest.raises(InputError, match=r"address\.json: is not the address of a scheduler"):
+        with pytest.raises(InputError, match=r"address\.json: is not a scheduler's address file"):
             find(tmp_path)
 
 
-def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
-    places = make_places(tmp_path)
-    address = Address("https://127.0.0.1:1", str(tmp_path / "no.pem"))
-    with published(places, address), pytest.raises(InputError, match=r"no\.pem: cannot be trust"):
+def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    address = ApiAddress("https://127.0.0.1:1", str(tmp_path / "no.pem"))
+    with (
+        published_address(folder, address),
+        pytest.raises(InputError, match=r"no\.pem: cannot be trust"),
+    ):
         find(tmp_path)
 
 
-def test_an_address_is_there_as_long_as_its_scheduler(tmp_path: Path) -> None:
-    places = make_places(tmp_path)
-    with published(places, Address("http://127.0.0.1:1")):
+def test_an_address_is_published_while_its_scheduler_runs(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    with published_address(folder, ApiAddress("http://127.0.0.1:1")):
         client = find(tmp_path)
-        with pytest.raises(InputError, match=r"no scheduler answers at http://127\.0\.0\.1:1"):
+        with pytest.raises(InputError, match=r"no scheduler is listening at http://127\.0\.0\.1:1"):
             client.status()
-    assert not places.address.exists()
-    with pytest.raises(InputError, match=f"no scheduler runs on {tmp_path}"):
+    assert not folder.address.exists()
+    with pytest.raises(InputError, match=f"no scheduler is running on {tmp_path}"):
         client.status()
 
 
-def test_an_address_that_a_killed_scheduler_left_is_sent_no_token(tmp_path: Path) -> None:
-    places = make_places(tmp_path)
+def test_no_token_is_sent_to_the_address_left_by_a_killed_scheduler(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"http://127.0.0.1:{other.getsockname()[1]}"
-        with published(places, Address(url)):
-            client, left = find(tmp_path), places.address.read_bytes()
-        places.address.write_bytes(left)  # As after a kill: the file without its lock.
+        with published_address(folder, ApiAddress(url)):
+            client, left = find(tmp_path), folder.address.read_bytes()
+        folder.address.write_bytes(left)  # As after a kill: the file without its lock.
         for use in (client.status, lambda: find(tmp_path)):
-            with pytest.raises(InputError, match=f"no scheduler runs on {tmp_path}"):
+            with pytest.raises(InputError, match=f"no scheduler is running on {tmp_path}"):
                 use()
         other.setblocking(False)
         with pytest.raises(BlockingIOError):
             other.accept()
 
 
-def test_a_client_follows_a_scheduler_that_comes_back_elsewhere(tmp_path: Path) -> None:
-    places = make_places(tmp_path)
-    with published(places, Address("http://127.0.0.1:1")):
+def test_a_client_follows_a_scheduler_that_restarts_on_another_port(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path)
+    with published_address(folder, ApiAddress("http://127.0.0.1:1")):
         client = find(tmp_path)
-    again = published(places, Address("http://127.0.0.1:2"))
-    with again, pytest.raises(InputError, match=r"no scheduler answers at http://.*:2"):
+    again = published_address(folder, ApiAddress("http://127.0.0.1:2"))
+    with again, pytest.raises(InputError, match=r"no scheduler is listening at http://.*:2"):
         client.status()
 
 
-def test_a_certificate_to_trust_goes_with_a_server_that_speaks_tls(tmp_path: Path) -> None:
-    places, file = make_places(tmp_path), tmp_path / "no.pem"
-    with pytest.raises(InputError, match="--certificate: goes with --server alone"):
+def test_a_certificate_requires_a_server_with_tls(tmp_path: Path) -> None:
+    folder, file = make_folder(tmp_path), tmp_path / "no.pem"
+    with pytest.raises(InputError, match="--certificate: requires --server"):
         find(tmp_path, certificate=file)
-    with pytest.raises(InputError, match="certificate: goes with an https:// address alone"):
-        find(server="http://127.0.0.1:1", token_file=places.token, certificate=file)
+    with pytest.raises(InputError, match="certificate: requires an https:// address"):
+        find(server="http://127.0.0.1:1", token_file=folder.token, certificate=file)
     with pytest.raises(InputError, match=r"no\.pem: cannot be trusted"):
-        find(server="https://127.0.0.1:1", token_file=places.token, certificate=file)
+        find(server="https://127.0.0.1:1", token_file=folder.token, certificate=file)

@@ -1,4 +1,4 @@
-"""Submissions: every field is checked, and a mistake is one sentence."""
+"""Submissions: every field is checked, and an error is one sentence."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.domain.errors import InputError
-from headway.live.api.submission import spec_from
+from headway.live.api.submission import parse_submission
 from headway.live.core.events import JobSpec
 
 GOOD: dict[str, Any] = {"command": ["python", "train.py", "--rate", "0.1"], "folder": "/home/me"}
 
 
 def test_a_command_and_a_folder_are_enough() -> None:
-    assert spec_from(json.dumps(GOOD).encode()) == JobSpec(
+    assert parse_submission(json.dumps(GOOD).encode()) == JobSpec(
         command=("python", "train.py", "--rate", "0.1"), folder="/home/me"
     )
 
@@ -36,18 +36,21 @@ def test_every_field_of_a_job_can_be_given() -> None:
         "backward_ns": 2,
         "gradient_bytes": 3,
     }
-    spec = spec_from(json.dumps(GOOD | values).encode())
+    spec = parse_submission(json.dumps(GOOD | values).encode())
     assert {name: getattr(spec, name) for name in values} == values
 
 
-MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no command": ({"command": []}, "command: must be a program and its arguments."),
     "a command for a shell": ({"command": "rm -rf"}, "command: expected array, got str."),
     "a number in the command": ({"command": ["a", 1]}, "command: expected str, got int."),
-    "a NUL": ({"command": ["a\0b"]}, "command: must not have a NUL character."),
-    "half a character": ({"command": ["\ud800"]}, "the body must be a JSON object"),
-    "too many words": ({"command": ["a"] * 5000}, "command: must be at most 4,096 words"),
-    "too long a command": ({"command": ["a" * 200_000]}, "command: must be at most 4,096 words"),
+    "a NUL": ({"command": ["a\0b"]}, "command: must not contain a NUL character."),
+    "a lone surrogate": ({"command": ["\ud800"]}, "the body must be a JSON object"),
+    "too many words": ({"command": ["a"] * 5000}, "command: must have at most 4,096 arguments"),
+    "too long a command": (
+        {"command": ["a" * 200_000]},
+        "command: must have at most 4,096 arguments",
+    ),
     "GPUs as text": ({"gpus": "2"}, "gpus: expected int, got str."),
     "half a GPU": ({"gpus": 0.5}, "gpus: expected int, got float."),
     "true GPUs": ({"gpus": True}, "gpus: expected int, got bool."),
@@ -59,7 +62,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a name of two lines": ({"name": "a\nb"}, "name: must be at most 200 printable characters"),
     "a long name": ({"name": "a" * 201}, "name: must be at most 200 printable characters"),
     "a relative folder": ({"folder": "here"}, "folder: must be an absolute path, not 'here'."),
-    "no variable": ({"environment": {"A=B": ""}}, "environment: 'A=B' is not a variable's name."),
+    "no variable": (
+        {"environment": {"A=B": ""}},
+        "environment: 'A=B' is not a valid variable name.",
+    ),
     "the scheduler's variable": (
         {"environment": {"HEADWAY_JOB": "7"}},
         "environment: HEADWAY_JOB is set by the scheduler.",
@@ -69,11 +75,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_refused_in_a_sentence_that_names_the_field(name: str) -> None:
-    change, message = MISTAKES[name]
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_field_is_refused_in_one_sentence_that_names_it(name: str) -> None:
+    change, message = INVALID[name]
     with pytest.raises(InputError) as caught:
-        spec_from(json.dumps(GOOD | change).encode())
+        parse_submission(json.dumps(GOOD | change).encode())
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -89,10 +95,10 @@ VALUES = st.recursive(
 
 
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
-def test_garbage_is_refused_or_a_job_and_never_anything_else(body: bytes) -> None:
+def test_any_body_is_a_job_or_an_input_error(body: bytes) -> None:
     problem = ""
     try:
-        problem = "" if spec_from(body).command else "no command"
+        problem = "" if parse_submission(body).command else "no command"
     except InputError as error:
         assert str(error).count("\n") == 0  # noqa: PT017
     assert not problem

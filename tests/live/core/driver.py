@@ -33,7 +33,7 @@ from headway.live.core.events import (
     Tick,
     WakeAt,
 )
-from headway.live.daemon.log_format import first_line, next_line
+from headway.live.daemon.event_log.format import encode_entry, encode_header
 from headway.network.contention import NetworkModel
 
 ARRIVES, FORWARD_ENDS, BACKWARD_ENDS, MESSAGE_ENDS, WAKES, TASK_ENDS = range(6)
@@ -102,7 +102,7 @@ class Driver:
         self.now_ns = 0
         self.instants: dict[int, str] = {}
         self.events: list[tuple[int, int, int, str]] = []
-        self.log = [first_line(policy, network, seed)]
+        self.log = [encode_header(policy, network, seed)]
         gpu = 0
         for server, count in enumerate(cluster.server_gpus):
             name = f"n{server}"
@@ -119,7 +119,7 @@ class Driver:
     def tell(self, event: AnyEvent) -> None:
         instructions = self.core.handle(event)
         self.core.validate()
-        self.log.append(next_line(event, instructions))
+        self.log.append(encode_entry(event, instructions))
         for instruction in instructions:
             if isinstance(instruction, GrantTurn):
                 slot = self.progress[instruction.job_id].slots[instruction.rank]

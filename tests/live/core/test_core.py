@@ -35,7 +35,7 @@ from headway.live.core.events import (
     Tick,
     WorkerLost,
 )
-from headway.live.core.lifecycle import MOST_FINISHED
+from headway.live.core.lifecycle import MAX_FINISHED
 from headway.live.core.status import JobView
 from headway.network.contention import NetworkModel
 
@@ -553,7 +553,7 @@ def test_many_jobs_and_nodes_make_the_arrays_grow_and_are_forgotten_again() -> N
             core.validate()
     core.validate()
     assert len(core.state.arrays.cluster.jobs) <= 2_048
-    assert len(core.state.finished) <= MOST_FINISHED
+    assert len(core.state.finished) <= MAX_FINISHED
     for job in live:
         if core.state.jobs[job].state == "queued":
             core.handle(JobCancelled(at_ns=2_000, job_id=job))

@@ -33,7 +33,8 @@ from headway.live.core.events import (
     Tick,
     WorkerLost,
 )
-from headway.live.daemon.log_format import LogReader, first_line, next_line
+from headway.live.daemon.event_log.format import encode_entry, encode_header
+from headway.live.daemon.event_log.reader import EventLogReader
 from headway.network.contention import NetworkModel
 
 POLICIES = [
@@ -184,7 +185,7 @@ def test_the_core_stays_consistent_and_its_log_repeats(
 ) -> None:
     core = Core(policy, network, seed=1)
     account = Account()
-    lines = [first_line(policy, network, 1)]
+    lines = [encode_header(policy, network, 1)]
     now_ns = 0
     for kind, fields in drawn:
         now_ns += dice.choice([0, 1, 1_000, 10_000_000, -5])
@@ -199,8 +200,8 @@ def test_the_core_stays_consistent_and_its_log_repeats(
             account.check(instruction)
         core.jobs()
         core.nodes()
-        lines.append(next_line(event, instructions))
-    log = LogReader(io.BytesIO(b"".join(lines)), "log")
+        lines.append(encode_entry(event, instructions))
+    log = EventLogReader(io.BytesIO(b"".join(lines)), "log")
     again = Core(log.header.policy, log.header.network, log.header.seed)
     for entry in log:
         assert again.handle(entry.event) == entry.instructions

@@ -11,7 +11,7 @@ import pytest
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
-from headway.domain.records import MESSAGE
+from headway.domain.records import COMMUNICATION
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
@@ -120,7 +120,7 @@ class Run:
             assert found.start_ns == self.result.start_ns[index]
             assert found.finish_ns == self.result.finish_ns[index]
             assert self.gpus(found) == list(self.result.gpus[index])
-            messages = self.spans((self.tasks.kind == MESSAGE) & (self.tasks.job == index))
+            messages = self.spans((self.tasks.kind == COMMUNICATION) & (self.tasks.job == index))
             assert found.messages == messages
             sent += len(messages)
         assert not self.driver.core.state.arrays.placed
@@ -132,7 +132,7 @@ class Run:
         for index, found in enumerate(self.driver.progress.values()):
             for rank, gpu in enumerate(self.gpus(found)):
                 own = (self.tasks.job == index) & (self.tasks.gpu == gpu)
-                assert found.tasks[rank] == self.spans(own & (self.tasks.kind != MESSAGE))
+                assert found.tasks[rank] == self.spans(own & (self.tasks.kind != COMMUNICATION))
                 passes = found.tasks[rank]
                 waited += sum(
                     backward > forward_end

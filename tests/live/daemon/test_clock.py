@@ -1,4 +1,4 @@
-"""The scheduler's clock: no decision knows what time it is for people."""
+"""The scheduler's clock: no decision depends on the machine's wall clock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import headway.worker
 from headway.live.core.events import JobExited
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
-from live.daemon.inside import Obedient, make_spec, scheduling, until
+from live.daemon.in_process import FakeExecutor, make_spec, running_daemon
+from waiting import eventually_async
 
-SHOWN = {"book.py", "notices.py"}
-"""Where the machine's clock is read, to be shown."""
+DISPLAY_MODULES = {"job_registry.py", "operator_log.py"}
+"""Modules that read the wall clock, only to display it."""
 
-WALL = {
+WALL_CLOCK = {
     "time",
     "time_ns",
     "now",
@@ -38,19 +39,19 @@ def modules() -> list[Path]:
     return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
-def test_only_what_shows_times_to_people_reads_the_machines_clock() -> None:
+def test_only_modules_that_display_times_read_the_wall_clock() -> None:
     readers = set()
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                if node.value.id in ("time", "datetime", "date") and node.attr in WALL:
+                if node.value.id in ("time", "datetime", "date") and node.attr in WALL_CLOCK:
                     readers.add(path.name)
             elif isinstance(node, ast.ImportFrom) and node.module == "time":
-                assert not WALL & {name.name for name in node.names}, path
-    assert readers <= SHOWN
+                assert not WALL_CLOCK & {name.name for name in node.names}, path
+    assert readers == DISPLAY_MODULES
 
 
-def test_the_clock_goes_on_from_where_it_stood_and_never_back(
+def test_the_clock_continues_from_its_saved_time_and_never_goes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(10**18)
@@ -61,9 +62,9 @@ def test_the_clock_goes_on_from_where_it_stood_and_never_back(
 
 
 @pytest.mark.parametrize("step_s", [-1, 10**6], ids=["back to the start", "days ahead"])
-def test_a_saved_clock_that_was_changed_disturbs_no_job(tmp_path: Path, step_s: int) -> None:
+def test_a_changed_saved_clock_affects_no_job(tmp_path: Path, step_s: int) -> None:
     async def first() -> None:
-        async with scheduling(tmp_path, Obedient()) as daemon:
+        async with running_daemon(tmp_path, FakeExecutor()) as daemon:
             daemon.drain("n1", True)
             await daemon.submit(make_spec())
 
@@ -73,29 +74,31 @@ def test_a_saved_clock_that_was_changed_disturbs_no_job(tmp_path: Path, step_s: 
         database.execute("UPDATE meta SET value = ? WHERE name = 'clock_ns'", [clock_ns])
         database.execute("UPDATE jobs SET submitted_ns = 5000000000")
     database.close()
-    executor = Obedient()
+    executor = FakeExecutor()
 
     async def second(daemon: Daemon) -> None:
         daemon.drain("n1", False)
-        await until(lambda: daemon.record("1").state == "running")
-        executor.ends(executor.launched[0], 0)
-        assert daemon.record("1").state == "done"
+        await eventually_async(lambda: daemon.registry["1"].state == "running")
+        executor.end(executor.launched[0], 0)
+        assert daemon.registry["1"].state == "done"
         assert daemon.core.state.now_ns >= int(clock_ns)
-        ((bucket, *_),) = [list(daemon.metrics.jct.lines("jct"))]
-        assert bucket.endswith("1" if step_s < 0 else "0")
+        within_1_s = daemon.metrics.registry.get_sample_value(
+            "headway_jct_seconds_bucket", {"le": "1.0"}
+        )
+        assert within_1_s == (1 if step_s < 0 else 0)
 
     async def again() -> None:
-        async with scheduling(tmp_path, executor) as daemon:
+        async with running_daemon(tmp_path, executor) as daemon:
             await second(daemon)
 
     asyncio.run(again())
 
 
-def test_an_event_before_the_last_one_is_taken_as_now(tmp_path: Path) -> None:
+def test_an_event_with_an_earlier_time_counts_as_now(tmp_path: Path) -> None:
     async def main() -> None:
-        async with scheduling(tmp_path, Obedient()) as daemon:
+        async with running_daemon(tmp_path, FakeExecutor()) as daemon:
             now_ns = daemon.core.state.now_ns
-            daemon.handle(JobExited(at_ns=0, job_id="9", attempt=1, code=0))
+            daemon.pipeline.handle(JobExited(at_ns=0, job_id="9", attempt=1, code=0))
             assert daemon.core.state.now_ns == now_ns
 
     asyncio.run(main())

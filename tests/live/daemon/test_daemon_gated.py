@@ -1,4 +1,4 @@
-"""Real jobs that ask a real scheduler before each message."""
+"""Real jobs that request each message from a real scheduler."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ import pytest
 
 from gate.threaded_gate import make_certificate
 from headway import testbed as testbeds
-from live.serving import Served, python, served, until
+from live.scheduler_process import SchedulerProcess, python, running_scheduler
+from waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 NODES = '[executor]\nkind = "local"\nnodes = 2\nslots = 2\nmemory_mb = 1024\n'
-"""A job of three slots has all of one node and half of the other."""
+"""A job with three slots fills one node and half of the other."""
 
 ASKS = """
 import os, sys, time
@@ -65,73 +68,77 @@ sys.stdout.write(f"{rank} {int(stray.wait_for_grant(stray.compute_ready()))} 0 0
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[Served]:
-    with served(tmp_path / "state", NODES) as one:
+def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
+    with running_scheduler(tmp_path / "state", NODES) as one:
         yield one
 
 
-def asking(one: Served, messages: int, seconds: float, script: str = ASKS, last: str = "") -> str:
-    """Submit a job that shares its slots, and whose messages cross the network.
+def asking(
+    one: SchedulerProcess, messages: int, seconds: float, script: str = ASKS, last: str = ""
+) -> str:
+    """Submit a job that shares its slots and whose messages cross the network.
 
-    It ends with these messages, and not before the file `last` is there.
+    It ends after these messages, and not before the file `last` exists.
     """
     words = python(script, str(messages), str(seconds), last or "/")
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     return one.submit(words, gpus=3, memory_bytes=2**20, environment=path)
 
 
-def lines(one: Served, job: str) -> list[list[int]]:
-    """Return what a job has printed: its process, then granted or not, begin and end."""
+def lines(one: SchedulerProcess, job: str) -> list[list[int]]:
+    """Return the job's output: its process id, then granted, start and end of each message."""
     text = b"".join(one.client.logs(job)).decode()
     printed = [line.split() for line in text.splitlines() if line[0].isdigit()]
     return [[int(word) for word in words] for words in printed]
 
 
 def test_messages_that_share_a_node_are_granted_one_at_a_time_and_the_run_can_be_replayed(
-    scheduler: Served,
+    scheduler: SchedulerProcess,
 ) -> None:
     jobs = [asking(scheduler, 10, 0.01) for _ in range(3)]
     for job in jobs:
-        assert scheduler.reaches(job, "done", "failed")["state"] == "done"
+        assert scheduler.wait_for(job, "done", "failed")["state"] == "done"
     spans = sorted(
         (begin, end, granted) for job in jobs for granted, begin, end in lines(scheduler, job)[1:]
     )
     assert [granted for _, _, granted in spans] == [1] * 30
     assert all(end <= later[0] for (_, end, _), later in itertools.pairwise(spans))
     assert scheduler.client.status()["grants"] == 30
-    scheduler.end()
+    scheduler.stop()
     assert_replays(scheduler)
 
 
-def assert_replays(scheduler: Served) -> None:
+def assert_replays(scheduler: SchedulerProcess) -> None:
     words = [sys.executable, "-m", "headway", "replay", str(scheduler.folder / "events.jsonl")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "the same decisions" in done.stdout) == (0, True), done
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_a_message_is_waited_for_no_longer(
-    scheduler: Served,
+def test_a_worker_killed_during_a_message_frees_its_grant(
+    scheduler: SchedulerProcess,
 ) -> None:
     holds = asking(scheduler, 1, 60)
-    until(lambda: scheduler.client.nodes()[0]["messages"])
+    eventually(lambda: scheduler.client.nodes()[0]["messages"])
     waits = asking(scheduler, 1, 0)
-    waiting = until(lambda: scheduler.client.nodes()[0]["waiting"])
+    waiting = eventually(lambda: scheduler.client.nodes()[0]["waiting"])
     assert waiting[0]["job_id"] == waits
     assert waiting[0]["why"].startswith("its all-reduce of 25 MB waits: 1 message on node1 (job ")
     os.kill(lines(scheduler, holds)[0][0], signal.SIGKILL)
-    assert scheduler.reaches(waits, "done", "failed")["state"] == "done"
-    assert scheduler.reaches(holds, "failed")["state"] == "failed"
+    assert scheduler.wait_for(waits, "done", "failed")["state"] == "done"
+    assert scheduler.wait_for(holds, "failed")["state"] == "failed"
 
 
-def test_a_worker_that_waits_when_its_job_is_cancelled_is_let_go(scheduler: Served) -> None:
+def test_a_worker_waiting_for_a_grant_is_released_when_its_job_is_cancelled(
+    scheduler: SchedulerProcess,
+) -> None:
     asking(scheduler, 1, 60)
-    until(lambda: scheduler.client.nodes()[0]["messages"])
+    eventually(lambda: scheduler.client.nodes()[0]["messages"])
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + ASKS
     waits = asking(scheduler, 1, 0, script=deaf)
-    until(lambda: scheduler.client.nodes()[0]["waiting"])
+    eventually(lambda: scheduler.client.nodes()[0]["waiting"])
     scheduler.client.cancel(waits)
-    scheduler.reaches(waits, "cancelled")
-    # It does not heed SIGTERM: without an answer it would have waited until it was killed.
+    scheduler.wait_for(waits, "cancelled")
+    # It ignores SIGTERM: without a response it would have waited until it was killed.
     assert [line[0] for line in lines(scheduler, waits)[1:]] == [0]
 
 
@@ -141,28 +148,29 @@ def test_workers_reach_the_gate_over_tcp_with_tls(tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     settings = f'gate_host = "127.0.0.1"\ngate_port = {port}\n'
     settings += f'certificate = "{certificate}"\nkey = "{key}"\n'
-    with served(tmp_path / "state", settings + NODES) as one:
+    with running_scheduler(tmp_path / "state", settings + NODES) as one:
         place = {"HEADWAY_GATE": f"tcp:127.0.0.1:{port}", "HEADWAY_GATE_CERT": str(certificate)}
         job = asking(one, 5, 0.01, script=f"import os; os.environ.update({place})" + ASKS)
-        assert one.reaches(job, "done", "failed")["state"] == "done"
+        assert one.wait_for(job, "done", "failed")["state"] == "done"
         assert [line[0] for line in lines(one, job)[1:]] == [1] * 5
         assert one.client.status()["grants"] == 5
-        del place["HEADWAY_GATE_CERT"]  # Plain text is not answered: it continues ungated.
+        del place["HEADWAY_GATE_CERT"]  # Plain text gets no response: it continues ungated.
         job = asking(one, 1, 0, script=f"import os; os.environ.update({place})" + ASKS)
-        assert one.reaches(job, "done", "failed")["state"] == "done"
+        assert one.wait_for(job, "done", "failed")["state"] == "done"
         assert [line[0] for line in lines(one, job)[1:]] == [0]
 
 
-def test_jobs_on_the_hosts_of_a_testbed_ask_before_each_message(tmp_path: Path) -> None:
+@pytest.mark.root
+def test_jobs_on_the_hosts_of_a_testbed_are_gated(tmp_path: Path) -> None:
     bed = testbeds.Testbed(f"d{os.getpid()}", hosts=2, rate_mbit=200)
     assert testbeds.up(bed)
     try:
         place = f'[executor]\nkind = "testbed"\ntestbed = "{bed.name}"\nslots = 2\n'
-        with served(tmp_path / "state", place + "memory_mb = 1024\n") as one:
+        with running_scheduler(tmp_path / "state", place + "memory_mb = 1024\n") as one:
             assert [node["node"] for node in one.client.nodes()] == ["host1", "host2"]
             jobs = [asking(one, 5, 0.01) for _ in range(2)]
             for job in jobs:
-                found = one.reaches(job, "done", "failed")
+                found = one.wait_for(job, "done", "failed")
                 assert found["state"] == "done", found["reason"]
             spans = sorted((line[1], line[2]) for job in jobs for line in lines(one, job)[1:])
             assert len(spans) == 10
@@ -172,28 +180,28 @@ def test_jobs_on_the_hosts_of_a_testbed_ask_before_each_message(tmp_path: Path) 
         testbeds.down(bed.name)
 
 
-def test_training_continues_ungated_without_a_scheduler_and_asks_the_next_one(
-    scheduler: Served,
+def test_training_continues_ungated_without_a_scheduler_and_uses_the_next_one(
+    scheduler: SchedulerProcess,
 ) -> None:
     last = scheduler.folder.with_name("last")
     job = asking(scheduler, 1, 0.01, last=str(last))
-    until(lambda: len(lines(scheduler, job)) > 5)
+    eventually(lambda: len(lines(scheduler, job)) > 5)
     output = scheduler.folder / "attempts" / f"{job}.1" / "rank-0.log"
     before = output.read_text().count("\n")
     scheduler.kill()
-    until(lambda: output.read_text().count("\n") > before + 10)
+    eventually(lambda: output.read_text().count("\n") > before + 10)
     scheduler.start()
-    until(lambda: scheduler.client.status()["grants"] > 5)
+    eventually(lambda: scheduler.client.status()["grants"] > 5)
     last.touch()
-    found = scheduler.reaches(job, "done", "failed")
+    found = scheduler.wait_for(job, "done", "failed")
     assert (found["state"], found["attempts"]) == ("done", 1)
     granted = [line[0] for line in lines(scheduler, job)[1:]]
     assert granted[0] == 1
     assert 1 in granted[granted.index(0) :]
 
 
-def test_ranks_that_ask_before_they_compute_do_so_one_at_a_time_on_a_shared_slot(
-    scheduler: Served,
+def test_gated_ranks_compute_one_at_a_time_on_a_shared_slot(
+    scheduler: SchedulerProcess,
 ) -> None:
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     jobs = [
@@ -201,7 +209,7 @@ def test_ranks_that_ask_before_they_compute_do_so_one_at_a_time_on_a_shared_slot
         for _ in range(3)
     ]
     for job in jobs:
-        assert scheduler.reaches(job, "done", "failed")["state"] == "done"
+        assert scheduler.wait_for(job, "done", "failed")["state"] == "done"
     printed = []
     for job, rank in itertools.product(jobs, range(2)):
         text = (scheduler.folder / "attempts" / f"{job}.1" / f"rank-{rank}.log").read_text()
@@ -211,9 +219,9 @@ def test_ranks_that_ask_before_they_compute_do_so_one_at_a_time_on_a_shared_slot
         spans = sorted(line[2:] for line in printed if line[0] == rank and line[2] > 0)
         assert len(spans) == 30
         assert all(end <= later for (_, end), (later, _) in itertools.pairwise(spans))
-    # A rank without a slot is refused, and continues ungated.
+    # A rank without a slot is refused and continues ungated.
     assert [granted for _, granted, begin, _ in printed if begin == 0] == [0] * 6
     assert all(granted for _, granted, begin, _ in printed if begin > 0)
     assert scheduler.client.status()["grants"] == 0
-    scheduler.end()
+    scheduler.stop()
     assert_replays(scheduler)

@@ -1,4 +1,4 @@
-"""A real scheduler on a real Ray cluster of two nodes, with DDP jobs that ask it over TLS."""
+"""A real scheduler on a real Ray cluster of two nodes, with DDP jobs gated over TLS."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from gate.threaded_gate import make_certificate
-from live.executors.driving import having
-from live.serving import PRINTS, Served, python, until
+from live.executors.helpers import processes_with
+from live.scheduler_process import PRINTS, SchedulerProcess, python
+from waiting import eventually
+
+pytestmark = [pytest.mark.ray, pytest.mark.torch, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 TRAINING = HERE.parents[1] / "worker" / "training_script.py"
@@ -29,7 +32,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """Return the address of a cluster whose nodes are both called `twin`."""
+    """Return the address of a cluster whose nodes are both named `twin`."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
@@ -56,10 +59,10 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def scheduler(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def scheduler(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerProcess]:
     folder = tmp_path_factory.mktemp("served")
     certificate, key = make_certificate(folder)
-    served = Served(
+    served = SchedulerProcess(
         folder / "state",
         f'gate_port = {free_port()}\ncertificate = "{certificate}"\nkey = "{key}"\n'
         f'[executor]\nkind = "ray"\naddress = "{cluster}"\n',
@@ -70,60 +73,64 @@ def scheduler(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         served.finish()
 
 
-def train(one: Served, go: Path, **values: object) -> str:
-    """Submit a job of a rank on each node, which stops in the middle until a file is there."""
+def train(one: SchedulerProcess, go: Path, **values: object) -> str:
+    """Submit a job with a rank on each node, which pauses midway until a file exists."""
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PAUSE": f"3:{go}"}
     words = [sys.executable, str(TRAINING), "6", str(go.name)]
     return one.submit(words, gpus=2, environment=environment, **values)
 
 
-def said(one: Served, job: str) -> list[list[str]]:
-    """Return the words of each line that rank 0 has printed."""
+def printed(one: SchedulerProcess, job: str) -> list[list[str]]:
+    """Return the words of each line in rank 0's output."""
     text = b"".join(one.client.logs(job)).decode()
     lines = [line.split() for line in text.splitlines()]
     return [words for words in lines if words[0] in ("pausing", "plain")]
 
 
 def same_weights(lines: list[list[str]]) -> bool:
-    """Tell whether it trained once, and to the same weights with the gate and without."""
+    """Return whether it trained once, to the same weights with and without the gate."""
     return len(lines) == 2 and lines[0] == ["pausing"] and lines[1][1] == lines[1][2]
 
 
-def test_a_gated_job_outlives_a_killed_scheduler_and_ends_once(
-    scheduler: Served, tmp_path: Path
+def test_a_gated_job_survives_a_killed_scheduler_and_ends_once(
+    scheduler: SchedulerProcess, tmp_path: Path
 ) -> None:
     go = tmp_path / "plain"
     job = train(scheduler, go)
-    until(lambda: ["pausing"] in said(scheduler, job))
+    eventually(lambda: ["pausing"] in printed(scheduler, job))
     assert scheduler.client.status()["grants"] > 0
-    running = having(str(TRAINING))
+    running = processes_with(str(TRAINING))
     assert len(running) == 2
     scheduler.kill()
     scheduler.start()
     assert scheduler.client.job(job)["state"] == "running"
-    assert having(str(TRAINING)) == running
-    until(lambda: scheduler.client.status()["workers"] == 1)
+    assert processes_with(str(TRAINING)) == running
+    eventually(lambda: scheduler.client.status()["workers"] == 1)
     go.touch()
-    found = scheduler.reaches(job, "done", "failed")
+    found = scheduler.wait_for(job, "done", "failed")
     assert (found["state"], found["attempts"]) == ("done", 1)
-    assert same_weights(said(scheduler, job))
-    assert scheduler.client.status()["grants"] > 0  # Of the second scheduler, at the same port.
+    assert same_weights(printed(scheduler, job))
+    assert scheduler.client.status()["grants"] > 0  # From the second scheduler, on the same port.
 
 
-def test_a_job_whose_worker_is_killed_starts_again(scheduler: Served, tmp_path: Path) -> None:
+def test_a_job_whose_worker_is_killed_is_retried(
+    scheduler: SchedulerProcess, tmp_path: Path
+) -> None:
     go = tmp_path / "plain"
     job = train(scheduler, go, retries=1)
-    until(lambda: ["pausing"] in said(scheduler, job))
-    os.kill(having(str(TRAINING))[1], signal.SIGKILL)
+    eventually(lambda: ["pausing"] in printed(scheduler, job))
+    os.kill(processes_with(str(TRAINING))[1], signal.SIGKILL)
     go.touch()
-    until(lambda: scheduler.client.job(job)["attempts"] == 2)
-    until(lambda: ["pausing"] in said(scheduler, job))
-    found = scheduler.reaches(job, "done", "failed")
+    eventually(lambda: scheduler.client.job(job)["attempts"] == 2)
+    eventually(lambda: ["pausing"] in printed(scheduler, job))
+    found = scheduler.wait_for(job, "done", "failed")
     assert (found["state"], found["attempts"]) == ("done", 2)
-    assert same_weights(said(scheduler, job))
+    assert same_weights(printed(scheduler, job))
 
 
-def test_nodes_keep_their_names_and_stay_drained_over_a_restart(scheduler: Served) -> None:
+def test_nodes_keep_their_names_and_stay_drained_after_a_restart(
+    scheduler: SchedulerProcess,
+) -> None:
     before = scheduler.client.nodes()
     [other] = [node["node"] for node in before if node["node"] != "twin"]
     assert other.startswith("twin-")
@@ -135,19 +142,19 @@ def test_nodes_keep_their_names_and_stay_drained_over_a_restart(scheduler: Serve
         other: True,
     }
     job = scheduler.submit(python(PRINTS))
-    scheduler.reaches(job, "done")
+    scheduler.wait_for(job, "done")
     scheduler.client.drain(other, draining=False)
 
 
-def test_a_scheduler_that_ends_while_it_starts_jobs_leaves_none_half_started(
-    scheduler: Served,
+def test_a_scheduler_that_stops_while_launching_leaves_no_job_half_started(
+    scheduler: SchedulerProcess,
 ) -> None:
     jobs = [scheduler.submit(python(PRINTS)) for _ in range(4)]
-    assert scheduler.end() == 0
-    assert "Traceback" not in scheduler.notices.read_text()
+    assert scheduler.stop() == 0
+    assert "Traceback" not in scheduler.log.read_text()
     scheduler.start()
     for job in jobs:
-        found = scheduler.reaches(job, "done", "failed")
+        found = scheduler.wait_for(job, "done", "failed")
         assert found["state"] == "done"
         assert b"".join(scheduler.client.logs(job)) == b"rank 0\n"
-    until(lambda: not list(Path(os.environ["TMPDIR"]).glob("headway-*/shim.py")))
+    eventually(lambda: not list(Path(os.environ["TMPDIR"]).glob("headway-*/shim.py")))

@@ -1,4 +1,4 @@
-"""The event log on the disk: whole lines, in parts, the oldest of which go."""
+"""The event log writer: whole lines, in parts, the oldest of which are deleted."""
 
 from __future__ import annotations
 
@@ -10,33 +10,42 @@ from typing import Any
 
 import pytest
 
-from headway.live.daemon import event_log
-from headway.live.daemon.event_log import EventLog
-from live.serving import fill
+from headway.live.daemon.event_log import writer
+from headway.live.daemon.event_log.writer import EventLogWriter
+from live.scheduler_process import fill
+from waiting import eventually_async
 
 
 def use(
-    folder: Path, work: Callable[[EventLog], Coroutine[Any, Any, None]], keep_bytes: int = 2**20
+    folder: Path,
+    work: Callable[[EventLogWriter], Coroutine[Any, Any, None]],
+    max_bytes: int = 2**20,
 ) -> list[str]:
-    """Write a log; return the problems it told."""
-    told: list[str] = []
+    """Write a log; return the problems it reported."""
+    problems: list[str] = []
 
     async def main() -> None:
-        log = EventLog(folder / "events.jsonl", keep_bytes)
-        log.start(b"header\n", told.append)
+        log = EventLogWriter(folder / "events.jsonl", max_bytes)
+        log.start(b"header\n", problems.append)
         await work(log)
         await log.close()
 
     asyncio.run(main())
-    return told
+    return problems
+
+
+def written(folder: Path) -> bytes:
+    """Return the newest part."""
+    link = folder / "events.jsonl"
+    return link.read_bytes() if link.exists() else b""
 
 
 def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("events-*.jsonl"))
 
 
-def test_a_run_is_a_header_and_its_lines_and_the_link_leads_to_it(tmp_path: Path) -> None:
-    async def work(log: EventLog) -> None:
+def test_a_run_is_a_header_and_its_lines_and_the_link_points_to_it(tmp_path: Path) -> None:
+    async def work(log: EventLogWriter) -> None:
         log.add(b"one\n")
         log.add(b"two\n")
 
@@ -46,7 +55,7 @@ def test_a_run_is_a_header_and_its_lines_and_the_link_leads_to_it(tmp_path: Path
 
 
 def test_every_run_has_its_own_parts(tmp_path: Path) -> None:
-    async def work(log: EventLog) -> None:
+    async def work(log: EventLogWriter) -> None:
         log.add(b"line\n")
 
     for _ in range(3):
@@ -56,14 +65,13 @@ def test_every_run_has_its_own_parts(tmp_path: Path) -> None:
     ]
 
 
-def test_a_long_run_is_in_parts_and_the_oldest_go(tmp_path: Path) -> None:
-    async def work(log: EventLog) -> None:
+def test_a_long_run_is_split_into_parts_and_the_oldest_are_deleted(tmp_path: Path) -> None:
+    async def work(log: EventLogWriter) -> None:
         for number in range(40):
             log.add(b"%04d" % number + b"x" * 995 + b"\n")
-            await asyncio.sleep(event_log.HAND_OVER_S / 50)
-            log._hand_over()
+            log.flush()
 
-    assert use(tmp_path, work, keep_bytes=16_000) == []
+    assert use(tmp_path, work, max_bytes=16_000) == []
     found = parts(tmp_path)
     assert found[0].name != "events-000001-000001.jsonl"
     assert sum(path.stat().st_size for path in found) <= 16_000
@@ -82,35 +90,33 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
+@pytest.mark.root
 def test_a_full_disk_delays_lines_and_loses_none(small: Path) -> None:
-    async def work(log: EventLog) -> None:
+    async def work(log: EventLogWriter) -> None:
         log.add(b"a" * 999 + b"\n")
-        await asyncio.sleep(0.2)
+        await eventually_async(lambda: b"aaa" in written(small))
         fill(small / "large")
         log.add(b"b" * 9_999 + b"\n")
-        while not log.problem:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: log.problem)
         (small / "large").unlink()
-        while log.problem:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: not log.problem)
 
-    told = use(small, work)
-    assert told == ["No space left on device", ""]
-    lines = (small / "events.jsonl").read_bytes().splitlines()
+    assert use(small, work) == ["No space left on device", ""]
+    lines = written(small).splitlines()
     assert lines == [b"header", b"a" * 999, b"b" * 9_999]
 
 
+@pytest.mark.root
 def test_a_disk_that_stays_full_ends_the_log_at_a_whole_line(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(writer, "MAX_UNWRITTEN_BYTES", 100_000)
 
-    async def work(log: EventLog) -> None:
+    async def work(log: EventLogWriter) -> None:
         for _ in range(3):
             log.add(b"x" * 59_999 + b"\n")
-            await asyncio.sleep(0.1)
+            log.flush()
 
-    told = use(small, work)
-    assert told[-1].startswith("the log of this run has ended: No space")
-    content = (small / "events.jsonl").read_bytes()
-    assert content.endswith(b"\n")
+    problems = use(small, work)
+    assert problems[-1].startswith("the log of this run has ended: No space")
+    assert written(small).endswith(b"\n")

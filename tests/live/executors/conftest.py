@@ -1,4 +1,4 @@
-"""Whatever a test did, no process of it stays behind."""
+"""Kill processes that a test leaves behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _end_what_is_left(tmp_path: Path) -> Iterator[None]:
+def _kill_leftovers(tmp_path: Path) -> Iterator[None]:
     yield
     mine = f"HEADWAY_ATTEMPT_FOLDER={tmp_path}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):

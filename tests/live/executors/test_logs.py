@@ -1,4 +1,4 @@
-"""What ranks print: bounded files, disks that are full, and readers that follow."""
+"""The output of ranks: bounded files, full disks, and readers that follow."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from headway.live.executors import Attempt
+from headway.live.executors.log_tail import LogTail
 from headway.live.executors.shim import LOG_BYTES, Log
-from headway.live.executors.tail import Tail
-from live.executors.driving import job, local, slots
+from live.executors.helpers import job, local_executor, make_slots
+from waiting import eventually_async
 
 A = Attempt("a", 1)
 
 
 def test_a_log_keeps_the_latest_output_in_two_files_of_bounded_size(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log", most_bytes=100)
+    log = Log(tmp_path / "log", max_bytes=100)
     for number in range(50):
         log.write(b"%9d\n" % number)
     log.close()
@@ -31,9 +32,9 @@ def test_a_log_keeps_the_latest_output_in_two_files_of_bounded_size(tmp_path: Pa
 
 
 def test_a_reader_follows_a_log_into_its_next_file(tmp_path: Path) -> None:
-    tail = Tail(tmp_path / "log")
+    tail = LogTail(tmp_path / "log")
     assert tail.read(100) == b""
-    log = Log(tmp_path / "log", most_bytes=100)
+    log = Log(tmp_path / "log", max_bytes=100)
     said, heard = b"", b""
     for number in range(50):
         line = b"%9d\n" % number
@@ -51,7 +52,7 @@ def test_a_reader_follows_a_log_into_its_next_file(tmp_path: Path) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    words = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
     subprocess.run(words, check=True)
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
@@ -59,26 +60,27 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 FILL = (
     "import os, sys, time\n"
-    "for _ in range(64): print('x' * 8000)\n"
+    "for _ in range(128): print('x' * 8000)\n"
     "open(sys.argv[1], 'w').close()\n"
     "while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
     "print('the last'); sys.exit(5)"
 )
 
 
-def test_a_full_disk_loses_output_and_no_job(small_disk: Path, tmp_path: Path) -> None:
+@pytest.mark.root
+def test_a_full_disk_loses_output_but_ends_no_job(small_disk: Path, tmp_path: Path) -> None:
     full, room = tmp_path / "full", tmp_path / "room"
     filler = small_disk / "filler"
 
     async def run() -> None:
-        async with local(small_disk / "state") as (executor, diary):
-            filler.write_bytes(b"x" * 100_000)
-            await executor.launch(A, job(FILL, str(full), str(room)), slots("n1:0"), {})
-            while not full.exists():
-                await asyncio.sleep(0.01)
+        async with local_executor(small_disk / "state") as (executor, handler):
+            # More than the pipe and the shim hold: there is room for the rest when it is removed.
+            filler.write_bytes(b"x" * 300_000)
+            await executor.launch(A, job(FILL, str(full), str(room)), make_slots("n1:0"), {})
+            await eventually_async(full.exists)
             filler.unlink()
             room.touch()
-            ended = await diary.end_of(A)
+            ended = await handler.end_of(A)
             assert (ended.code, ended.reason) == (5, "rank 0 exited with 5: the last")
             text = executor.log(A, 0).read_text()
             assert "bytes of output are lost]" in text
@@ -87,29 +89,30 @@ def test_a_full_disk_loses_output_and_no_job(small_disk: Path, tmp_path: Path) -
     asyncio.run(run())
 
 
-def test_how_a_job_ended_is_told_though_the_disk_is_full(small_disk: Path, tmp_path: Path) -> None:
+@pytest.mark.root
+def test_the_outcome_is_reported_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     full, room = tmp_path / "full", tmp_path / "room"
 
     async def run() -> None:
-        async with local(small_disk / "state") as (executor, diary):
-            await executor.launch(A, job(FILL, str(full), str(room)), slots("n1:0"), {})
+        async with local_executor(small_disk / "state") as (executor, handler):
+            await executor.launch(A, job(FILL, str(full), str(room)), make_slots("n1:0"), {})
             room.touch()
-            assert (await diary.end_of(A)).reason == "rank 0 exited with 5: the last"
+            assert (await handler.end_of(A)).reason == "rank 0 exited with 5: the last"
             second = Attempt("a", 2)
-            await executor.launch(second, job("pass"), slots("n1:0"), {})
-            ended = await diary.end_of(second)
+            await executor.launch(second, job("pass"), make_slots("n1:0"), {})
+            ended = await handler.end_of(second)
             assert (ended.code, ended.reason) == (-1, "could not start: No space left on device")
             assert [path.name for path in (small_disk / "state").iterdir()] == ["a.1"]
 
     asyncio.run(run())
 
 
-def test_a_rank_that_never_stops_printing_fills_no_disk(tmp_path: Path) -> None:
+def test_a_rank_that_prints_without_end_does_not_fill_the_disk(tmp_path: Path) -> None:
     async def run() -> None:
-        async with local(tmp_path) as (executor, diary):
+        async with local_executor(tmp_path) as (executor, handler):
             code = "import os\nfor _ in range(700): os.write(1, b'y' * 65535 + b'\\n')"
-            await executor.launch(A, job(code), slots("n1:0"), {})
-            assert (await diary.end_of(A)).code == 0
+            await executor.launch(A, job(code), make_slots("n1:0"), {})
+            assert (await handler.end_of(A)).code == 0
             log = executor.log(A, 0)
             older = log.with_name(f"{log.name}.1")
             assert 0 < log.stat().st_size <= LOG_BYTES

@@ -1,4 +1,4 @@
-"""Jobs on the hosts of a testbed."""
+"""The local executor on the hosts of a testbed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ import pytest
 
 from headway import testbed as testbeds
 from headway.domain.errors import InputError
-from headway.live.executors import Attempt, nodes
-from live.executors.driving import eventually, having, job, local, slots
+from headway.live.executors import Attempt
+from headway.live.executors.local import nodes
+from live.executors.helpers import job, local_executor, make_slots, processes_with
+from waiting import eventually_async
+
+pytestmark = pytest.mark.root
 
 A = Attempt("a", 1)
 MEET = """
 import os, socket
-place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if os.environ["RANK"] == "0":
-    with socket.create_server(place) as server:
+    with socket.create_server(address) as server:
         print(server.accept()[1][0], os.environ["GLOO_SOCKET_IFNAME"])
 else:
     while True:
         try:
-            socket.create_connection(place).close()
+            socket.create_connection(address).close()
         except OSError:
             continue
         break
@@ -46,29 +50,30 @@ def test_ranks_meet_over_the_network_of_the_testbed(bed: testbeds.Testbed, tmp_p
             ("host1", "10.77.0.1"),
             ("host2", "10.77.0.2"),
         ]
-        async with local(tmp_path, hosts) as (executor, diary):
-            await executor.launch(A, job(MEET), slots("host2:0", "host1:1"), {})
-            ended = await diary.end_of(A)
+        async with local_executor(tmp_path, hosts) as (executor, handler):
+            await executor.launch(A, job(MEET), make_slots("host2:0", "host1:1"), {})
+            ended = await handler.end_of(A)
             assert ended.code == 0, ended
             return executor.log(A, 0).read_text()
 
     assert asyncio.run(run()) == "10.77.0.1 eth0\n"
 
 
-def test_ranks_on_hosts_end_when_they_are_stopped(bed: testbeds.Testbed, tmp_path: Path) -> None:
+def test_ranks_on_hosts_can_be_stopped(bed: testbeds.Testbed, tmp_path: Path) -> None:
     async def run() -> None:
-        async with local(tmp_path, nodes.testbed_nodes(bed.name, 1, 2**30)) as (executor, diary):
+        hosts = nodes.testbed_nodes(bed.name, 1, 2**30)
+        async with local_executor(tmp_path, hosts) as (executor, handler):
             word = str(tmp_path)
             spec = job("import time; time.sleep(600)", word)
-            await executor.launch(A, spec, slots("host1:0", "host2:0"), {})
-            assert await eventually(lambda: len(having(word)) == 2)
+            await executor.launch(A, spec, make_slots("host1:0", "host2:0"), {})
+            await eventually_async(lambda: len(processes_with(word)) == 2)
             await executor.stop(A)
-            assert (await diary.end_of(A)).reason == "stopped"
-            assert having(word) == []
+            assert (await handler.end_of(A)).reason == "stopped"
+            assert processes_with(word) == []
 
     asyncio.run(run())
 
 
-def test_a_testbed_that_is_not_there_is_an_error() -> None:
+def test_an_unknown_testbed_is_an_error() -> None:
     with pytest.raises(InputError, match="there is no testbed 'no-such-one'"):
         nodes.testbed_nodes("no-such-one", 1, 1)

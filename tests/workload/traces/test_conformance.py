@@ -1,4 +1,4 @@
-"""What every trace format must do, on the sample in tests/data/traces."""
+"""Requirements of every trace format, on the samples in tests/data/traces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_job_keeps_its_duration_and_its_gpus(form: str) -> None:
 
 
 @every_format
-def test_jobs_come_sorted_by_arrival_from_zero_on_with_the_trace_s_gaps(form: str) -> None:
+def test_jobs_are_sorted_by_arrival_from_zero_with_the_traces_gaps(form: str) -> None:
     told = {job.job_id: job.arrival_ns for job in read_sample(form)[0]}
     workload = import_trace(form, sample(form)).workload
     arrivals = [job.arrival_ns for job in workload]
@@ -44,7 +44,7 @@ def test_jobs_come_sorted_by_arrival_from_zero_on_with_the_trace_s_gaps(form: st
 
 
 @every_format
-def test_every_row_is_a_job_or_counted(form: str) -> None:
+def test_every_row_becomes_a_job_or_is_counted(form: str) -> None:
     jobs, log = read_sample(form)
     found = import_trace(form, sample(form))
     assert len(found.workload) == len(jobs)
@@ -74,7 +74,7 @@ def test_strict_makes_the_first_unusable_job_an_error_that_names_its_line(form: 
 
 
 @every_format
-def test_gzip_is_read_like_the_plain_file_and_refused_when_cut_or_damaged(
+def test_gzip_is_read_like_a_plain_file_and_refused_if_truncated_or_damaged(
     form: str, tmp_path: Path
 ) -> None:
     packed = []
@@ -89,7 +89,7 @@ def test_gzip_is_read_like_the_plain_file_and_refused_when_cut_or_damaged(
     )
     whole = packed[0].read_bytes()
     for change, message in (
-        (whole[: len(whole) - 12], "the gzip file is cut short."),
+        (whole[: len(whole) - 12], "the gzip file is truncated."),
         (whole[:20] + bytes(40) + whole[60:], "the gzip file is damaged."),
     ):
         packed[0].write_bytes(change)
@@ -101,7 +101,7 @@ def test_gzip_is_read_like_the_plain_file_and_refused_when_cut_or_damaged(
 
 @every_format
 @pytest.mark.parametrize("content", [b"", b"\n \n", "x,y\n1,2\n".encode("utf-16"), b"\xff\xe9,1\n"])
-def test_files_that_are_no_traces_are_refused(form: str, content: bytes, tmp_path: Path) -> None:
+def test_files_that_are_not_traces_are_refused(form: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
@@ -111,7 +111,7 @@ def test_files_that_are_no_traces_are_refused(form: str, content: bytes, tmp_pat
 
 
 @every_format
-def test_an_imported_workload_survives_the_trip(form: str, tmp_path: Path) -> None:
+def test_an_imported_workload_survives_writing_and_reading(form: str, tmp_path: Path) -> None:
     workload = import_trace(form, sample(form)).workload
     for name in ("w.csv", "w.parquet"):
         write_workload(workload, tmp_path / name)

@@ -1,4 +1,4 @@
-"""What each format's columns mean."""
+"""The meaning of each format's columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_philly_adds_up_the_attempts_that_started_and_ended() -> None:
     assert told("philly") == {"application_1_0001": (74 + 3600, 8), "application_1_0004": (5, 1)}
     assert read_sample("philly")[1].dropped == {
         "never started": 1,
-        "no end: still running, or not logged": 1,
+        "no end time: still running, or not logged": 1,
         "no GPU": 1,
         "ends before it starts": 1,
     }
@@ -87,7 +87,7 @@ def test_pai_without_a_table_of_jobs_takes_the_start_for_the_arrival(tmp_path: P
         assert (job.job_id, job.gpus, job.memory_bytes) == ("j", 2, 16 * GB)
 
 
-def test_a_pai_job_with_a_task_that_cannot_be_read_is_left_out_once(tmp_path: Path) -> None:
+def test_a_pai_job_with_an_unreadable_task_is_left_out_and_counted_once(tmp_path: Path) -> None:
     tasks = (
         "a,worker,1.0,Terminated,100.0,160.0,600.0,29.3,100.0,V100\n"
         "a,chief,1.0,Terminated,soon,160.0,600.0,29.3,many,V100\n"
@@ -95,7 +95,7 @@ def test_a_pai_job_with_a_task_that_cannot_be_read_is_left_out_once(tmp_path: Pa
     )
     found = import_text(tmp_path, "pai", tasks)
     assert [job.job_id for job in found.workload] == ["b"]
-    assert found.unusable == {"a value that cannot be read": 1}
+    assert found.unusable == {"invalid value": 1}
 
 
 def test_pai_reads_its_simulator_s_flat_file(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_gavel_s_steps_become_times_by_its_throughputs() -> None:
     jobs = told("gavel")
     assert jobs == {"0": (7931 / 5, 1), "1": (11005 / 40, 2), "2": (pytest.approx(36030 / 16.5), 4)}
     assert read_sample("gavel")[1].dropped == {
-        "a job type without a throughput": 1,
+        "no throughput for the job type": 1,
         "wrong number of fields": 1,
     }
 
 
 def test_gavel_without_throughputs_says_what_to_give() -> None:
-    with pytest.raises(InputError, match="holds steps but no times; give Gavel's file of"):
+    with pytest.raises(InputError, match="steps but no durations; give Gavel's throughputs file"):
         import_trace("gavel", [path for path in sample("gavel") if path.endswith(".trace")])
 
 
@@ -158,7 +158,7 @@ def test_shockwave_s_lines_have_their_own_durations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"k80": {}}', "[" * 100_000])
-def test_gavel_refuses_throughputs_that_are_none(text: str, tmp_path: Path) -> None:
+def test_gavel_refuses_invalid_throughputs(text: str, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:

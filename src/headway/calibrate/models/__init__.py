@@ -1,1 +1,1 @@
-"""Measure what one iteration of a model costs on one GPU; needs PyTorch and nothing else."""
+"""Measures the cost of an iteration of a model on one GPU; needs nothing but PyTorch."""

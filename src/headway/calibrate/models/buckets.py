@@ -1,18 +1,18 @@
-"""How gradients are gathered into buckets, as PyTorch's DistributedDataParallel does at first."""
+"""Groups gradients into buckets, as PyTorch's DistributedDataParallel does initially."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 FIRST_BUCKET_BYTES = 2**20
-"""DDP's first bucket is small, so that communication begins early."""
+"""DDP's first bucket is small, so that communication starts early."""
 
 
 def bucket_members(sizes_bytes: Sequence[int], cap_bytes: int) -> list[list[int]]:
-    """Return the buckets, each the indices of its gradients, in the order they are sent.
+    """Return the buckets as lists of gradient indices, in the order in which they are sent.
 
-    Gradients are taken from the last parameter to the first. A bucket is closed by the gradient
-    that fills it, so that it may be larger than its cap.
+    Gradients are taken from the last parameter to the first. The gradient that fills a bucket
+    closes it, so a bucket may exceed its cap.
     """
     buckets: list[list[int]] = []
     members: list[int] = []

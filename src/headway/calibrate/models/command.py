@@ -1,4 +1,4 @@
-"""`headway calibrate model`: its arguments, and the run of all measurements."""
+"""`headway calibrate model`: its options, and the loop over all measurements."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from typing import TYPE_CHECKING
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import scaled, whole
-from headway.domain.models import MEBIBYTE, MOST_BATCH
+from headway.domain.models import MAX_BATCH, MEBIBYTE
 from headway.files import check_output
 
 if TYPE_CHECKING:
     from headway.calibrate.models.definitions import Definition
     from headway.calibrate.models.devices import Device
-    from headway.calibrate.models.measure import Measurement, Settings
+    from headway.calibrate.models.measure import Measurement, PassSettings
 
-MOST_PASSES = 10**6
-MOST_BUCKET_BYTES = 2**40
+MAX_PASSES = 10**6
+MAX_BUCKET_BYTES = 2**40
 
 
 DESCRIPTION = """\
-Measure what an iteration of a model costs on this machine's GPU: forward and backward time, bytes
-of gradients, memory, and when each bucket of gradients is there. Needs PyTorch."""
+Measure the cost of an iteration of a model on this machine's GPU: forward and backward time,
+gradient size, memory, and when each bucket of gradients is ready. Needs PyTorch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
+    """Add the command's options."""
     parser.add_argument(
         "targets",
         nargs="+",
         metavar="TARGET",
-        help="a shipped model such as resnet50, or all of them: all; or your own, "
+        help="a shipped model such as resnet50, or all for all of them; or your own, "
         "path/to/file.py:function or module:function, a function of a batch size that returns "
         "(model, batch)",
     )
     parser.add_argument(
         "--batch-sizes",
         metavar="N,…",
-        help="mini-batches of one GPU (default: each shipped model's own list; else 16)",
+        help="mini-batch sizes of one GPU (default: a shipped model's own list, else 16)",
     )
     parser.add_argument(
         "--precisions", metavar="NAME,…", default="fp32", help="fp32, tf32, bf16 (default: fp32)"
@@ -51,28 +51,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", choices=("cuda", "cpu"), help="default: cuda if PyTorch sees a GPU"
     )
     parser.add_argument(
-        "--warm-up", metavar="N", default="5", help="iterations before those timed (default: 5)"
+        "--warm-up", metavar="N", default="5", help="iterations before timing starts (default: 5)"
     )
     parser.add_argument(
-        "--repeats", metavar="N", default="20", help="iterations that are timed (default: 20)"
+        "--repeats", metavar="N", default="20", help="timed iterations (default: 20)"
     )
     parser.add_argument(
         "--bucket-mb",
         metavar="MB",
         default="25",
-        help="size of a bucket of gradients; the first has 1 MB (default: 25)",
+        help="bucket size of gradients; the first bucket has 1 MB (default: 25)",
     )
     parser.add_argument(
         "--gpu",
         metavar="NAME",
-        help="the type of GPU, as clusters name it (default: from the driver's name)",
+        help="type of GPU, as clusters name it (default: from the driver's name)",
     )
     parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
         default="models.toml",
-        help="the file of profiles to write (default: models.toml)",
+        help="profile file to write (default: models.toml)",
     )
 
 
@@ -94,15 +94,15 @@ def run(options: argparse.Namespace) -> int:
     sizes = None
     if options.batch_sizes is not None:
         sizes = [
-            _whole(text, "--batch-sizes", 1, MOST_BATCH)
+            _whole(text, "--batch-sizes", 1, MAX_BATCH)
             for text in _parts(options.batch_sizes, "--batch-sizes")
         ]
         if len(set(sizes)) < len(sizes):
-            raise InputError("names a batch size twice.", field="--batch-sizes")
+            raise InputError("has a duplicate batch size.", field="--batch-sizes")
     precisions = _parts(options.precisions, "--precisions")
     passes = (
-        _whole(options.warm_up, "--warm-up", 1, MOST_PASSES),
-        _whole(options.repeats, "--repeats", 2, MOST_PASSES),
+        _whole(options.warm_up, "--warm-up", 1, MAX_PASSES),
+        _whole(options.repeats, "--repeats", 2, MAX_PASSES),
     )
     bucket_bytes = _bucket_bytes(options.bucket_mb)
     if options.gpu is not None and not options.gpu.strip():
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         from headway.calibrate.models.definitions import find_definitions
         from headway.calibrate.models.devices import find_device
         from headway.calibrate.models.document import write_models
-        from headway.calibrate.models.measure import PRECISIONS, Settings
+        from headway.calibrate.models.measure import PRECISIONS, PassSettings
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
                 field="--precisions",
             )
         if precision == "tf32" and device.kind == "cpu":
-            raise InputError("tf32 is a precision of NVIDIA's GPUs.", field="--precisions")
+            raise InputError("tf32 needs an NVIDIA GPU.", field="--precisions")
     cases = [
         _Case(definition, size, precision)
         for definition in find_definitions(options.targets)
@@ -133,23 +133,23 @@ def run(options: argparse.Namespace) -> int:
         for size in (definition.batch_sizes if sizes is None else sizes)
     ]
     started_at = datetime.now(UTC)
-    found = _measure_all(cases, device, Settings(*passes, bucket_bytes))
+    found = _measure_all(cases, device, PassSettings(*passes, bucket_bytes))
     write_models(found, device, (options.gpu or device.gpu).strip(), started_at, options.output)
-    _tell(f"{len(found)} of {len(cases)} written to {options.output}")
+    _report(f"{len(found)} of {len(cases)} written to {options.output}")
     return 0
 
 
-def _measure_all(cases: list[_Case], device: Device, settings: Settings) -> list[Measurement]:
-    """Measure what can be measured, and tell how far it is; an error if it is nothing.
+def _measure_all(cases: list[_Case], device: Device, settings: PassSettings) -> list[Measurement]:
+    """Measure all cases and report progress; raise if none succeeds.
 
-    What does not fit in memory is left out, and so is a model that fails; the others go on.
+    Cases that do not fit in memory are left out, and so is a model that fails.
     """
     from headway.calibrate.models.definitions import is_out_of_memory
     from headway.calibrate.models.measure import measure
 
-    _tell(f"configurations to measure on {device.name}: {len(cases)}")
+    _report(f"configurations to measure on {device.name}: {len(cases)}")
     if notice := device.notice():
-        _tell(f"note: {notice}")
+        _report(f"note: {notice}")
     found: list[Measurement] = []
     failed: set[str] = set()
     started = time.monotonic()
@@ -172,14 +172,14 @@ def _measure_all(cases: list[_Case], device: Device, settings: Settings) -> list
             if not is_out_of_memory(error):
                 raise
             said = "left out: out of memory"
-        _tell(f"[{number}/{len(cases)}] {case}: {said}{_time_left(started, number, len(cases))}")
+        _report(f"[{number}/{len(cases)}] {case}: {said}{_time_left(started, number, len(cases))}")
     if not found:
         raise InputError(f"nothing was measured: no configuration fits in {device.name}'s memory.")
     return found
 
 
 def _time_left(started: float, done: int, total: int) -> str:
-    """Guess the time left from that of the configurations so far."""
+    """Estimate the time left from that of the configurations so far."""
     if done == total:
         return ""
     left_s = (time.monotonic() - started) / done * (total - done)
@@ -189,11 +189,9 @@ def _time_left(started: float, done: int, total: int) -> str:
 def _parts(text: str, field: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise InputError(
-            f"must be values with commas between them, not {shown(text)}.", field=field
-        )
+        raise InputError(f"must be comma-separated values, not {shown(text)}.", field=field)
     if len(set(parts)) < len(parts):
-        raise InputError(f"names a value twice: {shown(text)}.", field=field)
+        raise InputError(f"has a duplicate value: {shown(text)}.", field=field)
     return parts
 
 
@@ -213,8 +211,8 @@ def _bucket_bytes(text: str) -> int:
         raise InputError(
             f"must be a number of MB, not {shown(text)}.", field="--bucket-mb"
         ) from None
-    return scaled(number, MEBIBYTE, "--bucket-mb", 1, MOST_BUCKET_BYTES, "MB", given=text)
+    return scaled(number, MEBIBYTE, "--bucket-mb", 1, MAX_BUCKET_BYTES, "MB", given=text)
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""Model definitions: where they come from, and what they must return.
+"""Model definitions: how they are found, and what they must return.
 
 A definition is a function of a batch size that returns a model and a batch. The model is a
-`torch.nn.Module`; called with the batch it returns its loss, or something whose `loss` is that.
+`torch.nn.Module`; called with the batch, it returns its loss or an object with a `loss`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ ALL = "all"
 USUAL_BATCH = 16
 
 _RIGHT = (
-    "right is (model, batch): a torch.nn.Module, and a tuple or dict of the tensors it is called "
-    "with"
+    "it must return (model, batch): a torch.nn.Module, and a tuple or dict of the tensors it is "
+    "called with"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A model in training mode and a batch, on the device they are measured on."""
+    """A model in training mode and a batch, on the device to measure."""
 
     model: nn.Module
     batch: tuple[Tensor, ...] | dict[str, Tensor]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that is held besides activations and gradients."""
+        """All tensors held apart from activations and gradients."""
         batch = self.batch.values() if isinstance(self.batch, dict) else self.batch
         return [*self.model.parameters(), *self.model.buffers(), *batch]
 
@@ -52,22 +52,23 @@ class Example:
         loss = output if isinstance(output, Tensor) else getattr(output, "loss", None)
         if not isinstance(loss, Tensor):
             raise InputError(
-                f"the model returned {_kind(output)}; right is its loss, or an object with .loss."
+                f"the model returned {_kind(output)}; it must return its loss, or an object with "
+                ".loss."
             )
         if loss.numel() != 1:
             raise InputError(
-                f"the model's loss has the shape {tuple(loss.shape)}; right is one number."
+                f"the model's loss has the shape {tuple(loss.shape)}; it must be a scalar."
             )
         if not loss.requires_grad:
             raise InputError(
-                "the model's loss depends on no parameter; right is one to train with backward()."
+                "the model's loss depends on no parameter, so backward() has nothing to do."
             )
         return loss
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function that makes a model and a batch, and where a user finds it."""
+    """A function that makes a model and a batch, and its location for messages."""
 
     name: str
     function: Callable[[int], Any]
@@ -78,14 +79,14 @@ class Definition:
     def example(self, batch_size: int, device: str) -> Example:
         """Make the model and a batch of this size on a device."""
         torch.manual_seed(0)
-        # Shipped models are made where they run; a user's function is promised nothing about that.
+        # Shipped models are created on the device; users' functions need not expect that.
         with torch.device(device) if self.shipped else nullcontext():
             made = self.function(batch_size)
         return _checked(made, device)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn an error from inside the definition into one line that names its place."""
+        """Turn an exception in the definition into one line that names where it was raised."""
         try:
             yield
         except HeadwayError as error:
@@ -99,7 +100,7 @@ class Definition:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was not enough memory."""
+    """Return whether an exception means that memory ran out."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     signs = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
@@ -107,7 +108,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def find_definitions(targets: list[str]) -> list[Definition]:
-    """Return the definitions that names, `module:function` and `file.py:function` stand for."""
+    """Find definitions by name, `module:function` or `file.py:function`."""
     found: dict[str, Definition] = {}
     for target in targets:
         for definition in _find(target):
@@ -168,7 +169,7 @@ def _from_name(name: str) -> ModuleType:
 
 
 def _at_fault(error: BaseException, file: str) -> InputError:
-    """Name the last line of the user's file that an error passed, else where it came from."""
+    """Return the innermost line in the user's file of a traceback, or else its origin."""
     if isinstance(error, SyntaxError):
         return InputError(
             _said(error), source=error.filename or file, line=error.lineno, column=error.offset
@@ -190,7 +191,7 @@ def _said(error: BaseException) -> str:
 
 
 def _checked(made: object, device: str) -> Example:
-    """Return what a definition made as an example on the device."""
+    """Return what a definition returned as an example on the device."""
     if not isinstance(made, tuple) or len(made) != 2:
         raise InputError(f"returned {_kind(made)}; {_RIGHT}.")
     model, batch = made

@@ -1,4 +1,4 @@
-"""What models are measured on: a GPU or the processor, with its clock and its memory."""
+"""Devices to measure models on: a GPU or the CPU, with its clock and its memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from headway.domain.errors import InputError
 
 CONTEXT_BYTES = 2 * 2**30
-"""More than any CUDA context with its libraries takes."""
+"""More than any CUDA context with its libraries uses."""
 
 _BOARDS = (
     (r"V100-SXM2", "v100-sxm2"),
@@ -33,17 +33,17 @@ _BOARDS = (
     (r"H100 PCIE", "h100-pcie"),
     (r"H200$", "h200-sxm5"),
 )
-"""How drivers name the boards whose types Headway knows."""
+"""Driver names of the built-in types of GPU."""
 
 
 class Peak:
-    """The most memory that watched passes took, in bytes."""
+    """The peak memory of watched passes, in bytes."""
 
     bytes = 0
 
 
 class Device(ABC):
-    """Where passes run: marks in time, the time between two of them, the memory they took."""
+    """A device that runs passes: time marks, the time between two marks, and peak memory."""
 
     kind: str
     name: str
@@ -52,11 +52,11 @@ class Device(ABC):
 
     @abstractmethod
     def mark(self) -> Any:
-        """Mark this point of the work, which the device may reach later."""
+        """Mark this point in the queue of work, which the device may reach later."""
 
     @abstractmethod
     def between_ns(self, start: Any, end: Any) -> float:
-        """Return the time between two marks; all work must be done."""
+        """Return the time between two marks, after all work is done."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -64,18 +64,18 @@ class Device(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Give back what earlier models held."""
+        """Free the memory of earlier models."""
 
     @abstractmethod
     def watch(self, held: Iterable[Tensor]) -> AbstractContextManager[Peak]:
-        """Return a context that yields the `Peak` of the passes inside, given what is held."""
+        """Return a context that yields the `Peak` of the passes inside, given the tensors held."""
 
     @abstractmethod
     def notice(self) -> str | None:
-        """Return what makes measurements on this device doubtful, if anything does."""
+        """Return why measurements on this device may be unreliable, or None."""
 
     def versions(self) -> dict[str, str]:
-        """Return what is known of the software below the models."""
+        """Return the versions of the software below the models."""
         return {
             "driver": "",
             "cuda": "",
@@ -85,7 +85,7 @@ class Device(ABC):
 
 
 class Processor(Device):
-    """The CPU: a monotonic clock, and memory as the tensors that must be held at one time."""
+    """The CPU: a monotonic clock, and memory as the tensors that are live at one time."""
 
     kind = "cpu"
     gpu = "cpu"
@@ -105,12 +105,12 @@ class Processor(Device):
         """Do nothing: work is done when its call returns."""
 
     def clear(self) -> None:
-        """Collect what is not referred to any more."""
+        """Collect unreferenced objects."""
         gc.collect()
 
     @contextmanager
     def watch(self, held: Iterable[Tensor]) -> Iterator[Peak]:
-        """Count what is held and what the forward pass keeps for the backward pass."""
+        """Count the tensors held and those that the forward pass saves for the backward pass."""
         peak = Peak()
         storages: dict[int, int] = {}
 
@@ -127,7 +127,7 @@ class Processor(Device):
         peak.bytes = sum((storages | own).values())
 
     def notice(self) -> str | None:
-        """Return nothing: other processes cannot be told from this one's own threads."""
+        """Return None: other processes cannot be told from this one's threads."""
         return None
 
 
@@ -155,27 +155,27 @@ class Gpu(Device):
         torch.cuda.synchronize()
 
     def clear(self) -> None:
-        """Return cached memory to the device, so that the next peak is the next model's own."""
+        """Return cached memory to the device, so that the next peak is that of the next model."""
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
     @contextmanager
     def watch(self, held: Iterable[Tensor]) -> Iterator[Peak]:
-        """Take the allocator's peak since `clear`, and what the context holds beside it."""
+        """Take the allocator's peak since `clear`, plus the memory of the CUDA context."""
         peak = Peak()
         yield peak
         self.finish()
         peak.bytes = torch.cuda.max_memory_reserved() + self._outside_bytes()
 
     def notice(self) -> str | None:
-        """Say so when more is in use on the device than a context explains."""
+        """Warn if more memory is in use on the device than a context explains."""
         outside = self._outside_bytes()
         if outside <= CONTEXT_BYTES:
             return None
         return (
-            f"{outside / 2**30:.1f} GB of {self.name} are in use beside this process's tensors; "
-            "another process would make times and memory too large."
+            f"{outside / 2**30:.1f} GB of {self.name} are in use beyond this process's tensors; "
+            "another process would inflate times and memory."
         )
 
     def _outside_bytes(self) -> int:
@@ -183,7 +183,7 @@ class Gpu(Device):
         return max(0, total - free - torch.cuda.memory_reserved())
 
     def versions(self) -> dict[str, str]:
-        """Return them with the driver's and CUDA's."""
+        """Return the versions, with those of the driver and CUDA."""
         return super().versions() | {
             "driver": _driver(),
             "cuda": str(torch.version.cuda or torch.version.hip or ""),
@@ -191,17 +191,17 @@ class Gpu(Device):
 
 
 def find_device(kind: str | None) -> Device:
-    """Return the device of this kind; None is a GPU if there is one."""
+    """Return the device of this kind; by default a GPU if there is one."""
     there = torch.cuda.is_available()
     if kind == "cuda" and not there:
         raise InputError(
-            "PyTorch sees no GPU here; --device cpu measures the processor.", field="--device"
+            "PyTorch finds no GPU; use --device cpu to measure the CPU.", field="--device"
         )
     return Processor() if kind == "cpu" or not there else Gpu()
 
 
 def gpu_name(board: str) -> str:
-    """Return the type of GPU that a driver's name such as `NVIDIA H200` means."""
+    """Return the type of GPU for a driver's name such as `NVIDIA H200`."""
     for pattern, name in _BOARDS:
         if re.search(pattern, board, re.IGNORECASE):
             return name
@@ -210,7 +210,7 @@ def gpu_name(board: str) -> str:
 
 
 def _driver() -> str:
-    """Return the version of NVIDIA's driver, or nothing where it cannot be asked."""
+    """Return the version of NVIDIA's driver, or an empty string if it is unavailable."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""

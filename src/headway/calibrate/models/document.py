@@ -1,4 +1,4 @@
-"""The file of measured models, `models.toml`."""
+"""Writes measured models as a profile file, `models.toml`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headway.version import __version__
 
 
 def profile_name(model: str, precision: str) -> str:
-    """Return the name under which workloads know a model in a precision."""
+    """Return the name of a model in a precision, as workloads use it."""
     return model if precision == "fp32" else f"{model}-{precision}"
 
 
@@ -27,7 +27,7 @@ def write_models(
     measured_at: datetime,
     path: str | os.PathLike[str],
 ) -> None:
-    """Write what was measured on a type of GPU; the file is replaced as a whole."""
+    """Write the measurements on a type of GPU; an existing file is replaced."""
     calibration: dict[str, toml.Value] = {
         "measured_at": measured_at.isoformat(timespec="seconds"),
         "device": device.name,
@@ -70,5 +70,5 @@ def _ms(time_ns: float) -> float:
 
 
 def _mb(size_bytes: int) -> float:
-    """Return MB of 2**20 bytes; nothing is rounded away."""
+    """Return MB of 2**20 bytes, without rounding."""
     return size_bytes / MEBIBYTE

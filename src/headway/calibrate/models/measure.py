@@ -1,4 +1,4 @@
-"""Measuring one model at one batch size in one precision."""
+"""Measures one model at one batch size in one precision."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How often passes are run before and while they are timed, and how large buckets are."""
+class PassSettings:
+    """The number of untimed and of timed passes, and the bucket size in bytes."""
 
     warm_up: int = 5
     repeats: int = 20
@@ -43,10 +43,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one iteration costs on one device.
+    """The cost of one iteration on one device.
 
-    `buckets` are the bytes of each bucket of gradients, and the median time in ns after the start
-    of the backward pass at which the last of its gradients was there.
+    `buckets` holds, for each bucket of gradients, its bytes and the median time in ns from the
+    start of the backward pass until its last gradient is ready.
     """
 
     name: str
@@ -62,9 +62,9 @@ class Measurement:
 
 
 def measure(
-    definition: Definition, batch_size: int, precision: str, device: Device, settings: Settings
+    definition: Definition, batch_size: int, precision: str, device: Device, settings: PassSettings
 ) -> Measurement:
-    """Measure a model; memory and gradients are those of the warm-up."""
+    """Measure a model; memory and gradients are taken from the warm-up."""
     with definition.explained():
         device.clear()
         _set_precision(precision)
@@ -75,13 +75,13 @@ def measure(
         with device.watch(example.tensors) as peak:
             passes.run()
         sizes = [p.grad.numel() * p.grad.element_size() for p in passes.trained()]
-        # The device is left to work ahead, as in training; one wait at the end.
+        # The device runs asynchronously, as in training, with one wait at the end.
         marks = [passes.run() for _ in range(settings.repeats)]
         device.finish()
         forward = Spread.of([device.between_ns(start, middle) for start, middle, _ in marks])
         backward = Spread.of([device.between_ns(middle, end) for _, middle, end in marks])
         buckets = _bucket_times(passes, sizes, settings)
-    # On a GPU the peak has the gradients in it; what is counted tensor by tensor has not.
+    # On a GPU the peak includes the gradients; the count tensor by tensor does not.
     gradients_apart = sum(sizes) if device.kind == "cpu" else 0
     return Measurement(
         name=definition.name,
@@ -115,14 +115,14 @@ class _Passes:
         return start, middle, self.device.mark()
 
     def trained(self) -> list[Any]:
-        """Return the parameters to which the last pass gave a gradient, in the model's order."""
+        """Return the parameters that got a gradient in the last pass, in the model's order."""
         return [p for p in self.example.model.parameters() if p.grad is not None]
 
 
 def _bucket_times(
-    passes: _Passes, sizes: list[int], settings: Settings
+    passes: _Passes, sizes: list[int], settings: PassSettings
 ) -> tuple[tuple[int, float], ...]:
-    """Return bytes and median time of each bucket, from iterations with hooks."""
+    """Return the bytes and the median ready time of each bucket, from iterations with hooks."""
     parameters, device = passes.trained(), passes.device
     members = bucket_members(sizes, settings.bucket_bytes)
     ready: dict[int, Any] = {}
@@ -148,8 +148,8 @@ def _bucket_times(
             _, middle, _ = passes.run()
             if len(ready) < len(members):
                 raise InputError(
-                    "the model gives gradients to other parameters from pass to pass; right is "
-                    "the same ones each time."
+                    "the model gives gradients to different parameters from pass to pass; they "
+                    "must be the same each time."
                 )
             marks.append((middle, [ready[bucket] for bucket in range(len(members))]))
     finally:
@@ -167,7 +167,7 @@ def _bucket_times(
 
 
 def _set_precision(precision: str) -> None:
-    """Say for each kind of fp32 operation of a GPU whether it may use tensor cores."""
+    """Set whether a GPU's fp32 operations may use tensor cores."""
     if hasattr(torch.backends, "fp32_precision"):
         how = "tf32" if precision == "tf32" else "ieee"
         torch.backends.cuda.matmul.fp32_precision = how

@@ -1,4 +1,4 @@
-"""Cells: the shots of one k and one size together, and which of them are outliers."""
+"""Cells: the shots with the same k and size, and which of them are outliers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from headway.calibrate.network.samples import Sample, Shot, shots
 
 FEWEST_REPEATS = 5
-"""In a cell of fewer shots the spread says too little to call one of them an outlier."""
+"""With fewer shots in a cell the spread is too uncertain to call one an outlier."""
 
 BOUND = 5.0
 """Standard deviations above the median: 1 in 3 million shots of Gaussian noise."""
 
 SMALLEST_SPREAD = 0.002
-"""Of the median; without it, times that happen to be equal would make outliers of all others."""
+"""Relative to the median; without it, equal times would make outliers of all others."""
 
 _GAUSSIAN = 1.4826
 """Standard deviations per median absolute deviation."""
@@ -24,7 +24,7 @@ _GAUSSIAN = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The shots of one k and size: those that count, and the outliers."""
+    """The shots of one k and size: those kept, and the outliers."""
 
     k: int
     message_bytes: int
@@ -33,17 +33,17 @@ class Cell:
 
     @property
     def times_ns(self) -> tuple[int, ...]:
-        """The times that count."""
+        """The times of the kept shots."""
         return tuple(shot.time_ns for shot in self.kept)
 
     @property
     def median_ns(self) -> float:
-        """The median of the times that count."""
+        """The median of the kept times."""
         return statistics.median(self.times_ns)
 
     @property
     def quartiles_ns(self) -> tuple[float, float]:
-        """The quartiles of the times that count; of a single one, itself."""
+        """The quartiles of the kept times; a single time is both."""
         times = self.times_ns
         if len(times) == 1:
             return float(times[0]), float(times[0])
@@ -52,18 +52,18 @@ class Cell:
 
     @property
     def spread(self) -> float:
-        """The relative standard deviation, estimated robustly from the times that count."""
+        """The relative standard deviation of the kept times, estimated robustly."""
         return _spread(self.times_ns)
 
 
 def cells_of(samples: Iterable[Sample]) -> list[Cell]:
-    """Return the cells in the order of k and size, their outliers set apart.
+    """Return the cells in order of k and size, with outliers separated.
 
     An outlier is more than `BOUND` standard deviations slower than the median of its cell. The
-    deviation is estimated from median absolute deviations, which outliers cannot move: the larger
+    deviation is estimated from median absolute deviations, which outliers do not affect: the larger
     of the cell's own and the typical one of all cells, because a cell of few shots can look
     more regular than it is. Only slow shots can be outliers: a lost packet or a busy host delays an
-    all-reduce, and nothing makes one faster than its network.
+    all-reduce, but nothing makes one faster than its network.
     """
     together: dict[tuple[int, int], list[Shot]] = defaultdict(list)
     for shot in shots(samples):

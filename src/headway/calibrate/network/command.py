@@ -14,7 +14,7 @@ from headway.calibrate.network.figure import draw
 from headway.calibrate.network.fit import Fit, fit
 from headway.calibrate.network.plan import BACKENDS, SIZES, Plan, sizes_from
 from headway.calibrate.network.profile import write_network
-from headway.calibrate.network.rank import Measurement, imported, is_rank, measure
+from headway.calibrate.network.rank import Measurement, import_torch, is_rank, measure
 from headway.calibrate.network.report import report
 from headway.calibrate.network.samples import Sample, read_samples, write_samples
 from headway.calibrate.progress import ProgressLine
@@ -24,101 +24,101 @@ from headway.files import check_different, check_output
 from headway.version import __version__
 
 DESCRIPTION = """\
-Measure what all-reduces cost on a network, alone and together, and fit the contention model
-T = a + k*b*M + (k-1)*eta*M to it.
+Measure the time of all-reduces on a network, alone and several at once, and fit the contention
+model T = a + k*b*M + (k-1)*eta*M.
 
-Started on every node by torchrun, with one process for every group that is to all-reduce at the
-same time:
+Start it on every node with torchrun, with one process for each group that all-reduces at the same
+time:
 
   torchrun --nnodes 4 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
       -m headway.calibrate network -o network.toml
 
-or here, on a Ray cluster (--on HOST:PORT) or on the testbed (--on testbed). Writes network.toml,
-which `headway simulate --network` takes, and beside it the raw samples and a figure."""
+or start it here, on a Ray cluster (--on HOST:PORT) or on the testbed (--on testbed). It writes
+network.toml, for `headway simulate --network`, and beside it the raw samples and a figure."""
 
 DEFAULT_PORT = 29400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's options."""
+    """Add the command's options."""
     default = Plan()
     parser.add_argument(
         "-o",
         "--output",
         default="network.toml",
         metavar="FILE.toml",
-        help="the network; FILE.samples.csv and FILE.svg go beside it (default: %(default)s)",
+        help="file to write; FILE.samples.csv and FILE.svg go beside it (default: %(default)s)",
     )
     parser.add_argument(
         "--on",
         metavar="WHERE",
-        help="testbed, testbed:NAME, or the HOST:PORT of a Ray cluster (default: torchrun's nodes)",
+        help="testbed, testbed:NAME, or HOST:PORT of a Ray cluster (default: torchrun's nodes)",
     )
     parser.add_argument(
         "--fit-only",
         metavar="SAMPLES.csv",
-        help="measure nothing; fit these samples (columns k, message_bytes, time_ns)",
+        help="fit these samples instead of measuring (columns k, message_bytes, time_ns)",
     )
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
         default=default.backend,
-        help="of torch.distributed (default: %(default)s)",
+        help="backend of torch.distributed (default: %(default)s)",
     )
     parser.add_argument(
         "--sizes",
         metavar="SIZE,…",
         default=SIZES,
-        help="of the messages, such as 64KB,1MB,25MB (default: %(default)s)",
+        help="message sizes, such as 64KB,1MB,25MB (default: %(default)s)",
     )
     parser.add_argument(
         "--concurrent",
         type=int,
         default=default.concurrent,
         metavar="K",
-        help="measure 1 to K all-reduces at a time (default: %(default)s)",
+        help="measure 1 to K concurrent all-reduces (default: %(default)s)",
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=default.repeats,
         metavar="N",
-        help="of every combination (default: %(default)s)",
+        help="measurements of every combination (default: %(default)s)",
     )
     parser.add_argument(
         "--warm-up",
         type=int,
         default=default.warm_up,
         metavar="N",
-        help="rounds that do not count, before them (default: %(default)s)",
+        help="rounds to discard before them (default: %(default)s)",
     )
     parser.add_argument(
         "--seed",
         type=int,
         default=default.seed,
-        help="of the order of measurements (default: %(default)s)",
+        help="seed for the order of measurements (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
         type=int,
         default=default.timeout_s,
         metavar="SECONDS",
-        help="how long to wait for a process that does not answer (default: %(default)s)",
+        help="how long to wait for an unresponsive process (default: %(default)s)",
     )
     parser.add_argument(
         "--port",
         type=int,
         default=DEFAULT_PORT,
-        help="where processes on the testbed meet, on host 1 (default: %(default)s)",
+        help="rendezvous port on host 1 of the testbed (default: %(default)s)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure or read samples, fit, write, and print what was found."""
+    """Measure or read samples, fit them, write the files and print a report."""
     output = _Output(options.output)
     if options.fit_only is not None:
         if options.on is not None:
-            raise InputError("--fit-only measures nothing; leave --on out.")
+            raise InputError("--fit-only measures nothing; omit --on.")
         output.check(options.fit_only)
         samples = read_samples(options.fit_only)
         try:
@@ -164,14 +164,14 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _is_first() -> bool:
-    """Say whether this process will write the files, as far as one can know before all meet."""
+    """Return whether this process will write the files, as far as known before the rendezvous."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _measure(
     options: argparse.Namespace, plan: Plan, progress: Callable[[float], None]
 ) -> Measurement | None:
-    """Measure where the options say; return nothing on ranks but the first."""
+    """Measure as the options say; return None on all ranks but the first."""
     where = options.on
     if where is None:
         if not is_rank():
@@ -180,7 +180,7 @@ def _measure(
                 "--help)."
             )
         return measure(plan, progress)
-    imported()
+    import_torch()
     if where == "testbed" or where.startswith("testbed:"):
         from headway.calibrate.network.on_testbed import measure_on_testbed
 
@@ -202,7 +202,7 @@ class _Output:
         self.figure = self.network.with_suffix(".svg")
 
     def check(self, samples: str | None = None) -> None:
-        """Refuse what cannot be written, before anything is measured."""
+        """Refuse paths that cannot be written, before measuring."""
         outputs = [self.network, self.figure, *([self.samples] if samples is None else [])]
         for path in outputs:
             check_output(path)
@@ -218,7 +218,7 @@ class _Output:
             written.append(self.figure)
         except ImportError:
             print(
-                "No figure: matplotlib is not installed here; --fit-only draws it elsewhere.",
+                "No figure: matplotlib is not installed; draw it elsewhere with --fit-only.",
                 file=sys.stderr,
             )
         print(report(fitted))

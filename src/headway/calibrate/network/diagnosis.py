@@ -1,7 +1,7 @@
-"""Remarks: in which ways measured times are not what the model says, and what to do about it.
+"""Remarks on how measured times deviate from the model, and what to do about it.
 
-A remark about the data needs two things: a difference that chance brings in less than 1 of 1000
-measurements (Student's t), and one that is large enough to matter.
+A remark on the data needs a deviation that is significant, with a chance of less than 1 in 1000 to
+be noise (Student's t), and large enough to matter.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headway.domain.models import MEBIBYTE
 from headway.network.contention import cost_ns_per_byte
 
 SURE = 0.999
-"""The confidence a remark needs."""
+"""Confidence that a remark needs."""
 
 MATERIAL = 0.05
-"""Deviations below this share of a time or of a cost are not worth a remark."""
+"""Smaller relative deviations of a time or a cost are not worth a remark."""
 
 SMALL_ETA = 0.02
 """An eta below this share of b makes no difference to a schedule."""
@@ -33,7 +33,7 @@ MANY_OUTLIERS = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something to know about a fit: a short code, and a sentence with figures."""
+    """A remark on a fit: a short code, and a sentence with figures."""
 
     code: str
     text: str
@@ -41,7 +41,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What remarks are made on: the cells, the regression of those with k = 1, the estimates."""
+    """The basis of remarks: the cells, the regression of those with k = 1, the estimates."""
 
     cells: tuple[Cell, ...]
     base: Regression
@@ -51,7 +51,7 @@ class Findings:
 
 
 def remarks(found: Findings) -> list[Remark]:
-    """Return what a user should know, the most consequential first."""
+    """Return the remarks, most consequential first."""
     lines = _lines_by_k(found.cells)
     return [
         *_not_linear_in_size(found),
@@ -69,16 +69,15 @@ def _contention(found: Findings) -> Iterator[Remark]:
     if eta is None:
         yield Remark(
             "contention-not-measured",
-            "Contention was not measured: there are no shots with k > 1, and the network gets "
-            "eta = 0.",
+            "Contention was not measured: there are no shots with k > 1. The network has eta = 0.",
         )
         return
     share = f"{eta.value / b:.1%} of b ({eta.low / b:.1%} to {eta.high / b:.1%})"
-    clipped = " The network gets eta = 0." if eta.value < 0 else ""
+    clipped = " The network has eta = 0." if eta.value < 0 else ""
     if eta.low <= 0 <= eta.high or abs(eta.value) < SMALL_ETA * b:
         small = max(abs(eta.low), abs(eta.high)) <= MATERIAL * b
-        known = "Sharing costs little or nothing" if small else "It is not clear what sharing costs"
-        advice = "" if small else " More shots would tell."
+        known = "Sharing costs little or nothing" if small else "It is unclear what sharing costs"
+        advice = "" if small else " More shots would narrow this down."
         yield Remark(
             "eta-near-zero", f"{known} beyond the fair share: eta is {share}.{advice}{clipped}"
         )
@@ -96,12 +95,12 @@ def _negative_latency(found: Findings) -> Iterator[Remark]:
         yield Remark(
             "a-negative",
             f"The latency comes out below 0: a is {a.value / 1e6:.3g} ms ({a.low / 1e6:.3g} to "
-            f"{a.high / 1e6:.3g} ms). The network gets a = 0; smaller messages would tell it.",
+            f"{a.high / 1e6:.3g} ms). The network has a = 0; measure smaller messages.",
         )
 
 
 def _lines_by_k(cells: Sequence[Cell]) -> dict[int, Regression]:
-    """Return a line a_k + c_k * M for each k of at least two sizes, one twice the other."""
+    """Return a line a_k + c_k * M for each k with at least two sizes, one twice the other."""
     lines = {}
     for k in sorted({cell.k for cell in cells}):
         members = [cell for cell in cells if cell.k == k]
@@ -126,8 +125,8 @@ def _latency_grows_with_k(found: Findings, lines: dict[int, Regression]) -> Iter
         yield Remark(
             "latency-grows-with-k",
             f"The latency grows with the number of messages: {found.a_ns.value / 1e6:.3g} ms "
-            f"alone, {_listed(grown)}; the model has one a for all k and is too fast for small "
-            "messages that meet.",
+            f"alone, {_listed(grown)}; the model has one a for all k and underestimates small "
+            "messages that contend.",
         )
 
 
@@ -146,8 +145,8 @@ def _not_linear_in_size(found: Findings) -> Iterator[Remark]:
     if off:
         yield Remark(
             "not-linear-in-size",
-            f"With k = 1 the times are not a + b*M: {_listed(off)} beside the line. Fit the sizes "
-            "that the workload sends, or look for a change of algorithm between sizes.",
+            f"With k = 1 the times are not a + b*M: {_listed(off)} off the line. Fit only the "
+            "sizes of your workload, or look for a change of algorithm between sizes.",
         )
 
 
@@ -164,7 +163,7 @@ def _not_linear_in_k(found: Findings, lines: dict[int, Regression]) -> Iterator[
         expected = cost_ns_per_byte(k, b.value, eta.value)
         if cost is None or expected <= 0:
             continue
-        # eta rests on the costs themselves; leaving that out can only silence the remark.
+        # eta is fitted to these costs; ignoring that can only suppress the remark.
         variance = added(cost[1], found.base.variance((0.0, float(k))))
         error = cost[0] - expected
         if abs(error) > max(MATERIAL * expected, variance.margin(SURE)):
@@ -172,13 +171,13 @@ def _not_linear_in_k(found: Findings, lines: dict[int, Regression]) -> Iterator[
     if off:
         yield Remark(
             "not-linear-in-k",
-            f"A byte does not cost k*b + (k-1)*eta: {_listed(off)} beside it. Trust the fit only "
-            "for the k that schedules will reach, and measure no others.",
+            f"A byte does not cost k*b + (k-1)*eta: {_listed(off)} off. Measure only the k that "
+            "schedules will reach.",
         )
 
 
 def _cost(k: int, found: Findings, line: Regression | None) -> tuple[float, Variance] | None:
-    """Return the cost of a byte at k: of the line at k, or given a where there is none."""
+    """Return the cost of a byte at k: from the line at k, or given a if there is none."""
     if line is not None:
         return line.coefficients[1], line.variance((0.0, 1.0))
     members = [cell for cell in found.cells if cell.k == k]
@@ -197,9 +196,9 @@ def _noisy(cells: Sequence[Cell]) -> Iterator[Remark]:
         if typical > NOISY or worst.spread > VERY_NOISY:
             yield Remark(
                 "noisy",
-                f"The same shot takes {typical:.0%} more or less from time to time, and "
+                f"Repeated shots vary by {typical:.0%}, and by "
                 f"{worst.spread:.0%} with k = {worst.k} and {_size(worst.message_bytes)}: look for "
-                "other users of the network or the hosts, and measure more shots.",
+                "other load on the network or the hosts, and measure more shots.",
             )
     outliers, kept = (
         sum(len(cell.outliers) for cell in cells),
@@ -208,13 +207,13 @@ def _noisy(cells: Sequence[Cell]) -> Iterator[Remark]:
     if outliers > MANY_OUTLIERS * (outliers + kept):
         yield Remark(
             "many-outliers",
-            f"{outliers} of {outliers + kept} shots were left out as outliers; jobs will meet such "
-            "delays too, and the network does not have them.",
+            f"{outliers} of {outliers + kept} shots were left out as outliers; jobs will see such "
+            "delays too, but the fitted network does not include them.",
         )
 
 
 def _drift(cells: Sequence[Cell]) -> Iterator[Remark]:
-    """Compare shots with their own cell only, so that the order of cells does not matter."""
+    """Compare shots only within their cell, so that the order of cells does not matter."""
     pairs, spans, used = [], [], 0
     for cell in cells:
         if len(cell.kept) < 3:

@@ -1,4 +1,4 @@
-"""The figure of a fit, after the paper's Fig. 2: one message by its size, several at once."""
+"""The figure of a fit, after the paper's Fig. 2: time by message size, and by k."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDTH, _HEIGHT = 7.2, 2.9
 
 
 def draw(fit: Fit, samples: Iterable[Sample], path: str | os.PathLike[str]) -> None:
-    """Draw the shots and the fitted lines; the ending of the path chooses the format."""
+    """Draw the shots and the fitted lines; the suffix of the path sets the format."""
     from matplotlib.figure import Figure
 
     cells = cells_of(samples)
@@ -86,7 +86,7 @@ def _by_k(axes: Axes, fit: Fit, cells: Sequence[Cell], message_bytes: int) -> No
 
 
 def _scatter(axes: Axes, cells: Sequence[tuple[float, Cell]]) -> None:
-    """Draw every shot: those that count as dots, outliers as crosses."""
+    """Draw every shot: kept ones as dots, outliers as crosses."""
     for name, marker, size in (("kept", "o", 3.0), ("outliers", "x", 4.0)):
         points: list[tuple[float, Shot]] = [
             (place, shot) for place, cell in cells for shot in getattr(cell, name)
@@ -105,7 +105,7 @@ def _scatter(axes: Axes, cells: Sequence[tuple[float, Cell]]) -> None:
 
 
 def _most_measured(cells: Sequence[Cell]) -> int:
-    """Return the size measured at the most different k, the largest of several."""
+    """Return the size measured at the most values of k, the largest if there are several."""
     counts: dict[int, int] = {}
     for cell in cells:
         counts[cell.message_bytes] = counts.get(cell.message_bytes, 0) + 1

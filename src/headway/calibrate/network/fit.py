@@ -1,4 +1,4 @@
-"""The fit: a, b and eta of T = a + k*b*M + (k-1)*eta*M from samples, with 95% intervals."""
+"""Fits a, b and eta of T = a + k*b*M + (k-1)*eta*M to samples, with 95% intervals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headway.domain.estimates import Estimate
 from headway.network.contention import NetworkModel
 
 SPARE_SHOTS = 3
-"""Shots needed beyond the number of coefficients, so that there is an interval."""
+"""Shots needed beyond the number of coefficients, to give an interval."""
 
-MOST_CELLS = 4096
+MAX_CELLS = 4096
 """Different combinations of k and size, all of which are written to the network's file."""
 
 TYPICAL_RESIDUAL = 0.05
@@ -26,7 +26,7 @@ LARGEST_RESIDUAL = 0.15
 
 @dataclass(frozen=True, slots=True)
 class CellFit:
-    """A cell beside the fit: its shots without outliers, and what the network file predicts."""
+    """A cell compared with the fit: its shots without outliers, and the prediction."""
 
     k: int
     message_bytes: int
@@ -38,15 +38,15 @@ class CellFit:
 
     @property
     def residual(self) -> float:
-        """How far the median is from the prediction, relative to the prediction."""
+        """The deviation of the median from the prediction, relative to the prediction."""
         return self.median_ns / self.predicted_ns - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The contention model as measured, and how well it describes what was measured.
+    """The fitted contention model, and how well it describes the measurement.
 
-    The estimates are as measured and may be below 0; `network()` is what a simulation takes.
+    The estimates are as fitted and may be below 0; `network()` returns the network to simulate.
     `eta_ns_per_byte` is None if nothing was measured with k > 1.
     """
 
@@ -57,17 +57,17 @@ class Fit:
     remarks: tuple[Remark, ...]
 
     def network(self) -> NetworkModel:
-        """Return the network: a and eta are 0 where less was measured, or nothing."""
+        """Return the network; a and eta are 0 where the estimate is negative or missing."""
         return _network(self.a_ns, self.b_ns_per_byte, self.eta_ns_per_byte)
 
     @property
     def shots(self) -> int:
-        """How many shots the fit rests on, without outliers."""
+        """The number of shots in the fit, without outliers."""
         return sum(cell.shots for cell in self.cells)
 
     @property
     def outliers(self) -> int:
-        """How many shots were left out."""
+        """The number of shots left out."""
         return sum(cell.outliers for cell in self.cells)
 
     @property
@@ -84,8 +84,8 @@ class Fit:
     def fits(self) -> bool:
         """Whether the model describes this network.
 
-        It does when half of the cells are within 5% of the prediction and all are within 15%: what
-        a simulation predicts is then off by a few percent at most, less than policies differ by.
+        It does if half of the cells are within 5% of the prediction and all are within 15%: a
+        simulation is then off by a few percent at most, less than the difference between policies.
         """
         return (
             self.median_residual <= TYPICAL_RESIDUAL and self.largest_residual <= LARGEST_RESIDUAL
@@ -96,11 +96,11 @@ def fit(samples: Iterable[Sample]) -> Fit:
     """Fit a and b to the shots with k = 1, then eta to those with k > 1.
 
     With a and b given, eta = sum(w x y) / sum(w x^2) over the shots with x = (k-1)*M,
-    y = T - a - k*b*M and w = 1 / prediction^2. Its interval holds what a and b may be off by.
+    y = T - a - k*b*M and w = 1 / prediction^2. Its interval includes the uncertainty of a and b.
     """
     cells = cells_of(samples)
-    if len(cells) > MOST_CELLS:
-        raise InputError(f"more than {MOST_CELLS:,} combinations of k and message_bytes.")
+    if len(cells) > MAX_CELLS:
+        raise InputError(f"more than {MAX_CELLS:,} combinations of k and message_bytes.")
     alone = [cell for cell in cells if cell.k == 1]
     shared = [cell for cell in cells if cell.k > 1]
     _check_enough(alone, shared)
@@ -149,7 +149,7 @@ def _eta(shared: Sequence[Cell], base: Regression) -> Estimate:
         for cell in shared
     ]
     found = regress(groups)
-    # What eta changes by with a and b: -sum(w x) / sum(w x^2) and -sum(w x k M) / sum(w x^2).
+    # The derivatives of eta by a and b: -sum(w x) / sum(w x^2) and -sum(w x k M) / sum(w x^2).
     through_a = through_b = 0.0
     for cell, group in zip(shared, found.groups, strict=True):
         pull = found.inverse[0][0] * len(cell.kept) * group.row[0] / group.scale**2
@@ -169,7 +169,7 @@ def _network(a_ns: Estimate, b_ns_per_byte: Estimate, eta: Estimate | None) -> N
 
 
 def _rounded(value: float) -> float:
-    """Return six digits, more than any measurement holds."""
+    """Round to six digits, more than any measurement has."""
     return float(f"{value:.6g}")
 
 

@@ -1,7 +1,7 @@
-"""The measurement on a Ray cluster: as many actors on every node as there are groups.
+"""Measures on a Ray cluster, with an actor on every node for each group.
 
-The nodes need PyTorch and the same Headway. The actors ask Ray for no CPU, since they wait for the
-network nearly all of the time; with nccl each asks for a GPU.
+The nodes need PyTorch and the same version of Headway. The actors request no CPU, since they wait
+for the network nearly all of the time; with nccl each requests a GPU.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) 
             (node["NodeManagerAddress"], node["NodeID"]) for node in ray.nodes() if node["Alive"]
         )
         if len(nodes) < 2:
-            raise MachineError(f"the Ray cluster at {address} has one node; two are needed.")
+            raise MachineError(
+                f"the Ray cluster at {address} has only one node; at least two are needed."
+            )
         actors = _actors(ray, nodes, plan)
         try:
-            place = _answer(ray, actors[0].meeting_place.remote(), plan.timeout_s, act)
+            place = _answer(ray, actors[0].rendezvous.remote(), plan.timeout_s, act)
             tasks = [
                 actor.measure.remote(plan, _environment(rank, len(nodes), plan, place))
                 for rank, actor in enumerate(actors)
@@ -61,7 +63,7 @@ def measure_on_ray(address: str, plan: Plan, progress: Callable[[float], None]) 
 
 
 def _answer(ray: Any, question: Any, timeout_s: float, act: Callable[[], None]) -> Any:
-    """Return an answer, and let signals through while it is not there."""
+    """Return the result of a call, and handle signals while waiting for it."""
     deadline = time.monotonic() + timeout_s
     while not ray.wait([question], timeout=_WAIT_S)[0]:
         act()
@@ -100,25 +102,25 @@ class _Actor:
     def __init__(self) -> None:
         self._share = 0.0
 
-    def meeting_place(self) -> tuple[str, int]:
-        """Return this node's address and a port that is free there."""
+    def rendezvous(self) -> tuple[str, int]:
+        """Return this node's address and a free port."""
         address = _node_address()
         with socket.socket() as free:
             free.bind((address, 0))
             return address, int(free.getsockname()[1])
 
     def measure(self, plan: Plan, environment: dict[str, str]) -> Measurement | None:
-        """Take part."""
+        """Take part in the measurement."""
         os.environ.update(environment)
         interface = interface_of(_node_address())
         if interface is not None:
-            # The network that Ray uses, whatever the node's name stands for.
+            # The interface that Ray uses, whatever the host name resolves to.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
         return measure(plan, self._tell, gpu=0)
 
     def share(self) -> float:
-        """Return how much is done."""
+        """Return the share that is done."""
         return self._share
 
     def _tell(self, share: float) -> None:

@@ -1,4 +1,4 @@
-"""The measurement on a testbed: processes in the namespaces of its hosts."""
+"""Measures on a testbed, with processes in the namespaces of its hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measure_on_testbed(
     found = testbed.find(name)
     if found is None:
         raise InputError(
-            f"there is no testbed '{name}'; `headway testbed up --name {name}` makes one.",
+            f"there is no testbed '{name}'; create it with `headway testbed up --name {name}`.",
             field="--on",
         )
     arguments = ["-m", __name__, json.dumps(asdict(plan))]
@@ -35,9 +35,9 @@ def measure_on_testbed(
 
 
 def ranks(found: Testbed, on_each: int, port: int, arguments: Sequence[str]) -> list[Process]:
-    """Return processes that run Python with these arguments, so many on each host of a testbed.
+    """Return Python processes with these arguments, a number of them on each host of a testbed.
 
-    They have the environment that torchrun would give them.
+    Their environment is that of torchrun.
     """
     processes = []
     for host in range(1, found.hosts + 1):
@@ -50,7 +50,7 @@ def ranks(found: Testbed, on_each: int, port: int, arguments: Sequence[str]) -> 
                 "WORLD_SIZE": str(found.hosts * on_each),
                 "LOCAL_RANK": str(local_rank),
                 "LOCAL_WORLD_SIZE": str(on_each),
-                # Torch would start a thread for every core in every process.
+                # Otherwise torch starts a thread per core in every process.
                 "OMP_NUM_THREADS": "1",
             }
             command = testbed.command(found, host, [sys.executable, *arguments])
@@ -59,14 +59,14 @@ def ranks(found: Testbed, on_each: int, port: int, arguments: Sequence[str]) -> 
 
 
 def _take_part(text: str) -> None:
-    """Be one of the processes."""
+    """Take part as one of the processes."""
     given = json.loads(text)
     given["sizes_bytes"] = tuple(given["sizes_bytes"])
-    with taking_part() as tell:
-        measurement = measure(Plan(**given), lambda share: tell("progress", share))
+    with taking_part() as report:
+        measurement = measure(Plan(**given), lambda share: report("progress", share))
         if measurement is not None:
             rows = [astuple(sample) for sample in measurement.samples]
-            tell("result", {"samples": rows, "about": measurement.about})
+            report("result", {"samples": rows, "about": measurement.about})
 
 
 if __name__ == "__main__":

@@ -12,19 +12,19 @@ from headway.domain.limits import whole
 
 BACKENDS = ("gloo", "nccl", "mpi")
 SIZES = "64KB,256KB,1MB,4MB,8MB,16MB,32MB,64MB"
-"""Denser where bandwidth counts."""
+"""Denser at the large sizes, where bandwidth dominates."""
 
 ELEMENT_BYTES = 4
 """All-reduces are of float32."""
 
-MOST_CONCURRENT = 64
+MAX_CONCURRENT = 64
 _LARGEST_BYTES = 2**32
 _SHOT_BYTES = 2**18
-"""What starting a shot costs, as bytes of a message; only the time left depends on it."""
+"""The cost of starting a shot, as bytes; only the estimate of the time left uses it."""
 
 
 def sizes_from(text: str) -> tuple[int, ...]:
-    """Return the sizes that a text such as `64KB,1MB,25MB` names (1 KB = 1024 bytes)."""
+    """Parse sizes such as `64KB,1MB,25MB` (1 KB = 1024 bytes)."""
     return tuple(_size(part.strip()) for part in text.split(","))
 
 
@@ -39,20 +39,20 @@ def _size(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One combination that is measured several times: k groups, each with a message."""
+    """A case to measure several times: k groups that each send a message of one size."""
 
     k: int
     message_bytes: int
 
     @property
     def weight(self) -> int:
-        """How long a shot takes, in no unit: in proportion to the bytes that share the network."""
+        """The relative duration of a shot: proportional to the bytes on the network."""
         return self.k * self.message_bytes + _SHOT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All-reduces of every size among 1 to `concurrent` groups at a time, each `repeats` times."""
+    """All-reduces of every size by 1 to `concurrent` groups at once, each `repeats` times."""
 
     sizes_bytes: tuple[int, ...] = sizes_from(SIZES)
     concurrent: int = 4
@@ -71,12 +71,13 @@ class Plan:
                     field="--sizes",
                 )
         if len(set(self.sizes_bytes)) < len(self.sizes_bytes):
-            raise InputError("names a size twice.", field="--sizes")
+            raise InputError("has a duplicate size.", field="--sizes")
         if max(self.sizes_bytes) < 2 * min(self.sizes_bytes):
             raise InputError(
-                "must be two or more, one of them at least twice another.", field="--sizes"
+                "must be at least two sizes, the largest at least twice the smallest.",
+                field="--sizes",
             )
-        whole(self.concurrent, "--concurrent", 1, MOST_CONCURRENT)
+        whole(self.concurrent, "--concurrent", 1, MAX_CONCURRENT)
         whole(self.repeats, "--repeats", 3, 10_000)
         whole(self.warm_up, "--warm-up", 0, 10_000)
         whole(self.timeout_s, "--timeout", 1, 86_400)
@@ -87,7 +88,7 @@ class Plan:
 
     @property
     def combinations(self) -> list[Combination]:
-        """Every combination."""
+        """All combinations of k and size."""
         return [
             Combination(k, size)
             for k in range(1, self.concurrent + 1)
@@ -95,33 +96,33 @@ class Plan:
         ]
 
     def rounds(self) -> list[list[Combination]]:
-        """Return the shots: in every round each combination once, in an order of its own.
+        """Return the shots: every round has each combination once, in a random order.
 
-        So a slow minute of the network falls on all combinations alike, and none always follows
-        the same other one. The first `warm_up` rounds do not count.
+        A slow minute of the network then affects all combinations alike, and none always follows
+        the same other one. The first `warm_up` rounds are discarded.
         """
-        lots = random.Random(self.seed)
+        generator = random.Random(self.seed)
         return [
-            lots.sample(self.combinations, len(self.combinations))
+            generator.sample(self.combinations, len(self.combinations))
             for _ in range(self.warm_up + self.repeats)
         ]
 
 
 @dataclass(slots=True)
-class Pace:
-    """How far a measurement is, told by the weight of its shots."""
+class Completion:
+    """The share of a measurement that is done, by the weight of its shots."""
 
     total: int
     done: int = 0
 
     @classmethod
-    def of(cls, rounds: Sequence[Sequence[Combination]]) -> Pace:
-        """Return the pace of a measurement that is about to start."""
+    def of(cls, rounds: Sequence[Sequence[Combination]]) -> Completion:
+        """Return the completion of a measurement that is about to start."""
         return cls(
             sum(combination.weight for combinations in rounds for combination in combinations)
         )
 
     def count(self, combination: Combination) -> float:
-        """Count a shot as done; return the share of the whole that is done."""
+        """Count a shot as done; return the share done so far."""
         self.done += combination.weight
         return self.done / self.total

@@ -1,7 +1,7 @@
-"""Processes of one measurement on this machine: started together, ended together.
+"""Runs the processes of one measurement on this machine, and ends them together.
 
-Each gets a pipe as standard input and ends when it closes, so that none outlives the command that
-started it, however that ended. Rank 0 tells its progress and the result on standard output.
+Each gets a pipe as standard input and exits when it closes, so that none outlives the command that
+started it, however that ends. Rank 0 reports progress and the result on standard output.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from headway.domain.errors import HeadwayError, MachineError
 
 _WAIT_S = 0.05
 _GRACE_S = 2.0
-"""How long the other processes may take to end before they are killed."""
+"""Time for the other processes to end before they are killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What to start, and what to call it when it fails."""
+    """A command to start, and its title in error messages."""
 
     title: str
     command: Sequence[str]
@@ -37,10 +37,10 @@ class Process:
 
 
 def run_all(processes: Sequence[Process], progress: Callable[[float], None]) -> Any:
-    """Run all processes, the first of which is rank 0, and return the result that it told.
+    """Run all processes, the first of which is rank 0, and return the result it reports.
 
     Raises:
-        MachineError: One of them failed; the others have been ended.
+        MachineError: One of them failed; the others have been terminated.
     """
     with _started(processes) as running:
         return _followed(running, progress)
@@ -52,20 +52,20 @@ class _Running:
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
 
-    def complaint(self) -> str:
-        """Say how it ended."""
+    def failure(self) -> str:
+        """Return a sentence about how it ended."""
         code = self.process.returncode
         if code < 0:
             return f"{self.title} was killed by {signal.Signals(-code).name}."
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        said = lines[-1].removeprefix("headway: error: ") if lines else f"it exited with {code}."
-        return f"{self.title}: {said}"
+        reason = lines[-1].removeprefix("headway: error: ") if lines else f"exited with {code}."
+        return f"{self.title}: {reason}"
 
 
 @contextmanager
 def _started(processes: Sequence[Process]) -> Iterator[list[_Running]]:
-    """Start processes; at the end of the `with` none of them is left."""
+    """Start processes; at the end of the `with` all of them have ended."""
     running: list[_Running] = []
     try:
         for number, process in enumerate(processes):
@@ -97,24 +97,24 @@ def _started(processes: Sequence[Process]) -> Iterator[list[_Running]]:
 
 
 def _followed(running: list[_Running], progress: Callable[[float], None]) -> Any:
-    """Read what rank 0 tells until all have ended; return its result."""
-    told = running[0].process.stdout
-    assert told is not None
+    """Read the output of rank 0 until all processes have ended; return its result."""
+    output = running[0].process.stdout
+    assert output is not None
     result, rest, open_ = None, b"", True
     while True:
         ended = [one for one in running if one.process.poll() is not None]
         failed = [one for one in ended if one.process.returncode != 0]
         if failed:
-            # Whoever was killed is the cause; the others only lost their neighbour.
-            raise MachineError(min(failed, key=lambda one: one.process.returncode > 0).complaint())
+            # A killed process is the cause; the others only lost their peer.
+            raise MachineError(min(failed, key=lambda one: one.process.returncode > 0).failure())
         if len(ended) == len(running) and not open_:
             if result is None:
                 raise MachineError("the processes ended without a result.")
             return result
         if not open_:
             time.sleep(_WAIT_S)
-        elif select.select([told], [], [], _WAIT_S)[0]:
-            chunk = os.read(told.fileno(), 1 << 16)
+        elif select.select([output], [], [], _WAIT_S)[0]:
+            chunk = os.read(output.fileno(), 1 << 16)
             open_ = bool(chunk)
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
@@ -127,12 +127,12 @@ def _followed(running: list[_Running], progress: Callable[[float], None]) -> Any
 
 @contextmanager
 def taking_part() -> Iterator[Callable[[str, Any], None]]:
-    """Be one of the processes; yields what tells `progress` or the `result`."""
+    """Take part as one of the processes; yields a function that reports `progress` or `result`."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    told = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What libraries print is no result.
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Keeps what libraries print out of the results.
     try:
-        yield lambda kind, value: print(json.dumps({kind: value}), file=told, flush=True)
+        yield lambda kind, value: print(json.dumps({kind: value}), file=output, flush=True)
     except HeadwayError as error:
         sys.exit(f"headway: error: {error}")
 

@@ -1,4 +1,4 @@
-"""What was found, as a network file that simulations read."""
+"""Writes a fit as a network file for simulations."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from headway.calibrate.network.fit import CellFit, Fit
 from headway.files import open_output
 
 _CHOICES = """\
-# Without these two lines, the paper's model. With them, jobs on fewer servers than were measured
-# send less, and what a message leaves of a link is shared:
+# The paper's model. Uncomment these two lines so that jobs on fewer servers than measured send
+# less, and messages share the capacity that others leave unused:
 # ring_size = {nodes}
 # law = "max-min"
 """
 
 
 def write_network(path: str | os.PathLike[str], fit: Fit, about: Mapping[str, toml.Value]) -> None:
-    """Write a network as TOML: [network] is what is simulated, [calibration] where it is from.
+    """Write a network as TOML: [network] for simulations, [calibration] for its origin.
 
-    `about` is what the caller knows of the measurement; its entries stand in [calibration], the
-    figures of the fit in [calibration.fit].
+    `about` describes the measurement and becomes [calibration]; the figures of the fit become
+    [calibration.fit].
     """
     if "fit" in about:
-        raise ValueError("'fit' is the name of the table of the fit's own figures")
+        raise ValueError("'fit' is reserved for the table of the fit's figures")
     network = fit.network()
     parts = (
         toml.table(
@@ -44,7 +44,7 @@ def write_network(path: str | os.PathLike[str], fit: Fit, about: Mapping[str, to
 
 
 def _fit(fit: Fit) -> dict[str, toml.Value]:
-    """Return the estimates as measured, which may be below 0 where the network has 0."""
+    """Return the estimates as measured; some may be below 0 where the network has 0."""
     found: dict[str, toml.Value] = {}
     for name, estimate in (
         ("a_ns", fit.a_ns),

@@ -17,47 +17,47 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from headway.calibrate.network.plan import ELEMENT_BYTES, Combination, Pace, Plan
+from headway.calibrate.network.plan import ELEMENT_BYTES, Combination, Completion, Plan
 from headway.calibrate.network.samples import Sample
 from headway.domain.errors import InputError, MachineError
-from headway.testbed.keeper_client import message_on_network
+from headway.testbed.rate_client import message_on_network
 
 _MPI = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Where Open MPI and MPICH tell a process its place on its node."""
+"""Variables of Open MPI and MPICH with a process's local rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The samples, and what was measured."""
+    """The samples, and a description of the measurement."""
 
     samples: list[Sample]
     about: dict[str, Any]
 
 
 def is_rank() -> bool:
-    """Say whether torchrun or mpirun started this process."""
+    """Return whether torchrun or mpirun started this process."""
     return "LOCAL_RANK" in os.environ or any(name in os.environ for name, _ in _MPI)
 
 
 def measure(
     plan: Plan, progress: Callable[[float], None], gpu: int | None = None
 ) -> Measurement | None:
-    """Take part in a measurement; return it on rank 0, and nothing elsewhere.
+    """Take part in a measurement; return it on rank 0, and None elsewhere.
 
     Args:
         plan: The same on every rank.
-        progress: Told on rank 0 what share is done.
-        gpu: Which of the GPUs that this process sees is its own; by default the one of its place.
+        progress: Called on rank 0 with the share that is done.
+        gpu: Index of this process's GPU among the visible ones; by default its local rank.
     """
-    torch = imported()
+    torch = import_torch()
     dist = torch.distributed
     local_rank, local_size = _local(plan.backend)
     if local_size < plan.concurrent:
         raise InputError(
-            f"{plan.concurrent} groups at a time need as many processes on each node, not "
+            f"{plan.concurrent} concurrent groups need that many processes on each node, not "
             f"{local_size}: torchrun --nproc-per-node {plan.concurrent} …",
             field="--concurrent",
         )
@@ -74,7 +74,7 @@ def measure(
 
 
 class _Rank:
-    """A process that has joined the others."""
+    """A process of the measurement after the rendezvous."""
 
     def __init__(
         self, torch: Any, plan: Plan, device: Any, local_rank: int, local_size: int
@@ -86,13 +86,13 @@ class _Rank:
         self._nodes = world // local_size
         if self._nodes < 2 or world % local_size:
             raise InputError(
-                f"needs two nodes or more with {local_size} processes each; there are {world} "
+                f"needs at least two nodes with {local_size} processes each; there are {world} "
                 "processes in all."
             )
         if self._rank % local_size != local_rank:
             raise InputError(
-                f"process {local_rank} of its node has rank {self._rank}; right are ranks that "
-                "fill one node after the other (mpirun --map-by slot)."
+                f"local process {local_rank} has rank {self._rank}; ranks must fill one node after "
+                "the other (mpirun --map-by slot)."
             )
         timeout = timedelta(seconds=plan.timeout_s)
         control = None if plan.backend == "mpi" else "gloo"
@@ -106,16 +106,16 @@ class _Rank:
         self._data = torch.zeros(max(plan.sizes_bytes) // ELEMENT_BYTES, device=device)
 
     def measure(self, progress: Callable[[float], None]) -> Measurement | None:
-        """Make every shot of the plan."""
+        """Run every shot of the plan."""
         rounds = self._plan.rounds()
-        pace, samples, shot = Pace.of(rounds), [], 0
+        completion, samples, shot = Completion.of(rounds), [], 0
         hosts = self._gathered(socket.gethostname())
         for number, combinations in enumerate(rounds):
             times = []
             for combination in combinations:
                 times.append(self._shoot(combination))
                 if self._rank == 0:
-                    progress(pace.count(combination))
+                    progress(completion.count(combination))
             everyone = self._gathered(times)
             if everyone is None or number < self._plan.warm_up:
                 continue
@@ -132,11 +132,11 @@ class _Rank:
         return Measurement(samples, self._about(hosts))
 
     def _shoot(self, combination: Combination) -> int:
-        """Make one shot; return this process's time in ns, or 0 if it had no part."""
+        """Run one shot; return this process's time in ns, or 0 if it took no part."""
         dist, part = self._torch.distributed, self._local_rank < combination.k
         data = self._data[: combination.message_bytes // ELEMENT_BYTES]
         self._settle()
-        dist.barrier(self._control)  # The messages of the last shot have all ended.
+        dist.barrier(self._control)  # All messages of the last shot have ended.
         with message_on_network() if part else nullcontext():
             dist.barrier(self._control)  # All of this shot are counted.
             if not part:
@@ -151,7 +151,7 @@ class _Rank:
             self._torch.cuda.synchronize(self._device)
 
     def _gathered(self, value: Any) -> list[Any] | None:
-        """Return every process's value on rank 0."""
+        """Gather every process's value on rank 0."""
         dist = self._torch.distributed
         values = [None] * dist.get_world_size() if self._rank == 0 else None
         dist.gather_object(value, values, group=self._control)
@@ -173,15 +173,13 @@ class _Rank:
         return about
 
 
-def imported() -> Any:
-    """Return torch, or say how to get it."""
+def import_torch() -> Any:
+    """Import torch, or raise an error that says how to install it."""
     try:
         import torch
         import torch.distributed
     except ImportError:
-        raise MachineError(
-            "this needs PyTorch, which is not installed: pip install 'headway[torch]'."
-        ) from None
+        raise MachineError("PyTorch is not installed: pip install 'headway[torch]'.") from None
     return torch
 
 
@@ -192,7 +190,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _local(backend: str) -> tuple[int, int]:
-    """Return this process's place among those of its node, and their number."""
+    """Return this process's local rank, and the number of processes on its node."""
     names = [("LOCAL_RANK", "LOCAL_WORLD_SIZE"), *(_MPI if backend == "mpi" else ())]
     for rank, size in names:
         if rank in os.environ and size in os.environ:
@@ -223,9 +221,9 @@ def _device(torch: Any, backend: str, gpu: int) -> Any:
 
 
 def _join(torch: Any, plan: Plan) -> None:
-    """Meet the other processes, or say why not."""
+    """Join the other processes, or raise an error that says why that failed."""
     _check_route()
-    place = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
+    address = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
     try:
         torch.distributed.init_process_group(
             plan.backend, timeout=timedelta(seconds=plan.timeout_s)
@@ -234,23 +232,23 @@ def _join(torch: Any, plan: Plan) -> None:
         text = str(error)
         if "EADDRINUSE" in text:
             raise MachineError(
-                f"the port of {place} is in use on {socket.gethostname()}; choose another one."
+                f"the port of {address} is in use on {socket.gethostname()}; choose another one."
             ) from None
         raise MachineError(
-            f"{socket.gethostname()} could not meet the other processes at {place} within "
+            f"{socket.gethostname()} could not reach the other processes at {address} within "
             f"{plan.timeout_s} s: {first_line(error)}"
         ) from None
 
 
 def _check_route() -> None:
-    """Refuse a host that has no way to the first process, where torch would wait and wait."""
+    """Raise if there is no route to the first process, where torch would wait forever."""
     address = os.environ.get("MASTER_ADDR")
     if address is None:
         return
     try:
         family, _, _, _, place = socket.getaddrinfo(address, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(place)  # Looks for a route; nothing is sent.
+            probe.connect(place)  # Looks up a route; sends nothing.
     except OSError as error:
         raise MachineError(
             f"{socket.gethostname()} has no route to {address}: {error.strerror}."

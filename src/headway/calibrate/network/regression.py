@@ -1,10 +1,10 @@
-"""Weighted least squares with honest intervals, for noise that grows with what is measured.
+"""Weighted least squares with realistic intervals, for noise that grows with the value.
 
-Times spread in proportion to their length: a message of 64 MB varies by more milliseconds than one
-of 64 KB, and both by about as many percent; but a busy host delays both by the same milliseconds.
-So the standard deviation of a time T is taken as r * sqrt(T^2 + f^2), with the floor f, and
-residuals are relative to that root. Weights come from predictions and not from the times
-themselves, which would favour shots that happened to be fast.
+The spread of times is proportional to their length: a message of 64 MB varies by more milliseconds
+than one of 64 KB, and both by about the same percentage; but a busy host delays both by the same
+milliseconds. So the standard deviation of a time T is modelled as r * sqrt(T^2 + f^2), with the
+floor f, and residuals are relative to that root. Weights come from predictions and not from the
+times themselves, which would favour shots that happened to be fast.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Row = tuple[float, ...]
 ALIKE = 1.5
 """Lack of fit counts as noise up to this ratio of its mean square to that of repeats.
 
-About the upper quartile of the F distribution, which is where a test made only to decide on pooling
-should stand (T. A. Bancroft, Analysis and inference for incompletely specified models, 1964).
+About the upper quartile of the F distribution, the usual threshold of a test that only
+decides on pooling (T. A. Bancroft, Analysis and inference for incompletely specified models, 1964).
 """
 
 FEWEST_REPEATS = 5
-"""A group of so many has a spread of its own; smaller ones share one estimate."""
+"""A group of this size has its own spread; smaller groups share one estimate."""
 
-MOST_DEGREES = 1000
-"""Beyond this Student's t is the normal distribution's to 0.1%."""
+MAX_DEGREES = 1000
+"""Beyond this, Student's t equals the normal distribution's to 0.1%."""
 
 _ROUNDS = 5
-"""Of weighting by the last predictions; with 10% noise the fifth changes the eighth digit."""
+"""Of reweighting by predictions; with 10% noise the fifth changes only the eighth digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """The variance of an estimate, and on how many degrees of freedom it is known."""
+    """The variance of an estimate, and its degrees of freedom."""
 
     value: float
     degrees: float
 
     def margin(self, confidence: float = 0.95) -> float:
         """Return half the width of the interval."""
-        whole = max(1, min(MOST_DEGREES, math.floor(self.degrees + 1e-9)))
+        whole = max(1, min(MAX_DEGREES, math.floor(self.degrees + 1e-9)))
         return student_t(whole, confidence) * math.sqrt(self.value)
 
     def around(self, value: float) -> Estimate:
@@ -72,7 +72,7 @@ def added(*parts: Variance) -> Variance:
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """A group with what the regression makes of it: residuals relative to the scale."""
+    """A group after the regression, with residuals relative to the scale."""
 
     row: Row
     scale: float
@@ -91,7 +91,7 @@ class _Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """One or two coefficients, and how far each combination of them may be off."""
+    """One or two coefficients, and the uncertainty of any combination of them."""
 
     coefficients: Row
     inverse: tuple[Row, ...]
@@ -108,10 +108,10 @@ class Regression:
     def variance(self, weights: Row) -> Variance:
         """Return the variance of the weighted sum of the coefficients.
 
-        There are up to four answers, and the one with the widest interval counts: all residuals
-        together; the repeats within groups; each group by its own spread, where all have repeats
-        enough (small messages may be noisier than large ones); and the lack of fit, where the means
-        of groups are farther off than their repeats explain.
+        It is the one of up to four estimates with the widest interval: from all residuals; from the
+        repeats within groups; from each group's own spread, if all have enough repeats (small
+        messages may be noisier than large ones); and from the lack of fit, if the means of groups
+        deviate by more than their repeats explain.
         """
         spread = _dot(weights, _times(self.inverse, weights))
         answers = [Variance(part.value * spread, part.degrees) for part in self._noise()]
@@ -119,7 +119,7 @@ class Regression:
         return max([*answers, *own], key=Variance.margin)
 
     def repeats(self) -> Variance | None:
-        """Return the relative variance of one value among its repeats, if there are any."""
+        """Return the relative variance of a value among its repeats, if there are any."""
         degrees = self._count - len(self.groups)
         if degrees == 0:
             return None
@@ -154,14 +154,14 @@ class Regression:
 
 
 def regress(groups: Sequence[Group]) -> Regression:
-    """Fit the coefficients; there must be as many different rows, and a value more than those."""
+    """Fit the coefficients; there must be as many different rows, and at least one more value."""
     middles = [statistics.median(group.values) for group in groups]
     floor = _floor(groups)
     scales = [math.hypot(middle, floor) for middle in middles]
     for _ in range(_ROUNDS):
         inverse, found = _solved(groups, scales)
         predicted = [group.known + _dot(group.row, found) for group in groups]
-        # A line that is far off somewhere must not give the values there all the weight.
+        # Values where the line is far off must not get all the weight.
         scales = [
             math.hypot(min(max(value, middle / 2), 2 * middle), floor)
             for value, middle in zip(predicted, middles, strict=True)
@@ -174,10 +174,10 @@ def regress(groups: Sequence[Group]) -> Regression:
 
 
 def _floor(groups: Sequence[Group]) -> float:
-    """Return f of the noise r * sqrt(T^2 + f^2); 0 where too few repeats tell it.
+    """Return f of the noise r * sqrt(T^2 + f^2); 0 if there are too few repeats.
 
-    The groups with the longer times tell r, those with the shorter ones then f, each by a median,
-    so that one group with an odd spread decides nothing.
+    The groups with longer times give r, and then those with shorter times f, each by a median, so
+    that a single group with an odd spread has no effect.
     """
     spreads = sorted(
         (statistics.fmean(group.values), statistics.stdev(group.values))
@@ -209,7 +209,7 @@ def _solved(groups: Sequence[Group], scales: Sequence[float]) -> tuple[tuple[Row
     first = product(columns[0], targets) / square
     if len(columns) == 1:
         return ((1 / square,),), (first,)
-    # The second column without its share of the first, so that no near-equal sums are subtracted.
+    # Orthogonalize the second column, to avoid subtracting nearly equal sums.
     share = product(columns[0], columns[1]) / square
     rest = [y - share * x for x, y in zip(*columns, strict=True)]
     rest_square = product(rest, rest)

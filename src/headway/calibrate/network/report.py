@@ -1,4 +1,4 @@
-"""What was found, as text for a terminal."""
+"""Formats a fit as text for a terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _coefficients(fit: Fit) -> Iterator[str]:
 
 
 def _interval(estimate: Estimate, factor: float = 1.0) -> str:
-    """Return a value and its interval, to the digit that the interval makes meaningful."""
+    """Return a value and its interval with as many digits as the interval justifies."""
     value, low, high = (factor * part for part in (estimate.value, estimate.low, estimate.high))
     digits = 4
     while digits < 9 and high > low and abs(value) * 10.0 ** (1 - digits) > (high - low) / 4:
@@ -67,7 +67,7 @@ def _grid(cells: Sequence[CellFit]) -> list[str]:
         )
         for cell in cells
     ]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
         for row in rows

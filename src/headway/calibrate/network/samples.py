@@ -1,4 +1,4 @@
-"""Samples: what was measured, one row for each group of each shot, and their CSV files."""
+"""Samples of a measurement, one for each group of each shot, and their CSV files."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.files import STANDARD, open_input, open_output
 from headway.workload.text import text_lines
 
-MOST_GROUPS = 1024
+MAX_GROUPS = 1024
 """The largest k."""
 
-MOST_SAMPLES = 10**6
-_MOST_SHOT = 2**53
+MAX_SAMPLES = 10**6
+_MAX_SHOT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How long one group's all-reduce took in one shot.
+    """The time of one group's all-reduce in one shot.
 
-    In a shot, k groups all-reduce a message of the same size at the same time. The time of the shot
-    is that of the group which ends last: shares are unequal, and a mean would hide what sharing
-    costs.
+    In a shot, k groups all-reduce messages of the same size at the same time. The time of the shot
+    is that of the group that ends last: shares are unequal, and a mean would hide the cost of
+    sharing.
     """
 
     shot: int
@@ -37,10 +37,10 @@ class Sample:
     time_ns: int
 
     def __post_init__(self) -> None:
-        whole(self.shot, "shot", 0, _MOST_SHOT)
-        whole(self.k, "k", 1, MOST_GROUPS)
-        whole(self.message_bytes, "message_bytes", 1, MOST_BYTES)
-        whole(self.group, "group", 0, MOST_GROUPS - 1)
+        whole(self.shot, "shot", 0, _MAX_SHOT)
+        whole(self.k, "k", 1, MAX_GROUPS)
+        whole(self.message_bytes, "message_bytes", 1, MAX_BYTES)
+        whole(self.group, "group", 0, MAX_GROUPS - 1)
         whole(self.time_ns, "time_ns", 1, LONGEST_NS)
 
 
@@ -50,7 +50,7 @@ _REQUIRED = ("k", "message_bytes", "time_ns")
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One measurement: k all-reduces of a size at the same time, and when the last had ended."""
+    """One measurement: k concurrent all-reduces of one size, and the time until the last ended."""
 
     number: int
     k: int
@@ -59,7 +59,7 @@ class Shot:
 
 
 def shots(samples: Iterable[Sample]) -> list[Shot]:
-    """Return the shots in their order; the time of each is the longest of its groups' times."""
+    """Return the shots in order; the time of each is the longest of its groups' times."""
     found: dict[int, Shot] = {}
     for sample in samples:
         known = found.get(sample.shot)
@@ -108,8 +108,8 @@ def _samples(source: str, rows: Iterator[tuple[int, list[str]]]) -> list[Sample]
             header = cells
             _check_header(header, source, line)
             continue
-        if len(samples) == MOST_SAMPLES:
-            raise InputError(f"more than {MOST_SAMPLES:,} samples.", source=source, line=line)
+        if len(samples) == MAX_SAMPLES:
+            raise InputError(f"more than {MAX_SAMPLES:,} samples.", source=source, line=line)
         try:
             sample = _sample(header, cells, len(samples), together)
         except InputError as error:
@@ -121,7 +121,7 @@ def _samples(source: str, rows: Iterator[tuple[int, list[str]]]) -> list[Sample]
             f"the file is empty; it must begin with the header {','.join(COLUMNS)}.", source=source
         )
     if not samples:
-        raise InputError("there are no samples below the header.", source=source)
+        raise InputError("there are no samples after the header.", source=source)
     return samples
 
 
@@ -131,7 +131,7 @@ def _check_header(names: Sequence[str], source: str, line: int) -> None:
         if name not in COLUMNS:
             problem = f"unknown column {shown(name)}.{did_you_mean(name, COLUMNS)}"
         elif name in names[:place]:
-            problem = f"column '{name}' stands there twice."
+            problem = f"duplicate column '{name}'."
         if problem:
             raise InputError(problem, source=source, line=line, column=place + 1)
     missing = [name for name in _REQUIRED if name not in names]
@@ -144,7 +144,7 @@ def _check_header(names: Sequence[str], source: str, line: int) -> None:
 
 
 class _Together:
-    """The groups seen of each shot, which must agree."""
+    """The groups of each shot so far, which must agree."""
 
     def __init__(self) -> None:
         self._first: dict[int, Sample] = {}
@@ -164,7 +164,7 @@ class _Together:
                     field=name,
                 )
         if sample.group in groups:
-            raise InputError(f"stands twice in shot {sample.shot}.", field="group")
+            raise InputError(f"duplicate group in shot {sample.shot}.", field="group")
         if len(groups) == sample.k:
             raise InputError(
                 f"shot {sample.shot} has k = {sample.k}, so at most {sample.k} rows.", field="shot"
@@ -185,8 +185,8 @@ def _sample(
     if "shot" not in values:
         values |= {"shot": number, "group": 0}
     elif "group" not in values:
-        # Too many rows are told apart from a group out of bounds by `add`.
-        values["group"] = min(together.next_group(values["shot"]), MOST_GROUPS - 1)
+        # `add` tells too many rows from a group out of bounds.
+        values["group"] = min(together.next_group(values["shot"]), MAX_GROUPS - 1)
     sample = Sample(**values)
     together.add(sample)
     return sample

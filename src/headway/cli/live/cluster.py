@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.console import figures_table, results
-from headway.cli.live.finding import (
+from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
     ServerOption,
     TokenOption,
-    client_of,
+    connect,
 )
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def nodes_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Show every node: who holds its slots, the messages on it, and who waits there and why."""
-    nodes = client_of(folder, server, token_file, certificate).nodes()
+    """Show every node: jobs on its slots, messages in flight, and what waits there and why."""
+    nodes = connect(folder, server, token_file, certificate).nodes()
     results(uncut=True).print(nodes_table(nodes))
     reasons = {one["job_id"]: one["why"] for node in nodes for one in node["waiting"]}
     for job, why in reasons.items():
@@ -34,42 +34,42 @@ def nodes_command(
 
 
 def nodes_table(nodes: list[dict[str, Any]]) -> Table:
-    """Return a table of nodes: whose all-reduces they send and whose wait, and who holds each slot.
+    """Return a table of nodes: the jobs sending and waiting there, and the jobs on each slot.
 
     A star marks the job whose turn it is to compute.
     """
     table = figures_table("node", "slots", "free", "MB each", "sending", "waiting")
-    table.add_column("held by", no_wrap=True)
+    table.add_column("jobs by slot", no_wrap=True)
     for node in nodes:
-        held = [
+        slots = [
             ",".join(job + "*" * (job == slot["computing"]) for job in slot["jobs"]) or "."
             for slot in node["slots"]
         ]
         messages = " ".join(f"{one['job_id']}" for one in node["messages"])
         waiting = " ".join(one["job_id"] for one in node["waiting"])
         table.add_row(
-            node["node"] + (" (drains)" if node["draining"] else ""),
-            str(len(held)),
-            str(held.count(".")),
+            node["node"] + (" (draining)" if node["draining"] else ""),
+            str(len(slots)),
+            str(slots.count(".")),
             f"{node['memory_bytes'] // 2**20:,}",
             messages or "-",
             waiting or "-",
-            " ".join(held),
+            " ".join(slots),
         )
     return table
 
 
 def drain_command(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Give it jobs again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Allow new jobs on it again.")] = False,
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Give a node no new jobs; those on it go on."""
-    client_of(folder, server, token_file, certificate).drain(node, not undo)
-    typer.echo(f"node {node} gets {'jobs again' if undo else 'no new jobs'}")
+    """Place no new jobs on a node; jobs already on it continue."""
+    connect(folder, server, token_file, certificate).drain(node, not undo)
+    typer.echo(f"node {node} {'accepts jobs again' if undo else 'is draining'}")
 
 
 def policy_command(
@@ -77,7 +77,7 @@ def policy_command(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="The policy that is to decide from now on, such as paper.",
+            help="The policy to switch to, such as paper.",
             show_default=False,
         ),
     ] = None,
@@ -86,6 +86,6 @@ def policy_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Show the policy that decides, or choose another."""
-    client = client_of(folder, server, token_file, certificate)
-    typer.echo(client.policy() if name is None else client.choose_policy(name))
+    """Show the current policy, or switch to another."""
+    client = connect(folder, server, token_file, certificate)
+    typer.echo(client.policy() if name is None else client.set_policy(name))

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headway.cli.console import figures_table, results
-from headway.cli.live.finding import (
+from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
     ServerOption,
     TokenOption,
-    client_of,
+    connect,
 )
 from headway.domain.errors import InputError, did_you_mean
-from headway.domain.limits import MOST_BYTES, scaled
+from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 NOT_DONE = 1
 _POLL_S = 0.2
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's number.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
 def submit_command(
@@ -39,42 +39,45 @@ def submit_command(
         list[str],
         typer.Argument(
             metavar="SCRIPT [ARGS]...",
-            help="What every process of the job runs. A .py script is run with this Python.",
+            help="The program run by every process of the job; this Python runs a .py script.",
         ),
     ],
-    gpus: Annotated[int, typer.Option(help="GPUs, or slots: one process on each.")] = 1,
+    gpus: Annotated[int, typer.Option(help="GPUs (or slots), with one process on each.")] = 1,
     memory_mb: Annotated[
         float | None,
         typer.Option(
-            help="Memory that it needs on each GPU; without, it gets GPUs to itself.",
+            help="Memory needed on each GPU. Without it, the job shares its GPUs with no other.",
             show_default=False,
         ),
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(help="How many it will do, if that is known.", show_default=False),
+        typer.Option(help="The number of iterations, if known.", show_default=False),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="A model of the profiles (`headway workload profiles`): times, gradient and "
-            "memory are taken from there.",
+            help="A model from the profiles (`headway workload profiles`), which provide compute "
+            "times, gradient size and memory.",
             show_default=False,
         ),
     ] = None,
-    priority: Annotated[int, typer.Option(help="Higher goes first, whatever the policy.")] = 0,
-    retries: Annotated[int, typer.Option(help="How often to start it again if it fails.")] = 0,
-    name: Annotated[str, typer.Option(help="For people.", show_default=False)] = "",
+    priority: Annotated[
+        int, typer.Option(help="Jobs with a higher priority go first, whatever the policy.")
+    ] = 0,
+    retries: Annotated[int, typer.Option(help="How often to restart the job if it fails.")] = 0,
+    name: Annotated[str, typer.Option(help="A label to show.", show_default=False)] = "",
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the job is over; exit 1 unless it is done.")
+        bool,
+        typer.Option("--wait", help="Wait until the job has ended; exit 1 unless it succeeded."),
     ] = False,
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Submit a job: a script and its arguments, which no shell reads. Prints its number."""
-    client = client_of(folder, server, token_file, certificate)
+    """Submit a job: a script and its arguments, passed on without a shell. Prints the job's id."""
+    client = connect(folder, server, token_file, certificate)
     spec: dict[str, Any] = {
         "command": _command(words),
         "gpus": gpus,
@@ -87,11 +90,11 @@ def submit_command(
     if model is not None:
         spec |= _profile(model)
     if memory_mb is not None:
-        spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MOST_BYTES, "MB")
+        spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MAX_BYTES, "MB")
     job = client.submit(spec)["job_id"]
     typer.echo(job)
     if wait:
-        raise typer.Exit(_waited(client, job))
+        raise typer.Exit(_wait_for(client, job))
 
 
 def _command(words: list[str]) -> list[str]:
@@ -99,12 +102,12 @@ def _command(words: list[str]) -> list[str]:
     if script.suffix != ".py":
         return words
     if not script.is_file():
-        raise InputError(f"there is no script {script}.")
+        raise InputError(f"script {script} not found.")
     return [sys.executable, *words]
 
 
 def _profile(model: str) -> dict[str, Any]:
-    """Return what the first of all sets that has a model says of it."""
+    """Return the fields of a submission that a model's profile provides."""
     from headway.configuration.profiles import profiles_from, shipped_names
     from headway.domain.profiles import model_names, profile_at
 
@@ -122,26 +125,27 @@ def _profile(model: str) -> dict[str, Any]:
     }
 
 
-def _waited(client: Client, job: str) -> int:
+def _wait_for(client: Client, job: str) -> int:
+    """Poll until a job has ended; return the exit code."""
     from headway.live.core.job_state import FINISHED
 
     while (found := client.job(job))["state"] not in FINISHED:
         time.sleep(_POLL_S)
-    typer.echo(f"job {job} is {found['state']}{_because(found)}", err=True)
+    typer.echo(f"job {job} is {found['state']}{_reason(found)}", err=True)
     return 0 if found["state"] == "done" else NOT_DONE
 
 
 def status_command(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="A job's number.", show_default=False)
+        str | None, typer.Argument(metavar="[JOB]", help="A job's id.", show_default=False)
     ] = None,
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Show the scheduler and its jobs, or one job; what waits says why."""
-    client = client_of(folder, server, token_file, certificate)
+    """Show the scheduler and its jobs, or one job; waiting jobs say why."""
+    client = connect(folder, server, token_file, certificate)
     if job is not None:
         _show_job(client.job(job))
         return
@@ -154,44 +158,44 @@ def status_command(
 
 
 def status_lines(about: dict[str, Any]) -> list[str]:
-    """Return what a scheduler says of itself, in a few lines."""
+    """Return a summary of the scheduler's status, line by line."""
     counts = ", ".join(f"{count} {state}" for state, count in about["jobs"].items() if count)
     lines = [
         f"policy {about['policy']}, network {about['network']}, executor {about['executor']}",
-        f"{about['nodes']} nodes, {about['slots']} slots, {about['workers']} jobs at the gate, "
+        f"{about['nodes']} nodes, {about['slots']} slots, {about['workers']} workers at the gate, "
         f"{about['grants']:,} grants",
         f"jobs: {counts or 'none'}",
     ]
     if about["policy_problem"]:
-        lines.append(f"THE POLICY FAILS: {about['policy_problem']}")
+        lines.append(f"POLICY FAILED: {about['policy_problem']}")
     if about["storage_problem"]:
         lines.append(
-            f"NOTHING CAN BE STORED: {about['storage_problem']}; new jobs are refused, and those "
-            "that wait are not started"
+            f"STATE CANNOT BE WRITTEN: {about['storage_problem']}; new jobs are refused and queued "
+            "jobs are not started"
         )
     if about["log_problem"]:
-        lines.append(f"THE EVENT LOG IS BEHIND: {about['log_problem']}")
+        lines.append(f"EVENT LOG IS BEHIND: {about['log_problem']}")
     return lines
 
 
-def jobs_table(jobs: list[dict[str, Any]], most: int) -> Table:
+def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
     """Return a table of jobs."""
     from headway.live.core.job_state import FINISHED
 
     table = figures_table("job", "state", "GPUs", "iterations", "submitted")
-    table.add_column("what", no_wrap=True)
-    for one in jobs[:most]:
+    table.add_column("name and status", no_wrap=True)
+    for one in jobs[:max_rows]:
         total = one["spec"]["iterations"]
         done = f"{one['iterations']:,}" + ("" if total is None else f"/{total:,}")
-        what = one["why"] if one["state"] not in FINISHED else one["reason"]
+        status = one["why"] if one["state"] not in FINISHED else one["reason"]
         title = one["spec"]["name"] or Path(one["spec"]["command"][-1]).name
         table.add_row(
             one["job_id"],
             one["state"],
             str(one["spec"]["gpus"]),
             done,
-            _when(one["submitted_at"]),
-            f"{title}: {what}" if what else title,
+            _local_time(one["submitted_at"]),
+            f"{title}: {status}" if status else title,
         )
     return table
 
@@ -200,7 +204,7 @@ def _show_job(job: dict[str, Any]) -> None:
     spec = job["spec"]
     slots = " ".join(f"{slot['node']}:{slot['index']}" for slot in job["slots"])
     lines = {
-        "state": f"{job['state']}{_because(job)}",
+        "state": f"{job['state']}{_reason(job)}",
         "why": job["why"],
         "name": spec["name"],
         "command": " ".join(map(repr, spec["command"])),
@@ -209,34 +213,36 @@ def _show_job(job: dict[str, Any]) -> None:
         "slots": slots,
         "attempts": str(job["attempts"]),
         "iterations": f"{job['iterations']:,}",
-        "submitted": _when(job["submitted_at"]),
-        "started": _when(job["started_at"]),
-        "ended": _when(job["ended_at"]),
+        "submitted": _local_time(job["submitted_at"]),
+        "started": _local_time(job["started_at"]),
+        "ended": _local_time(job["ended_at"]),
     }
     for title, text in lines.items():
         if text:
             typer.echo(f"{title + ':':12}{text}")
 
 
-def _because(job: dict[str, Any]) -> str:
+def _reason(job: dict[str, Any]) -> str:
     return f": {job['reason']}" if job["reason"] else ""
 
 
-def _when(at: float | None) -> str:
+def _local_time(at: float | None) -> str:
     return "" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"
 
 
 def logs_command(
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Until the job is over.")] = False,
-    rank: Annotated[int, typer.Option(help="Which of its processes.")] = 0,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Until the job has ended.")
+    ] = False,
+    rank: Annotated[int, typer.Option(help="The rank of the process.")] = 0,
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Print what a process of a job printed, as it did."""
-    for chunk in client_of(folder, server, token_file, certificate).logs(job, rank, follow):
+    """Print the output of one of a job's processes."""
+    for chunk in connect(folder, server, token_file, certificate).logs(job, rank, follow):
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
 
@@ -248,6 +254,6 @@ def cancel_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """End a job: its processes are asked to end, and killed if they do not."""
-    found = client_of(folder, server, token_file, certificate).cancel(job)
+    """Cancel a job: its processes get SIGTERM, and SIGKILL if they do not exit."""
+    found = connect(folder, server, token_file, certificate).cancel(job)
     typer.echo(f"job {job} is {found['state']}")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.live.finding import NEEDS_SERVE, FolderOption
+from headway.cli.live.client_options import NEEDS_SERVE, FolderOption
 from headway.domain.errors import InputError
 
 FAILED = 1
@@ -17,21 +17,21 @@ FAILED = 1
 def serve_command(
     config: Annotated[
         Path | None,
-        typer.Option(help="A file serve.toml; the other options count before it."),
+        typer.Option(help="A serve.toml file; the other options override it."),
     ] = None,
     folder: FolderOption = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            help="What decides, such as headway, paper or lwf:1+ada-srsf.  "
-            "[default: the last one; at first headway]",
+            help="The policy, such as headway, paper or lwf:1+ada-srsf.  "
+            "[default: the last one used, initially headway]",
             show_default=False,
         ),
     ] = None,
     network: Annotated[
         str | None,
         typer.Option(
-            help="The network's costs: a name or a .toml file.  [default: 10gbe]",
+            help="The network model: a name or a .toml file.  [default: 10gbe]",
             show_default=False,
         ),
     ] = None,
@@ -44,19 +44,20 @@ def serve_command(
     slots: Annotated[
         int | None,
         typer.Option(
-            help="Slots of each node.  [default: its GPUs, else its cores]", show_default=False
+            help="Slots per node.  [default: its GPUs, else its cores]",
+            show_default=False,
         ),
     ] = None,
     stop_jobs: Annotated[
-        bool, typer.Option("--stop-jobs", help="End the jobs that run when the scheduler ends.")
+        bool, typer.Option("--stop-jobs", help="Stop running jobs when the scheduler stops.")
     ] = False,
     log_level: Annotated[
-        str, typer.Option(help="Of the notices: debug, info, warning or error.")
+        str, typer.Option(help="Level of the operator log: debug, info, warning or error.")
     ] = "info",
 ) -> None:
     """Schedule real jobs on this machine, a testbed or Ray, until Ctrl-C or SIGTERM.
 
-    Jobs go on without it, and it takes them over when it starts again.
+    Jobs continue while the scheduler is stopped, and it takes them over when it restarts.
     """
     try:
         from headway.live import operator_log
@@ -64,12 +65,15 @@ def serve_command(
         from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
         raise InputError(NEEDS_SERVE) from None
-    operator_log.begin(log_level)
+    operator_log.configure(log_level)
     settings = ServeSettings() if config is None else settings_from(str(config))
-    place = replace(settings.executor, **_given(kind=executor, slots=slots))
-    where = None if folder is None else folder.absolute()
-    chosen = _given(folder=where, policy=policy, network=network)
-    if not serve(replace(settings, **chosen, executor=place), stop_jobs=stop_jobs):
+    path = None if folder is None else folder.absolute()
+    settings = replace(
+        settings,
+        **_given(folder=path, policy=policy, network=network),
+        executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
+    )
+    if not serve(settings, stop_jobs=stop_jobs):
         raise typer.Exit(FAILED)
 
 

@@ -1,8 +1,8 @@
-"""The paper's claims, and the rules that say whether they hold in our data.
+"""The paper's claims, and the rules that decide whether they hold in our data.
 
-Every rule looks at figures with 95% confidence intervals over the same seeds, and says what the
-data show: "holds", "does not hold", or "holds in part" where they show less than was claimed or
-cannot tell. The rules are fixed here and printed in the report; no verdict is typed in.
+Every rule judges figures with 95% confidence intervals over the same seeds: a claim "holds", "does
+not hold", or "holds in part" where the data show less than was claimed or are inconclusive. The
+rules are fixed here and printed in the report; every verdict is computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RULES = {
     "part: otherwise.",
     "level": "A figure below a level. Holds: its interval lies below. Does not hold: above. In "
     "part: the level is inside.",
-    "example": "The introduction's example, whose model the paper does not tell. Figure: the time "
+    "example": "The introduction's example, whose model the paper does not name. Figure: the time "
     "of four jobs at once over that of one alone, for each of the paper's models. Holds: all are "
     "slower, and one at least as much as published. Does not hold: one is not slower. In part: "
     "otherwise.",
@@ -85,7 +85,7 @@ def example_verdict(ratios: Sequence[float], published: float) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What our data say of a claim."""
+    """What our data say about a claim."""
 
     claim: str
     published: str
@@ -97,7 +97,7 @@ class Finding:
 
 
 Judge = Callable[[Evaluation, int], Finding]
-"""Judges a claim with so many GB of memory a GPU."""
+"""Judges a claim on GPUs with the given memory in GB."""
 
 
 def size_claim(claim: str, ours: Case, other: Case, metric: Metric, published: float) -> Judge:
@@ -223,7 +223,7 @@ CLAIMS: tuple[Judge, ...] = (
 
 
 def findings(evaluation: Evaluation, memory_gb: int) -> list[Finding]:
-    """Judge every claim for which the setting has runs; κ varies with 16 GB alone."""
+    """Judge every claim for which the setting has runs; only 16 GB has runs of other κ."""
     judges = CLAIMS if memory_gb == 16 else [judge for judge in CLAIMS if judge is not _KAPPA]
     return [judge(evaluation, memory_gb) for judge in judges]
 

@@ -1,6 +1,6 @@
 """Contention without a scheduler: the paper's Fig. 2 and the example of its introduction.
 
-The curves are the model's formula; the points are what the engine does with real jobs.
+The curves are the model's formula; the points are simulated jobs.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from headway.domain.job import Job
 from headway.domain.models import MODELS
-from headway.domain.records import MESSAGE
+from headway.domain.records import COMMUNICATION
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments.reproduction.paper import ALONE_S
 from headway.network.contention import NetworkModel
 from headway.results.timeline.sinks import Timeline
 
-MOST_CONCURRENT = 8
+MAX_CONCURRENT = 8
 MESSAGE_BYTES = 100 * 2**20
 SIZES_BYTES = tuple(2**power for power in range(10, 31))
 
 
 def concurrent_all_reduce_s(message_bytes: int, k: int, network: NetworkModel) -> float:
-    """Return how long the engine takes for k all-reduces that start together on two servers."""
+    """Return the simulated time of k all-reduces that start together on two servers."""
     jobs = [
         Job(
             job_id=str(index),
@@ -46,7 +46,7 @@ def concurrent_all_reduce_s(message_bytes: int, k: int, network: NetworkModel) -
         timeline=timeline,
     )
     tasks = timeline.tasks()
-    messages = tasks[tasks.kind == MESSAGE]
+    messages = tasks[tasks.kind == COMMUNICATION]
     return float((messages.end_ns - messages.start_ns).max()) / 1e9
 
 
@@ -65,7 +65,7 @@ class Example:
 def introduction_example(model: str, network: NetworkModel) -> Example:
     """Run one 4-GPU job across four servers, then four of them at once, each on GPUs of its own.
 
-    The number of iterations makes the job alone take the published 295 s, as nearly as it can.
+    The number of iterations makes the job alone take the published 295 s, as nearly as possible.
     """
     shape = MODELS[model]
     iteration_ns = (

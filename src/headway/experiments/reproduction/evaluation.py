@@ -1,4 +1,4 @@
-"""The figures of an evaluation: samples over seeds, tables, classes of jobs."""
+"""Samples over seeds, taken from the raw results, and classes of jobs."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ METRICS: tuple[Metric, ...] = (
 
 CLASSES = ("small, short", "small, long", "large, short", "large, long")
 
-WATCHED_GPUS = (4, 8, 16)
+JOB_SIZES = (4, 8, 16)
+"""GPUs of the jobs whose spread over servers is shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """How jobs were placed: the share that queued, the mean wait, mean servers by WATCHED_GPUS."""
+class Spread:
+    """How jobs queued and how widely they were placed."""
 
     queued: float
-    queue_s: float
+    """The share of the jobs that queued."""
+    wait_s: float
+    """The mean wait."""
     servers: list[float]
+    """The mean number of servers of a job, by JOB_SIZES."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the runs gave, by case; samples are in the order of the seeds."""
+    """The raw results by case; samples are in the order of the seeds."""
 
     raw: RawResults
     seeds: Sequence[int]
@@ -58,7 +62,7 @@ class Evaluation:
         return dict(jobs.partition_by(*_KEY, as_dict=True))
 
     def sample(self, case: Case, metric: str) -> Sample:
-        """Return a metric of a case, seed by seed."""
+        """Return a metric of a case, one value per seed."""
         return np.array([self._runs[_of(case, seed)][metric] for seed in self.seeds])
 
     def jct_s(self, case: Case) -> Sample:
@@ -66,7 +70,7 @@ class Evaluation:
         return np.concatenate([self._jct_s(case, seed) for seed in self.seeds])
 
     def share_below(self, case: Case, jct_s: float) -> Sample:
-        """Return the share of jobs that complete in less than a time, seed by seed."""
+        """Return the share of jobs that complete within a time, one value per seed."""
         return np.array([(self._jct_s(case, seed) < jct_s).mean() for seed in self.seeds])
 
     def gpu_utilization(self, case: Case) -> Sample:
@@ -75,37 +79,37 @@ class Evaluation:
         return self.raw.gpus.filter(*same[:-1])["utilization"].to_numpy()
 
     def class_average_jct_s(self, case: Case) -> list[Estimate]:
-        """Return the average completion time of each class of jobs, as CLASSES names them.
+        """Return the average completion time of each of CLASSES.
 
-        It is the mean over all jobs of all seeds: a seed may lack a class. NaN where all lack it.
+        It is the mean over all jobs of all seeds, as a seed may lack a class; NaN if all lack it.
         """
         total_s = np.zeros((len(CLASSES), len(self.seeds)))
         count = np.zeros_like(total_s)
-        for place, seed in enumerate(self.seeds):
+        for index, seed in enumerate(self.seeds):
             jobs = self._jobs[_of(case, seed)]
             kinds = jobs["class"].to_numpy()
-            total_s[:, place] = np.bincount(kinds, jobs["jct_s"].to_numpy(), len(CLASSES))
-            count[:, place] = np.bincount(kinds, minlength=len(CLASSES))
+            total_s[:, index] = np.bincount(kinds, jobs["jct_s"].to_numpy(), len(CLASSES))
+            count[:, index] = np.bincount(kinds, minlength=len(CLASSES))
         return [
             paired_ratio(total, jobs) if jobs.any() else Estimate(np.nan, np.nan, np.nan)
             for total, jobs in zip(total_s, count, strict=True)
         ]
 
-    def whereabouts(self, case: Case) -> Whereabouts:
-        """Return how jobs queued and how far they were spread, over all jobs of all seeds."""
+    def spread(self, case: Case) -> Spread:
+        """Return how jobs queued and how widely they were placed, over all jobs of all seeds."""
         jobs = polars.concat(self._jobs[_of(case, seed)] for seed in self.seeds)
         wait_ns = (jobs["start_ns"] - jobs["arrival_ns"]).to_numpy()
         gpus = jobs["gpus"].list.len().to_numpy()
         per_server = cluster_from(SHAPE).gpus_per_server
         servers = jobs["gpus"].list.eval(polars.element() // per_server).list.n_unique().to_numpy()
-        return Whereabouts(
+        return Spread(
             float((wait_ns > 0).mean()),
             float(wait_ns.mean() / 1e9),
-            [float(servers[gpus == size].mean()) for size in WATCHED_GPUS],
+            [float(servers[gpus == size].mean()) for size in JOB_SIZES],
         )
 
     def class_shares(self, case: Case) -> list[float]:
-        """Return how many of the jobs are of each class; all cases have the same jobs."""
+        """Return the share of each class among the jobs; all cases have the same jobs."""
         kinds = np.concatenate(
             [self._jobs[_of(case, seed)]["class"].to_numpy() for seed in self.seeds]
         )

@@ -9,8 +9,8 @@ import numpy as np
 
 from headway.experiments.reproduction.claims import Finding
 from headway.experiments.reproduction.contention import (
+    MAX_CONCURRENT,
     MESSAGE_BYTES,
-    MOST_CONCURRENT,
     SIZES_BYTES,
     Example,
     concurrent_all_reduce_s,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 7.2
-"""Inches: the text width of a two-column paper."""
+"""The text width of a two-column paper, in inches."""
 
 _MARKER: dict[str, Any] = {
     "marker": "D",
@@ -34,15 +34,15 @@ _MARKER: dict[str, Any] = {
     "markerfacecolor": "white",
     "markeredgecolor": INK,
 }
-"""How published figures are marked."""
+"""The marker of published figures."""
 
 
 def comparison(evaluation: Evaluation, cases: Mapping[str, Case]) -> Figure:
     """Draw what the paper's Fig. 4, 5 and 6 each draw: JCTs, GPU utilization, average JCT."""
     figure = _figure(2.5)
     jct, utilization, average = figure.subplots(1, 3)
-    for place, (name, case) in enumerate(cases.items()):
-        look = {"color": COLOURS[place], "linestyle": DASHES[place], "label": name}
+    for index, (name, case) in enumerate(cases.items()):
+        look = {"color": COLOURS[index], "linestyle": DASHES[index], "label": name}
         jct.plot(*_cumulative(evaluation.jct_s(case)), **look)
         utilization.plot(*_cumulative(100 * evaluation.gpu_utilization(case)), **look)
     jct.set_xscale("log")
@@ -69,16 +69,16 @@ def classes(evaluation: Evaluation, groups: Sequence[Mapping[str, Case]]) -> Fig
     panels = figure.subplots(1, len(groups), sharey=True)
     for axes, cases in zip(panels, groups, strict=True):
         width = 0.82 / len(cases)
-        for place, (name, case) in enumerate(cases.items()):
+        for index, (name, case) in enumerate(cases.items()):
             bars = evaluation.class_average_jct_s(case)
-            at = np.arange(len(CLASSES)) - 0.41 + width * (place + 0.5)
+            at = np.arange(len(CLASSES)) - 0.41 + width * (index + 0.5)
             axes.bar(
                 at,
                 [bar.value for bar in bars],
                 width,
                 yerr=_whiskers(bars),
                 error_kw={"elinewidth": 0.7, "ecolor": INK},
-                color=COLOURS[place],
+                color=COLOURS[index],
                 label=name,
             )
         axes.set_xticks(range(len(CLASSES)), [name.replace(", ", ",\n") for name in CLASSES])
@@ -102,7 +102,7 @@ def contention(network: NetworkModel) -> Figure:
     single.set_xscale("log")
     single.set_yscale("log")
     single.set(xlabel="Message size M [MB]", ylabel="Time of one all-reduce [ms]")
-    ks = np.arange(1, MOST_CONCURRENT + 1)
+    ks = np.arange(1, MAX_CONCURRENT + 1)
     with_penalty = [network.all_reduce_ns(MESSAGE_BYTES, int(k)) / 1e6 for k in ks]
     fair = (network.a_ns + ks * network.b_ns_per_byte * MESSAGE_BYTES) / 1e6
     points = [concurrent_all_reduce_s(MESSAGE_BYTES, int(k), network) * 1e3 for k in ks]
@@ -129,9 +129,9 @@ def introduction(examples: Sequence[Example]) -> Figure:
         "four at once, SRSF(1)": [example.together_srsf_1_s for example in examples],
     }
     width = 0.8 / len(series)
-    for place, (name, values) in enumerate(series.items()):
-        at = np.arange(len(examples)) - 0.4 + width * (place + 0.5)
-        axes.bar(at, values, width * 0.95, color=COLOURS[place], label=name)
+    for index, (name, values) in enumerate(series.items()):
+        at = np.arange(len(examples)) - 0.4 + width * (index + 0.5)
+        axes.bar(at, values, width * 0.95, color=COLOURS[index], label=name)
     for value, text in ((ALONE_S, "published, alone"), (TOGETHER_S, "published, four at once")):
         axes.axhline(value, color=INK, linewidth=0.9, linestyle=DASHES[1])
         axes.text(len(examples) - 0.42, value, f" {text}\n {value:.0f} s", va="center", fontsize=7)
@@ -153,8 +153,8 @@ def claims(findings: Mapping[str, Sequence[Finding]]) -> Figure:
         for finding in next(iter(findings.values()))
         if finding.published_ratio is not None
     }
-    places = {claim: -place for place, claim in enumerate(published)}
-    figure = _figure(0.8 + 0.26 * len(places))
+    rows = {claim: -row for row, claim in enumerate(published)}
+    figure = _figure(0.8 + 0.26 * len(rows))
     axes = figure.subplots()
     for number, (setting, found) in enumerate(findings.items()):
         look: dict[str, Any] = {
@@ -164,21 +164,21 @@ def claims(findings: Mapping[str, Sequence[Finding]]) -> Figure:
         }
         for finding in found:
             if finding.ratio is not None:
-                place, ratio = places[finding.claim] + 0.16 - 0.32 * number, finding.ratio
-                axes.plot([max(ratio.low, 0.05), ratio.high], [place] * 2, color=look["color"])
-                axes.plot(ratio.value, place, **look)
+                row, ratio = rows[finding.claim] + 0.16 - 0.32 * number, finding.ratio
+                axes.plot([max(ratio.low, 0.05), ratio.high], [row] * 2, color=look["color"])
+                axes.plot(ratio.value, row, **look)
         axes.plot([], [], label=f"ours, {setting}, with 95% interval", **look)
-    axes.plot(list(published.values()), list(places.values()), linestyle="", **_MARKER)
+    axes.plot(list(published.values()), list(rows.values()), linestyle="", **_MARKER)
     axes.plot([], [], linestyle="", label="published", **_MARKER)
     axes.axvline(1, color=INK, linewidth=0.9)
     axes.set_xscale("log")
     ticks = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_yticks(list(places.values()), list(places))
+    axes.set_yticks(list(rows.values()), list(rows))
     axes.set(xlabel="Ratio of the two means (1: no difference)")
     lows = [f.ratio.low for found in findings.values() for f in found if f.ratio is not None]
-    axes.set(xlim=(max(0.05, min(0.2, *lows)), 4), ylim=(0.4 - len(places), 0.6))
+    axes.set(xlim=(max(0.05, min(0.2, *lows)), 4), ylim=(0.4 - len(rows), 0.6))
     figure.legend(loc="upper right", ncols=3, columnspacing=1.2)
     figure.subplots_adjust(left=0.47, bottom=0.12, top=0.92)
     return figure

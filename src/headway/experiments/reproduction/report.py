@@ -68,7 +68,7 @@ def _summary(found: dict[str, list[Finding]], seeds: Sequence[int]) -> str:
         "Q. Wang, S. Shi, C. Wang, X. Chu, <em>Communication Contention Aware Scheduling of "
         "Multiple Deep Learning Training Jobs</em> (2020), simulated anew by Headway "
         f"{escape(version('headway'))} on {len(seeds)} workloads drawn as the paper describes. "
-        f"{' '.join(counts)} The paper measured on a GPU with 16 GB and does not tell what it "
+        f"{' '.join(counts)} The paper measured on a GPU with 16 GB and does not say what it "
         "simulated; its public artifact sets 32 GB. Figures are means over the workloads with 95% "
         "confidence intervals; policies are compared on the same workloads."
     )
@@ -82,8 +82,8 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
         "Verdicts",
         [
             "Each verdict follows from the data by the rule named beside it; the rules are below. "
-            "Why some claims do not hold is told in the documentation, on the page "
-            "<em>Reproduction</em>.",
+            "The page <em>Reproduction</em> of the documentation explains why some claims do not "
+            "hold.",
             tables.verdicts("claims", "The paper's claims", found),
             Picture(
                 "claims",
@@ -203,8 +203,8 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
                 "contention",
                 figures.contention(_NETWORK),
                 "The paper's Fig. 2 from the model: (a) one all-reduce by message size, (b) k at "
-                "once of 100 MB each. Lines are the formula, points are what the engine does with "
-                "jobs. There is nothing random here, so there are no intervals.",
+                "once of 100 MB each. Lines are the formula, points are simulated jobs. "
+                "Nothing is random here, so there are no intervals.",
             ),
         ],
     )
@@ -213,9 +213,9 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
         "(e) The introduction's example",
         [
             "One 4-GPU job across four servers, and four of them at once on the same servers, each "
-            "on GPUs of its own. That the job alone was across servers too is our reading. The "
-            "paper does not tell the model, so all four are shown, with as many iterations as make "
-            f"the job alone take {paper.ALONE_S:.0f} s.",
+            "on GPUs of its own. That the single job spans servers too is our reading. The "
+            "paper does not name the model, so all four are shown, with the number of iterations "
+            f"that makes the job alone take {paper.ALONE_S:.0f} s.",
             Picture(
                 "introduction",
                 figures.introduction(examples),
@@ -228,13 +228,13 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
         "settings",
         "(f) Other settings",
         [
-            "Without contention every message goes at full speed, whatever else is on the network, "
-            "and none waits: about the least that any order of messages could reach with that "
-            "placement.",
+            "Without contention every message is sent at full speed, whatever else is on the "
+            "network, and none waits: about the best that any order of messages could reach with "
+            "that placement.",
             tables.settings("settings", "Average JCT in every setting [s]", evaluation, named),
-            tables.whereabouts(
+            tables.spread(
                 "whereabouts",
-                "How many jobs queue, how long, and how far they are spread",
+                "How many jobs queue, for how long, and over how many servers they spread",
                 evaluation,
                 named,
             ),
@@ -249,7 +249,7 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
     low, high = recipe.iterations
     parameters = [
         ("seeds", seeds_text(seeds)),
-        ("cluster", f"{paper.SHAPE} GPUs (16 servers of 4), 16 GB unless said otherwise"),
+        ("cluster", f"{paper.SHAPE} GPUs (16 servers of 4), 16 GB unless stated otherwise"),
         ("network", f"{_NETWORK}; T = a + k b M + (k − 1) η M"),
         ("jobs", f"{recipe.jobs}, by GPUs: {mix}"),
         ("arrivals", f"uniform over the whole seconds 1 to {recipe.span_s:,}"),
@@ -271,7 +271,7 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
     return [
         f"<pre>headway reproduce --seeds {seeds_text(seeds)}</pre>",
         "The same command gives the same bits: of the raw results on any machine, of the figures "
-        "with the versions below. Beside this page lie <code>figures/</code> (SVG and PDF), "
+        "with the versions below. Beside this page are <code>figures/</code> (SVG and PDF), "
         "<code>tables/</code> (Markdown) and, as Parquet, the raw results: a row per run, per job "
         "and per GPU in <code>runs</code>, <code>jobs</code> and <code>gpus.parquet</code>.",
         Table("parameters", "Parameters", ("", ""), parameters, texts=2),

@@ -1,4 +1,4 @@
-"""The tables of the report, as text."""
+"""The tables of the report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headway.experiments.reproduction.claims import RULES, Finding
 from headway.experiments.reproduction.contention import Example
 from headway.experiments.reproduction.evaluation import (
     CLASSES,
+    JOB_SIZES,
     METRICS,
-    WATCHED_GPUS,
     Evaluation,
     Metric,
 )
@@ -29,7 +29,7 @@ def published_beside_ours(
     cases: Mapping[str, Case],
     memory_gb: int = 16,
 ) -> Table:
-    """Return the paper's table of results with ours and the ratio below each row."""
+    """Return the paper's table of results, with ours and the ratio below each row."""
     rows = []
     for method, case in cases.items():
         printed = [getattr(paper.PUBLISHED[case], metric) for metric in METRICS]
@@ -49,7 +49,7 @@ def published_beside_ours(
 
 
 def ours_alone(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
-    """Return the same figures where the paper prints none."""
+    """Return our figures alone, where the paper prints none."""
     rows = [[method, *_figures(_estimates(evaluation, case))] for method, case in cases.items()]
     return Table(name, caption, ("method", *_TITLES), rows)
 
@@ -104,7 +104,7 @@ def settings(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str
         row = [method, f"{paper.PUBLISHED[case].average_jct_s:,.1f}"]
         for network in ("10gbe", "no-contention"):
             for memory in paper.MEMORIES_GB:
-                # Without contention nothing waits, so that one scheduler stands for all.
+                # Without contention nothing waits, so all schedulers give the same.
                 same = paper.in_setting(case, memory, network)
                 asked = network == "10gbe" or case in paper.PLACEMENTS.values()
                 row.append(_figure(mean(evaluation.sample(same, "average_jct_s"))) if asked else "")
@@ -120,18 +120,16 @@ def settings(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str
     return Table(name, caption, header, rows)
 
 
-def whereabouts(
-    name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]
-) -> Table:
-    """Return what the memory of a GPU changes: who must queue, and how far jobs are spread."""
+def spread(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str, Case]) -> Table:
+    """Return what the memory of a GPU changes: how jobs queue, and how widely they are placed."""
     rows = []
     for method, case in cases.items():
         for memory in paper.MEMORIES_GB:
-            found = evaluation.whereabouts(paper.in_setting(case, memory))
+            found = evaluation.spread(paper.in_setting(case, memory))
             servers = [f"{count:.2f}" for count in found.servers]
-            waits = [f"{found.queued:.1%}", f"{found.queue_s:,.1f}"]
+            waits = [f"{found.queued:.1%}", f"{found.wait_s:,.1f}"]
             rows.append([method, f"{memory} GB", *waits, *servers])
-    header = [f"servers, {gpus} GPUs" for gpus in WATCHED_GPUS]
+    header = [f"servers, {gpus} GPUs" for gpus in JOB_SIZES]
     return Table(name, caption, ("policies", "", "jobs queued", "wait [s]", *header), rows, texts=2)
 
 
@@ -160,7 +158,7 @@ def examples(name: str, caption: str, found: Sequence[Example]) -> Table:
         "with SRSF(1) [s]",
     )
     published = [
-        "published, model not told",
+        "published, model not named",
         "",
         f"{paper.ALONE_S:.0f}",
         f"{paper.TOGETHER_S:.0f}",
@@ -184,7 +182,7 @@ def examples(name: str, caption: str, found: Sequence[Example]) -> Table:
 
 
 def verdicts(name: str, caption: str, findings: Mapping[str, Sequence[Finding]]) -> Table:
-    """Return every claim with what each setting says of it."""
+    """Return every claim with our figure and verdict in each setting."""
     main, *others = findings
     elsewhere = [{finding.claim: finding for finding in findings[other]} for other in others]
     rows = []

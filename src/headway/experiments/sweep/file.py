@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from headway.configuration.conversion import Number, Table, Text
+from headway.configuration.conversion import Number, Text, TomlTable
 from headway.domain.models import ProfileSet
 from headway.workload.generate import Recipe, preset_recipe
 
@@ -28,7 +28,7 @@ Numbers = Annotated[
 RECIPE_KEYS = ("jobs", "span_s", "mix", "iterations", "models")
 
 
-class WorkloadTable(Table):
+class WorkloadTable(TomlTable):
     """`[[workloads]]`: a recipe with changes to it, or a file."""
 
     recipe: Text | None = None
@@ -63,7 +63,7 @@ Workloads = Annotated[
 ]
 
 
-class SweepFile(Table):
+class SweepFile(TomlTable):
     """A sweep file."""
 
     workloads: Workloads

@@ -14,7 +14,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
-from headway.experiments.parallel import Look
+from headway.experiments.parallel import Checkpoint
 from headway.experiments.sweep.specification import Coordinate, Jobs, Sweep
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
@@ -121,7 +121,7 @@ class Runner:
         self._workloads: OrderedDict[tuple[int, int], Workload] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run(self, key: str, point: Point, look: Look | None = None) -> Outcome:
+    def run(self, key: str, point: Point, checkpoint: Checkpoint | None = None) -> Outcome:
         """Simulate one point; an error that Headway reports is an outcome too."""
         inputs = self._inputs
         try:
@@ -131,7 +131,7 @@ class Runner:
                 network=inputs.networks[point.network],
                 policy=inputs.policies[point.policy],
                 seed=point.seed,
-                progress=look,
+                progress=checkpoint,
             )
         except HeadwayError as error:
             return Outcome(key, problem=str(error))

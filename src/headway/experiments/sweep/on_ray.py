@@ -1,8 +1,8 @@
-"""Runs on a Ray cluster: batches go out, results come back, and only this process writes to disk.
+"""Runs on a Ray cluster: workers simulate batches, and only this process writes to disk.
 
-Workers get the contents of workloads and policy files, never their paths. They must have the same
-Headway installed. Ray itself does not repeat anything: a batch whose worker died is taken apart and
-its runs are sent again one by one, so that a run that kills its workers takes no other with it.
+Workers get the contents of workloads and policy files, never their paths, and must have the same
+version of Headway. Ray retries nothing itself: if a worker dies, the runs of its batch are sent
+again one by one, so that a run that kills its workers fails alone.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from headway.files import make_folder, open_output
 from headway.ray_session import connected, signals_held
 from headway.results.store import code_version
 
-MOST_DEATHS = 3
-"""How many workers a run may kill before it counts as failed."""
+MAX_DEATHS = 3
+"""The number of workers a run may kill before it counts as failed."""
 
 _BATCH_S = 0.25
-"""How long a batch should take: long against what Ray needs for one, short against a minute."""
+"""The target duration of a batch: long against Ray's overhead, short against a minute."""
 
 _AHEAD = 2
-"""Batches sent out for each CPU, so that none waits for this process."""
+"""Batches in flight per CPU, so that no CPU waits for this process."""
 
-_LOOK_S = 10.0
-"""How often to ask how large the cluster is."""
+_CHECK_S = 10.0
+"""Seconds between checks of the cluster's size."""
 
 _WAIT_S = 0.2
-"""How long a signal may have to wait."""
+"""The longest delay of a signal, in seconds."""
 
 Task = tuple[str, Point]
-"""The key of a run, and the run."""
+"""A run with its key."""
 
 
 def run_on_ray(
@@ -52,14 +52,14 @@ def run_on_ray(
     workers: int | None,
     keep: Callable[[Outcome], None],
 ) -> None:
-    """Run everything on the cluster at an address, or on one started here for the while.
+    """Do the runs on the cluster at an address, or on a temporary one on this machine.
 
     Args:
-        todo: The runs by their keys.
-        inputs: What they need.
-        address: `host:port` or `ray://host:port`; without, Ray is started on this machine.
-        workers: Runs at a time; by default as many as the cluster has CPUs.
-        keep: Gets each outcome, in this thread.
+        todo: The runs by key.
+        inputs: Their inputs.
+        address: `host:port` or `ray://host:port`; without it, Ray is started on this machine.
+        workers: Runs at a time; by default the number of CPUs of the cluster.
+        keep: Called with each outcome, in this thread.
     """
     with connected(address, thread_count(workers)) as ray:
         send(ray, todo, inputs, workers, keep)
@@ -72,13 +72,13 @@ def send(
     workers: int | None,
     keep: Callable[[Outcome], None],
 ) -> None:
-    """Run everything on a cluster that is connected."""
+    """Do the runs on a connected cluster."""
     _Driver(ray, inputs, workers, keep).run(deque(todo.items()))
 
 
 @dataclass
 class _Driver:
-    """Sends batches out and takes their outcomes in."""
+    """Sends batches and collects their outcomes."""
 
     ray: Any
     inputs: Inputs
@@ -86,21 +86,21 @@ class _Driver:
     keep: Callable[[Outcome], None]
     deaths: Counter[str] = field(default_factory=Counter)
     run_s: float | None = None
-    """What a run takes, as far as known."""
+    """The moving average of a run's duration, once known."""
 
     def run(self, todo: deque[Task]) -> None:
-        """Work until every run has an outcome."""
+        """Send batches until every run has an outcome."""
         ray, token = self.ray, secrets.token_hex(8)
         shipped = [ray.put(self.inputs)]
         remote = ray.remote(num_cpus=1, max_retries=0)(_run_batch)
         out: dict[Any, list[Task]] = {}
         alone: deque[Task] = deque()
-        looked, cpus = -math.inf, 1
+        checked, cpus = -math.inf, 1
         try:
             with signals_held() as act:
                 while todo or alone or out:
-                    if time.monotonic() - looked > _LOOK_S:
-                        looked, cpus = time.monotonic(), self._cpus()
+                    if time.monotonic() - checked > _CHECK_S:
+                        checked, cpus = time.monotonic(), self._cpus()
                     while (todo or alone) and len(out) < _AHEAD * cpus:
                         size = self._size(len(todo), cpus)
                         batch = (
@@ -117,7 +117,7 @@ class _Driver:
                     ray.cancel(reference, force=True)
 
     def _take(self, reference: Any, batch: list[Task]) -> list[Task]:
-        """Take what a batch gave; return what has to be sent again."""
+        """Collect a batch's outcomes; return the runs to be sent again."""
         exceptions = self.ray.exceptions
         try:
             elapsed_s, outcomes = self.ray.get(reference)
@@ -125,29 +125,29 @@ class _Driver:
             cause = error.cause
             raise cause if isinstance(cause, HeadwayError) else error from None
         except exceptions.RayError as error:
-            return self._bury(batch, error)
+            return self._count_death(batch, error)
         latest = elapsed_s / len(batch)
         self.run_s = latest if self.run_s is None else 0.7 * self.run_s + 0.3 * latest
         for outcome in outcomes:
             self.keep(outcome)
         return []
 
-    def _bury(self, batch: list[Task], error: Exception) -> list[Task]:
-        """Count the death of a worker against its runs; return those to be sent again."""
+    def _count_death(self, batch: list[Task], error: Exception) -> list[Task]:
+        """Count a worker's death against its runs; return the runs to be sent again."""
         self.deaths.update(key for key, _ in batch)
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         for key, _ in batch:
-            if self.deaths[key] >= MOST_DEATHS:
-                problem = f"its worker died {MOST_DEATHS} times: {type(error).__name__}: {reason}."
+            if self.deaths[key] >= MAX_DEATHS:
+                problem = f"its worker died {MAX_DEATHS} times: {type(error).__name__}: {reason}."
                 self.keep(Outcome(key, problem=problem))
-        return [task for task in batch if self.deaths[task[0]] < MOST_DEATHS]
+        return [task for task in batch if self.deaths[task[0]] < MAX_DEATHS]
 
     def _cpus(self) -> int:
         found = int(self.ray.cluster_resources().get("CPU", 0))
         return max(1, found if self.workers is None else min(found, self.workers))
 
     def _size(self, left: int, cpus: int) -> int:
-        """Return how many runs the next batch has: fewer towards the end, so that all end alike."""
+        """Return the size of the next batch: smaller towards the end, to finish together."""
         if not left or self.run_s is None:
             return min(left, 1)
         by_time = round(_BATCH_S / max(self.run_s, 1e-6))
@@ -155,17 +155,17 @@ class _Driver:
 
 
 _runners: dict[str, Runner] = {}
-"""In a worker: what the sweep at hand needs, ready for the next batch."""
+"""In a worker: the runner of the current sweep, by its token."""
 
 
 def _run_batch(
     token: str, code: str, shipped: list[Any], batch: list[Task]
 ) -> tuple[float, list[Outcome]]:
-    """Run a batch in a worker; return the seconds it took, and the outcomes."""
+    """Do a batch of runs in a worker; return the seconds it took and the outcomes."""
     if code != code_version():
         raise InputError(
-            "a worker of the Ray cluster has another Headway than this machine; install the same "
-            "one everywhere."
+            "a worker of the Ray cluster has another version of Headway than this machine; install "
+            "the same one everywhere."
         )
     if token not in _runners:
         import ray

@@ -1,7 +1,7 @@
-"""The tables of a sweep: figures by policy, cluster and whatever else differs between its runs.
+"""The tables of a sweep: figures by policy, cluster and whatever else varies between its runs.
 
-A figure is the mean over what a table does not tell apart, seeds above all, with its 95%
-confidence interval. A ratio pairs each run with the baseline policy's run at the same place.
+A figure is the mean over all runs that share a cell, such as those of different seeds, with its 95%
+confidence interval. A ratio pairs each run with the baseline policy's at the same coordinates.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ METRICS = {
     "average_gpu_utilization": "GPU utilization",
     "energy_j": "energy [kWh]",
 }
-"""What tables can show, and its title."""
+"""The figures that tables can show, with their titles."""
 
 USUAL_VALUES = tuple(METRICS)[:5]
 AXES = tuple(name for name in COORDINATES if name != "seed")
-"""What rows and columns can tell apart."""
+"""The axes that rows and columns can be grouped by."""
 
 MAIN = "average_jct_s"
 NONE = "–"
@@ -44,7 +44,7 @@ Label = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the rows and the columns of tables tell apart, and what their cells show."""
+    """The axes of a table's rows and columns, and the figures in its cells."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -59,7 +59,7 @@ class Pivot:
     rows: tuple[Label, ...]
     columns: tuple[Label, ...]
     cells: Mapping[tuple[Label, Label], Estimate]
-    """With a single run, the bounds of the interval are NaN."""
+    """A single run has NaN as the bounds of its interval."""
 
 
 def layout_of(
@@ -68,10 +68,10 @@ def layout_of(
     columns: Sequence[str] | None = None,
     values: Sequence[str] | None = None,
 ) -> Layout:
-    """Return the layout asked for; by default clusters side by side, all else that differs below.
+    """Return the requested layout; by default clusters are columns, all else that varies is rows.
 
     Raises:
-        InputError: A name is not known, or is asked for twice.
+        InputError: A name is unknown or given twice.
     """
     for field, names, known in (
         ("rows", rows, AXES),
@@ -96,15 +96,15 @@ def layout_of(
 def pivot(
     frame: polars.DataFrame, layout: Layout, value: str, baseline: str | None = None
 ) -> Pivot:
-    """Return a figure by rows and columns; with a baseline, its ratio to that policy's."""
+    """Return a figure by row and column; with a baseline, its ratio to that policy's."""
     policy = COORDINATES.index("policy")
     samples: dict[tuple[Label, Label], dict[tuple[Coordinate, ...], float]] = {}
     everything: dict[tuple[Coordinate, ...], float] = {}
-    for *place, figure in frame.select(*COORDINATES, value).iter_rows():
-        at = dict(zip(COORDINATES, place, strict=True))
+    for *point, figure in frame.select(*COORDINATES, value).iter_rows():
+        at = dict(zip(COORDINATES, point, strict=True))
         cell = tuple(_label(at, axes) for axes in (layout.rows, layout.columns))
-        everything[tuple(place)] = figure
-        samples.setdefault((cell[0], cell[1]), {})[tuple(place)] = figure
+        everything[tuple(point)] = figure
+        samples.setdefault((cell[0], cell[1]), {})[tuple(point)] = figure
     cells = {}
     for cell, sample in samples.items():
         if baseline is None:
@@ -112,8 +112,8 @@ def pivot(
             continue
         pairs = [
             (figure, everything[other])
-            for place, figure in sample.items()
-            if (other := (*place[:policy], baseline, *place[policy + 1 :])) in everything
+            for point, figure in sample.items()
+            if (other := (*point[:policy], baseline, *point[policy + 1 :])) in everything
         ]
         if pairs:
             cells[cell] = _ratio(pairs)
@@ -126,7 +126,7 @@ def pivot(
 
 
 def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table]:
-    """Return the tables of a sweep: one of all figures, or with columns one for each figure."""
+    """Return the tables of a sweep: one with all figures or, with columns, one per figure."""
     means = [pivot(frame, layout, value) for value in layout.values]
     compared = (MAIN,) if layout.values == USUAL_VALUES else layout.values
     ratios = [
@@ -152,8 +152,8 @@ def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table
             )
         ]
     made = []
-    for place, part in enumerate(means + ratios):
-        is_ratio = place >= len(means)
+    for index, part in enumerate(means + ratios):
+        is_ratio = index >= len(means)
         title = METRICS[part.value]
         caption = f"{_plain(part.value)}, ratio to {baseline}" if is_ratio else title
         made.append(
@@ -172,13 +172,13 @@ def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table
 
 
 def compares(frame: polars.DataFrame, layout: Layout) -> bool:
-    """Return whether tables with this layout tell policies apart, so that ratios mean something."""
-    told = "policy" in (*layout.rows, *layout.columns)
-    return told and frame["policy"].n_unique() > 1
+    """Return whether the layout separates several policies, so that ratios make sense."""
+    separated = "policy" in (*layout.rows, *layout.columns)
+    return separated and frame["policy"].n_unique() > 1
 
 
 def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
-    """Return in words what the means are over."""
+    """Return in words what the means average over."""
     rest = [
         f"{count} {axis.replace('_', ' ')}s"
         for axis in COORDINATES
@@ -188,7 +188,7 @@ def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
 
 
 def _plain(value: str) -> str:
-    """Return a figure's title without its unit, which a ratio has not."""
+    """Return a figure's title without its unit: a ratio has none."""
     return METRICS[value].partition(" [")[0]
 
 
@@ -217,7 +217,7 @@ def _ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:
 
 
 def _text(part: Pivot, row: Label, column: Label, is_ratio: bool) -> str:
-    """Return a cell as text; without an interval where there is one run."""
+    """Return a cell as text; a single run has no interval."""
     if (row, column) not in part.cells:
         return NONE
     figure = part.cells[row, column]

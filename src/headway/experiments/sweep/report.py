@@ -1,4 +1,4 @@
-"""A sweep as one HTML page: a picture and tables for each workload, and how they were made."""
+"""A sweep as one HTML page: a picture and tables per workload, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 7.2
-_MOST_BARS = 150
-"""A picture with more would not be looked at; the tables have them all."""
+_MAX_BARS = 150
+"""A picture with more bars would be unreadable; the tables have them all."""
 
 _LEAST_DRAWN = 1e-3
 _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def write_sweep_report(folder: Path, output: Path | None = None) -> Path:
-    """Write a page about the runs of a sweep's folder; return where it is."""
+    """Write a page about the runs in a sweep's folder and return its path."""
     target = folder / "report.html" if output is None else output
     if target.suffix.lower() not in (".html", ".htm"):
-        raise InputError("the report of a sweep is a page; must end in .html.", source=str(target))
+        raise InputError("the report of a sweep must end in .html.", source=str(target))
     check_output(target)
     frame, metadata = read_runs(folder)
     if frame.is_empty():
-        raise InputError("no run is finished; there is nothing to show.", source=str(folder))
+        raise InputError("no run has finished yet.", source=str(folder))
     baseline = metadata["headway.baseline"]
     expected = int(metadata["headway.runs"])
     layout = layout_of(frame)
@@ -73,14 +73,14 @@ def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: i
         parts.append(f"Figures are means over {escape(over)}, with 95% confidence intervals.")
     if compares(frame, layout):
         parts.append(
-            f"Ratios to <code>{escape(baseline)}</code> compare runs at the same place of the "
-            "grid; an interval that does not hold 1 tells two policies apart."
+            f"Ratios to <code>{escape(baseline)}</code> compare runs that differ in "
+            "the policy alone; an interval without 1 means that the two policies differ."
         )
     return " ".join(parts)
 
 
 def _sections(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Section]:
-    """Return a section for each workload, if rows tell workloads apart."""
+    """Return a section per workload, if the rows are grouped by workload."""
     import polars
 
     if layout.rows[0] != "workload" or len(layout.rows) == 1:
@@ -88,13 +88,13 @@ def _sections(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Se
     inner = Layout(layout.rows[1:], layout.columns, layout.values)
     return [
         _section(
-            f"workload-{place}",
+            f"workload-{index}",
             f"Workload {name}",
             frame.filter(polars.col("workload") == name),
             inner,
             baseline,
         )
-        for place, name in enumerate(frame["workload"].unique(maintain_order=True))
+        for index, name in enumerate(frame["workload"].unique(maintain_order=True))
     ]
 
 
@@ -104,7 +104,7 @@ def _section(
     means = pivot(frame, layout, MAIN)
     ratios = pivot(frame, layout, MAIN, baseline) if compares(frame, layout) else None
     content: list[str | Table | Picture] = []
-    if len(means.rows) * len(means.columns) <= _MOST_BARS:
+    if len(means.rows) * len(means.columns) <= _MAX_BARS:
         caption = "Average completion times, with 95% intervals where there are several runs."
         if ratios is not None:
             caption = f"(a) {caption} (b) Their ratios to {baseline}; left of 1 is faster."
@@ -115,7 +115,7 @@ def _section(
 
 
 def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
-    """Draw average JCTs by row, the columns as colours, beside their ratios to the baseline."""
+    """Draw average JCTs by row, with a colour per column, beside their ratios to the baseline."""
     from matplotlib.figure import Figure
 
     count = len(means.columns)
@@ -129,12 +129,12 @@ def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
     thickness = 0.76 / count
     for number, column in enumerate(means.columns):
         look = {"color": COLOURS[number % len(COLOURS)]}
-        places = [0.38 - thickness * (number + 0.5) - place for place in range(len(means.rows))]
-        _bars(panels[0], means, column, places, thickness * 0.94, look)
+        heights = [0.38 - thickness * (number + 0.5) - row for row in range(len(means.rows))]
+        _bars(panels[0], means, column, heights, thickness * 0.94, look)
         if ratios is not None:
-            _intervals(panels[1], ratios, column, places, look)
+            _intervals(panels[1], ratios, column, heights, look)
     names = [_short(", ".join(row)) for row in means.rows]
-    panels[0].set_yticks([-place for place in range(len(names))], names)
+    panels[0].set_yticks([-row for row in range(len(names))], names)
     for text in panels[0].get_yticklabels():
         text.set_parse_math(False)
     panels[0].set(xlabel=_capital(METRICS[MAIN]), ylim=(0.55 - len(names), 0.55))
@@ -164,15 +164,15 @@ def _bars(
     axes: Any,
     means: Pivot,
     column: Label,
-    places: Sequence[float],
+    heights: Sequence[float],
     thickness: float,
     look: dict[str, Any],
 ) -> None:
     found = [means.cells.get((row, column)) for row in means.rows]
-    bars = [(place, cell) for place, cell in zip(places, found, strict=True) if cell is not None]
+    bars = [(height, cell) for height, cell in zip(heights, found, strict=True) if cell is not None]
     margins = [0.0 if math.isnan(cell.low) else cell.margin for _, cell in bars]
     axes.barh(
-        [place for place, _ in bars],
+        [height for height, _ in bars],
         [cell.value for _, cell in bars],
         thickness,
         xerr=margins if any(margins) else None,
@@ -183,18 +183,18 @@ def _bars(
 
 
 def _intervals(
-    axes: Any, ratios: Pivot, column: Label, places: Sequence[float], look: dict[str, Any]
+    axes: Any, ratios: Pivot, column: Label, heights: Sequence[float], look: dict[str, Any]
 ) -> None:
-    for row, place in zip(ratios.rows, places, strict=True):
+    for row, height in zip(ratios.rows, heights, strict=True):
         cell = ratios.cells.get((row, column))
         if cell is not None:
             if not math.isnan(cell.low):
-                axes.plot([max(cell.low, _LEAST_DRAWN), cell.high], [place] * 2, **look)
-            axes.plot(cell.value, place, "o", markersize=4, **look)
+                axes.plot([max(cell.low, _LEAST_DRAWN), cell.high], [height] * 2, **look)
+            axes.plot(cell.value, height, "o", markersize=4, **look)
 
 
 def _scale(axes: Any, ratios: Pivot) -> None:
-    """Choose a logarithmic axis where ratios are far apart, so that those near 1 can be seen."""
+    """Use a logarithmic axis where ratios are far apart, so that those near 1 can be seen."""
     values = [cell.value for cell in ratios.cells.values()]
     if max(values) < 2.5 * min(values):
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError
-from headway.experiments.parallel import Look, run_in_threads, thread_count
+from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.sweep.grid import (
     Inputs,
     Outcome,
@@ -140,8 +140,8 @@ def _execute(
         return
     runner = Runner(inputs)
 
-    def work(task: tuple[str, Point], look: Look) -> Outcome:
-        return runner.run(*task, look)
+    def work(task: tuple[str, Point], checkpoint: Checkpoint) -> Outcome:
+        return runner.run(*task, checkpoint)
 
     run_in_threads(todo.items(), work, thread_count(workers), keep)
 

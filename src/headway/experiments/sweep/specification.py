@@ -25,7 +25,7 @@ from headway.policies.policy_set import PolicySet
 from headway.workload.files import read_workload
 from headway.workload.generate import PRESETS, Recipe, generate_workload
 
-MOST_RUNS = 1_000_000
+MAX_RUNS = 1_000_000
 
 Value = TypeVar("Value")
 Coordinate = str | float | int | None
@@ -121,8 +121,8 @@ class _Reader:
         runs = sum(len(part[1]) for part in workloads) * prod(
             map(len, (clusters, networks, policies))
         )
-        if runs > MOST_RUNS:
-            raise InputError(f"{runs:,} runs; a sweep may have {MOST_RUNS:,}.", source=source)
+        if runs > MAX_RUNS:
+            raise InputError(f"{runs:,} runs; a sweep may have {MAX_RUNS:,}.", source=source)
         names = [name for name, _, _ in workloads]
         for index, name in enumerate(names):
             if name in names[:index]:

@@ -1,4 +1,4 @@
-"""The API's server: whoever has not said what it wants has little time, and few can do so."""
+"""The API's HTTP server, which limits how many connections may stay idle and for how long."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_S = 5.0
-"""How long a connection may take for its handshake, and then for the head of its first request.
+HEAD_TIMEOUT_S = 5.0
+"""Time for the TLS handshake, and again for the head of the first request.
 
-The token is in the head: whoever has sent one without it is answered and let go.
+The token is in the head: a request without it is answered and its connection closed.
 """
 
-MOST_STRANGERS = 256
-"""Connections without a request; one more, and the oldest of them is closed."""
+MAX_IDLE_CONNECTIONS = 256
+"""Connections without a request; beyond that the oldest of them is closed."""
 
-_ACCEPTS_A_TURN = 16
-_WAITING_CONNECTIONS = 1024
+_ACCEPTS_PER_WAKEUP = 16
+_BACKLOG = 1024
 
 
 class ApiServer(uvicorn.Server):
@@ -28,61 +28,61 @@ class ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Leave all signals alone."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept; the server's own way has no limit for handshakes."""
+        """Start accepting; uvicorn's own implementation has no timeout for handshakes."""
         assert sockets is not None
         (listening,) = sockets
-        strangers: dict[_Connection, None] = {}
+        idle: dict[_Connection, None] = {}
         secure = self.config.ssl is not None
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(self.config, self.server_state, strangers),
+            lambda: _Connection(self.config, self.server_state, idle),
             sock=listening,
             ssl=self.config.ssl,
-            ssl_handshake_timeout=HEAD_S if secure else None,
-            backlog=_ACCEPTS_A_TURN,
+            ssl_handshake_timeout=HEAD_TIMEOUT_S if secure else None,
+            backlog=_ACCEPTS_PER_WAKEUP,
         )
-        # The loop accepts as many in one turn as may wait: more may wait than it should accept.
-        listening.listen(_WAITING_CONNECTIONS)
+        # asyncio accepts up to `backlog` connections per wake-up; the kernel may queue more.
+        listening.listen(_BACKLOG)
         self.servers = [server]
         self.started = True
 
 
 class _Connection(H11Protocol):
-    """A connection, of a stranger until its first request."""
+    """A connection, idle until its first request."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         state: uvicorn.server.ServerState,
-        strangers: dict[_Connection, None],
+        idle: dict[_Connection, None],
     ) -> None:
         super().__init__(config, state, {})
-        self._strangers = strangers
+        self._idle = idle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin: whoever it is has a few seconds for a request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
-        self._strangers[self] = None
-        self._timer = self.loop.call_later(HEAD_S, transport.abort)
-        if len(self._strangers) > MOST_STRANGERS:
-            oldest = next(iter(self._strangers))
-            oldest._known()
+        self._idle[self] = None
+        self._timer = self.loop.call_later(HEAD_TIMEOUT_S, transport.abort)
+        if len(self._idle) > MAX_IDLE_CONNECTIONS:
+            oldest = next(iter(self._idle))
+            oldest._no_longer_idle()
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; with the head of a request it is no stranger any more."""
+        """Process data; with the head of a request the connection is no longer idle."""
         super().data_received(data)
         if self.cycle is not None:
-            self._known()
+            self._no_longer_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end, whoever made it."""
-        self._known()
+        """Forget the connection."""
+        self._no_longer_idle()
         super().connection_lost(exc)
 
-    def _known(self) -> None:
+    def _no_longer_idle(self) -> None:
         self._timer.cancel()
-        self._strangers.pop(self, None)
+        self._idle.pop(self, None)

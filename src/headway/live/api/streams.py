@@ -1,4 +1,4 @@
-"""Answers that go on: what a job prints, and changes as they happen."""
+"""Responses that continue: a job's output, and changes as they happen."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import AsyncIterator
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+from headway.live.daemon.change_feed import ChangeFeed, Subscription
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.hub import Hub, Listener
 from headway.live.executors import Attempt
-from headway.live.executors.tail import Tail
+from headway.live.executors.log_tail import LogTail
 
 CHUNK_BYTES = 64 * 1024
 POLL_S = 0.2
-SILENCE_S = 15.0
-"""How long a stream of changes may be silent before it says that it is still there."""
+KEEP_ALIVE_S = 15.0
+"""How long a stream of changes may be silent before a comment is sent."""
 
 
-async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
-    """Return what a rank of a job's latest attempt printed; with `follow` until the job is over."""
-    number = daemon.record(job).attempts
-    reader = Tail(daemon.executor.log(Attempt(job, number), rank))
+async def stream_log(daemon: Daemon, job_id: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
+    """Yield a rank's output from the latest attempt on; with `follow`, until the job has ended."""
+    number = daemon.registry[job_id].attempts
+    reader = LogTail(daemon.executor.log(Attempt(job_id, number), rank))
     try:
         while True:
-            record = daemon.record(job)  # before reading, so that all that was printed is read
+            record = daemon.registry[job_id]  # before reading, so that no output is missed
             if data := await asyncio.to_thread(reader.read, CHUNK_BYTES):
                 yield data
             elif record.attempts > number:
                 number += 1
                 reader.close()
-                reader = Tail(daemon.executor.log(Attempt(job, number), rank))
+                reader = LogTail(daemon.executor.log(Attempt(job_id, number), rank))
             elif not follow or record.finished:
                 return
             else:
@@ -42,42 +42,42 @@ async def log_of(daemon: Daemon, job: str, rank: int, follow: bool) -> AsyncIter
 
 
 class ChangeStream(Response):
-    """Server-sent events, until the reader goes or falls too far behind."""
+    """Server-sent events, until the client disconnects or falls too far behind."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, hub: Hub, listener: Listener) -> None:
+    def __init__(self, feed: ChangeFeed, subscription: Subscription) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._hub, self._listener = hub, listener
+        self._feed, self._subscription = feed, subscription
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until one of three ends: the reader's, the listener's, the server's."""
+        """Send events until the client disconnects, the subscription ends or sending fails."""
         await send(
             {"type": "http.response.start", "status": 200, "headers": self.raw_headers},
         )
-        ends = [
-            asyncio.ensure_future(self._send(send)),
-            asyncio.ensure_future(_gone(receive)),
-            asyncio.ensure_future(self._listener.lost.wait()),
+        tasks = [
+            asyncio.ensure_future(self._send_events(send)),
+            asyncio.ensure_future(_disconnected(receive)),
+            asyncio.ensure_future(self._subscription.dropped.wait()),
         ]
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._hub.leave(self._listener)
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+            self._feed.unsubscribe(self._subscription)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send(self, send: Send) -> None:
+    async def _send_events(self, send: Send) -> None:
         event = b": changes follow\n\n"
         while True:
             await send({"type": "http.response.body", "body": event, "more_body": True})
             event = b": still here\n\n"
             with contextlib.suppress(TimeoutError):
-                event = await asyncio.wait_for(self._listener.next(), SILENCE_S)
+                event = await asyncio.wait_for(self._subscription.next(), KEEP_ALIVE_S)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Jobs as users submit them: JSON that is not trusted until every field of it is checked."""
+"""Validates submitted jobs: JSON whose every field is checked."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headway.domain.limits import whole
 from headway.live.core.events import JobSpec
 from headway.live.core.jobs import check_spec
 
-MOST_WORDS = 4096
-MOST_TEXT = 100_000
-"""Characters of a command's words, or of an environment, together."""
-LONGEST_NAME = 200
-MOST_PRIORITY = 10**6
-MOST_RETRIES = 1000
+MAX_ARGUMENTS = 4096
+MAX_CHARACTERS = 100_000
+"""Total length of a command, or of an environment."""
+MAX_NAME_CHARACTERS = 200
+MAX_SUBMITTED_PRIORITY = 10**6
+MAX_RETRIES = 1000
 
 _RESERVED = "HEADWAY_"
 
@@ -26,12 +26,12 @@ class Submission(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The body of `POST /v1/jobs`: the fields of a JobSpec and no others."""
 
 
-def spec_from(body: bytes) -> JobSpec:
-    """Return the job that a JSON text describes, or raise InputError for its first mistake."""
+def parse_submission(body: bytes) -> JobSpec:
+    """Return the job described by a JSON body, or raise InputError for the first error in it."""
     try:
         submission = msgspec.json.decode(body, type=Submission)
     except msgspec.ValidationError as error:
-        raise _explained(str(error)) from None
+        raise _as_input_error(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the body must be a JSON object: {error}.") from None
     spec = JobSpec(**msgspec.structs.asdict(submission))
@@ -40,17 +40,17 @@ def spec_from(body: bytes) -> JobSpec:
 
 
 def check(spec: JobSpec) -> None:
-    """Refuse a job with values out of bounds."""
-    _check_words(spec.command)
-    # Narrower than the scheduler's own bounds, which are those of its arithmetic.
-    whole(spec.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY)
-    whole(spec.retries, "retries", 0, MOST_RETRIES)
+    """Raise InputError if a value is out of range."""
+    _check_command(spec.command)
+    # Narrower than the core's own bounds, which come from its arithmetic.
+    whole(spec.priority, "priority", -MAX_SUBMITTED_PRIORITY, MAX_SUBMITTED_PRIORITY)
+    whole(spec.retries, "retries", 0, MAX_RETRIES)
     check_spec(spec)
     for name in ("model", "name"):
         text = getattr(spec, name)
-        if len(text) > LONGEST_NAME or not (text == "" or text.isprintable()):
+        if len(text) > MAX_NAME_CHARACTERS or not (text == "" or text.isprintable()):
             raise InputError(
-                f"must be at most {LONGEST_NAME} printable characters, not {shown(text)}.",
+                f"must be at most {MAX_NAME_CHARACTERS} printable characters, not {shown(text)}.",
                 field=name,
             )
     if not os.path.isabs(spec.folder) or "\0" in spec.folder or len(spec.folder) > 4096:
@@ -58,12 +58,12 @@ def check(spec: JobSpec) -> None:
     _check_environment(spec.environment)
 
 
-def _check_words(command: tuple[str, ...]) -> None:
+def _check_command(command: tuple[str, ...]) -> None:
     if not command or not command[0]:
         raise InputError("must be a program and its arguments.", field="command")
-    if len(command) > MOST_WORDS or sum(map(len, command)) > MOST_TEXT:
+    if len(command) > MAX_ARGUMENTS or sum(map(len, command)) > MAX_CHARACTERS:
         raise InputError(
-            f"must be at most {MOST_WORDS:,} words of {MOST_TEXT:,} characters together.",
+            f"must have at most {MAX_ARGUMENTS:,} arguments and {MAX_CHARACTERS:,} characters.",
             field="command",
         )
     _check_text("".join(command), "command")
@@ -72,25 +72,25 @@ def _check_words(command: tuple[str, ...]) -> None:
 def _check_environment(environment: dict[str, str]) -> None:
     for name, value in environment.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise InputError(f"{shown(name)} is not a variable's name.", field="environment")
+            raise InputError(f"{shown(name)} is not a valid variable name.", field="environment")
         if name.startswith(_RESERVED):
             raise InputError(f"{name} is set by the scheduler.", field="environment")
         _check_text(value, "environment")
-    if sum(len(name) + len(value) for name, value in environment.items()) > MOST_TEXT:
-        raise InputError(f"must be at most {MOST_TEXT:,} characters together.", field="environment")
+    if sum(len(name) + len(value) for name, value in environment.items()) > MAX_CHARACTERS:
+        raise InputError(f"must have at most {MAX_CHARACTERS:,} characters.", field="environment")
 
 
 def _check_text(text: str, name: str) -> None:
-    """Refuse what no operating system takes as an argument."""
+    """Refuse text that cannot be passed to a process."""
     if "\0" in text:
-        raise InputError("must not have a NUL character.", field=name)
+        raise InputError("must not contain a NUL character.", field=name)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError("must be text that UTF-8 can hold.", field=name) from None
+        raise InputError("must be valid Unicode text.", field=name) from None
 
 
-def _explained(problem: str) -> InputError:
+def _as_input_error(problem: str) -> InputError:
     """Turn msgspec's 'Expected `int`, got `str` - at `$.gpus`' into this project's form."""
     what, _, where = problem.partition(" - at `$")
     field = where.strip("`.").split("[")[0].strip(".") or None

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.limits import MOST_BYTES
+from headway.domain.limits import MAX_BYTES
 from headway.domain.records import (
     JOB,
     LINK,
-    MESSAGE_RECORD,
+    MESSAGE,
     NOBODY,
     NOT_READY,
     READY,
@@ -38,7 +38,7 @@ from headway.network.contention import NetworkModel
 from headway.network.system import make_system
 from headway.network.traffic import make_traffic
 
-MOST_SERVICE_NS = 2**58
+MAX_SERVICE_NS = 2**58
 """The most that one job counts for, 9 GPU years: sums over jobs must stay inside int64."""
 
 _FEWEST = 64
@@ -55,7 +55,7 @@ class ClusterArrays:
 
     def __init__(self, network: NetworkModel, seed: int) -> None:
         self.network = network
-        self.most_message_bytes = min(MOST_BYTES, int(MOST_SERVICE_NS / network.b_ns_per_byte / 4))
+        self.most_message_bytes = min(MAX_BYTES, int(MAX_SERVICE_NS / network.b_ns_per_byte / 4))
         self.nodes: dict[str, NodeState] = {}
         self.rows: list[LiveJob | None] = []
         self.placed: dict[int, LiveJob] = {}  # jobs with slots by number, in order of placement
@@ -87,7 +87,7 @@ class ClusterArrays:
         """Take the row of a job that is over."""
         self.rows[job.row] = None
         self.cluster.jobs[job.row] = np.zeros((), JOB)
-        self.cluster.messages[job.row] = np.zeros((), MESSAGE_RECORD)
+        self.cluster.messages[job.row] = np.zeros((), MESSAGE)
         job.row = NOBODY
 
     def describe(self, job: LiveJob) -> None:
@@ -100,7 +100,7 @@ class ClusterArrays:
         columns["exclusive"][row] = job.exclusive
         columns["start_ns"][row] = columns["finish_ns"][row] = NOBODY
         columns["first_message"][row], columns["messages"][row] = row, 1
-        self.cluster.messages[row] = np.zeros((), MESSAGE_RECORD)
+        self.cluster.messages[row] = np.zeros((), MESSAGE)
         messages["job"][row] = row
         messages["latency_ns"][row] = self.network.a_ns
         messages["byte_weight"][row] = 1.0
@@ -109,7 +109,7 @@ class ClusterArrays:
     def estimate(self, job: LiveJob) -> None:
         """Write what a job is expected to need: s_J, L_J and what they follow from."""
         columns, row = self.columns, job.row
-        most_ns = MOST_SERVICE_NS // job.spec.gpus
+        most_ns = MAX_SERVICE_NS // job.spec.gpus
         gradient_bytes = min(job.gradient_bytes, self.most_message_bytes)
         columns["forward_ns"][row] = min(job.forward_ns, most_ns)
         columns["backward_ns"][row] = min(job.backward_ns, most_ns)
@@ -254,13 +254,13 @@ class ClusterArrays:
         """Make the arrays anew, with room for more and without what is gone."""
         live = [job for job in self.rows if job is not None]
         capacity = _capacity(len(live) + more_rows)
-        jobs, messages = zeros(capacity, JOB), zeros(capacity, MESSAGE_RECORD)
+        jobs, messages = zeros(capacity, JOB), zeros(capacity, MESSAGE)
         for row, job in enumerate(live):
             jobs[row], messages[row] = self.cluster.jobs[job.row], self.cluster.messages[job.row]
             jobs.first_message[row] = messages.job[row] = job.row = row
         self.rows = list(live)
         self.columns = {name: jobs[name] for name in JOB.names or ()}
-        self.message_columns = {name: messages[name] for name in MESSAGE_RECORD.names or ()}
+        self.message_columns = {name: messages[name] for name in MESSAGE.names or ()}
         gpus, servers, ports = lay_out_nodes(self.nodes.values())
         capacity = _capacity(sum(len(job.slots) for job in self.placed.values()) + more_seats)
         seats, links = zeros(capacity, SEAT), zeros(capacity, LINK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.limits import HORIZON_NS, MOST_ITERATIONS, whole
+from headway.domain.limits import HORIZON_NS, MAX_ITERATIONS, whole
 from headway.live.core import lifecycle
 from headway.live.core.events import (
     NEVER_STARTED,
@@ -16,7 +16,7 @@ from headway.live.core.events import (
     Tick,
 )
 from headway.live.core.job_state import JobState, Trigger
-from headway.live.core.jobs import MOST_ATTEMPTS, NEVER_NS, check_spec
+from headway.live.core.jobs import MAX_ATTEMPTS, NEVER_NS, check_spec
 from headway.live.core.state import CoreState
 
 
@@ -35,9 +35,9 @@ def job_restored(state: CoreState, event: JobRestored, instructions: list[AnyIns
         return False
     check_spec(event.spec)
     whole(event.submitted_ns, "submitted_ns", 0, HORIZON_NS)
-    whole(event.attempts, "attempts", 1 if event.slots else 0, MOST_ATTEMPTS)
+    whole(event.attempts, "attempts", 1 if event.slots else 0, MAX_ATTEMPTS)
     whole(event.unstarted, "unstarted", 0, event.attempts)
-    whole(event.iterations, "iterations", 0, MOST_ITERATIONS)
+    whole(event.iterations, "iterations", 0, MAX_ITERATIONS)
     job = state.add_job(event.job_id, event.spec, event.submitted_ns)
     job.attempts, job.unstarted = event.attempts, event.unstarted
     state.placement_paused |= event.hold

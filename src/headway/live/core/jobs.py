@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, MOST_BYTES, MOST_GPUS, MOST_ITERATIONS, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, MAX_ITERATIONS, whole
 from headway.domain.records import NOBODY
 from headway.live.core.events import IterationDone, JobSpec, Slot
 from headway.live.core.job_state import FINISHED, TRANSITIONS, JobState, Trigger
@@ -18,7 +18,7 @@ DEFAULT_GRADIENT_BYTES = 100 * 2**20
 SMOOTHING = 8
 """A new measurement has weight 1/SMOOTHING in the moving average."""
 
-MOST_ATTEMPTS = 2**31
+MAX_ATTEMPTS = 2**31
 WIDEST_PRIORITY = 2**31
 """The bound of the core's arithmetic; the API accepts less."""
 NEVER_NS = 2**63 - 1
@@ -35,15 +35,15 @@ def check_spec(spec: JobSpec) -> None:
     """Raise InputError, naming the field, for a job that no cluster could run."""
     if not spec.command or not all(isinstance(part, str) for part in spec.command):
         raise InputError("must be a program and its arguments.", field="command")
-    whole(spec.gpus, "gpus", 1, MOST_GPUS)
-    whole(spec.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+    whole(spec.gpus, "gpus", 1, MAX_GPUS)
+    whole(spec.memory_bytes, "memory_bytes", 0, MAX_BYTES)
     whole(spec.priority, "priority", -WIDEST_PRIORITY, WIDEST_PRIORITY)
-    whole(spec.retries, "retries", 0, MOST_ATTEMPTS)
+    whole(spec.retries, "retries", 0, MAX_ATTEMPTS)
     for name, least, most in (
-        ("iterations", 1, MOST_ITERATIONS),
+        ("iterations", 1, MAX_ITERATIONS),
         ("forward_ns", 1, LONGEST_NS),
         ("backward_ns", 1, LONGEST_NS),
-        ("gradient_bytes", 0, MOST_BYTES),
+        ("gradient_bytes", 0, MAX_BYTES),
     ):
         value = getattr(spec, name)
         if value is not None:
@@ -188,7 +188,7 @@ class LiveJob:
         for name, least, most in (
             ("forward_ns", 1, LONGEST_NS),
             ("backward_ns", 1, LONGEST_NS),
-            ("gradient_bytes", 0, MOST_BYTES),
+            ("gradient_bytes", 0, MAX_BYTES),
         ):
             value = getattr(event, name)
             if value is None or getattr(self.spec, name) is not None or not least <= value <= most:

@@ -9,7 +9,7 @@ from headway.live.core.job_state import Trigger
 from headway.live.core.jobs import LiveJob
 from headway.live.core.state import CoreState
 
-MOST_FINISHED = 1_000
+MAX_FINISHED = 1_000
 """Finished jobs that are remembered; then the one that finished first is forgotten."""
 
 
@@ -81,7 +81,7 @@ def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> Non
     job.reason, job.finished_ns = reason, state.now_ns
     state.arrays.remove(job)
     state.finished[job.job_id] = job
-    if len(state.finished) > MOST_FINISHED:
+    if len(state.finished) > MAX_FINISHED:
         oldest = next(iter(state.finished))
         del state.finished[oldest], state.jobs[oldest]
 

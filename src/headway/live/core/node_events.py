@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from headway.domain.limits import MOST_BYTES, whole
+from headway.domain.limits import MAX_BYTES, whole
 from headway.live.core import lifecycle
 from headway.live.core.events import AnyInstruction, NodeDrained, NodeLost, NodeUp
 from headway.live.core.nodes import NodeState
 from headway.live.core.state import CoreState
 
-MOST_SLOTS = 2**12
+MAX_SLOTS = 2**12
 """The limit for one node."""
 
 
 def node_up(state: CoreState, event: NodeUp, instructions: list[AnyInstruction]) -> bool:
     """Add a node; one that returns with different slots has lost its jobs."""
-    whole(event.gpus, "gpus", 1, MOST_SLOTS)
-    whole(event.memory_bytes, "memory_bytes", 0, MOST_BYTES)
+    whole(event.gpus, "gpus", 1, MAX_SLOTS)
+    whole(event.memory_bytes, "memory_bytes", 0, MAX_BYTES)
     node = NodeState(event.node, event.gpus, event.memory_bytes, event.node in state.drained)
     known = state.arrays.nodes.get(event.node)
     if known is not None:

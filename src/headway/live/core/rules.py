@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headway.domain.limits import MOST_BYTES
+from headway.domain.limits import MAX_BYTES
 from headway.domain.records import ClusterView, Integers
 from headway.live.core.operations import direct
 from headway.policies.policy_set import PolicySet
@@ -33,7 +33,7 @@ class Rules:
         self.name = policies.name
         self.placement_name = chosen.placement.name
         self.admission_name = chosen.admission.name
-        self.bucket_bytes = policies.bucket_bytes or MOST_BYTES
+        self.bucket_bytes = policies.bucket_bytes or MAX_BYTES
         self.placement_steady = chosen.placement.policy.steady
         self.admission_steady = chosen.admission.policy.steady
         self.failures = 0

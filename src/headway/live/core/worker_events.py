@@ -5,7 +5,7 @@ Workers are not trusted: nothing that they report can make a handler raise.
 
 from __future__ import annotations
 
-from headway.domain.limits import MOST_BYTES, MOST_ITERATIONS
+from headway.domain.limits import MAX_BYTES, MAX_ITERATIONS
 from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core import messages
 from headway.live.core.events import (
@@ -25,7 +25,7 @@ from headway.live.core.state import CoreState
 def iteration_done(state: CoreState, event: IterationDone, _: list[AnyInstruction]) -> bool:
     """Record a job's progress and measurements."""
     job = state.job_of_attempt(event.job_id, event.attempt)
-    if job is None or not job.iterations < event.iterations <= MOST_ITERATIONS:
+    if job is None or not job.iterations < event.iterations <= MAX_ITERATIONS:
         return False
     job.iterations = event.iterations
     # A steady placement policy has decided by the defaults: show it queued jobs again.
@@ -46,7 +46,7 @@ def message_ready(
         or job.state is JobState.STOPPING
         or event.request in job.requests
         or len(job.requests) >= MAX_OPEN_REQUESTS
-        or not 0 <= event.message_bytes <= MOST_BYTES
+        or not 0 <= event.message_bytes <= MAX_BYTES
     ):
         return False
     unsent_bytes = max(event.unsent_bytes, event.message_bytes)

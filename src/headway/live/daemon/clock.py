@@ -1,4 +1,4 @@
-"""The scheduler's clock: nanoseconds since its first start, whatever the machine's clock does."""
+"""The scheduler's clock: nanoseconds since its first start, unaffected by the machine's clock."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 
 
 class Clock:
-    """Goes on from where an earlier scheduler's clock stood; the time between does not count."""
+    """Continues from an earlier scheduler's last saved time; time spent stopped does not count."""
 
-    def __init__(self, since_ns: int = 0) -> None:
-        self._offset_ns = since_ns - time.monotonic_ns()
+    def __init__(self, start_ns: int = 0) -> None:
+        self._offset_ns = start_ns - time.monotonic_ns()
 
     def now_ns(self) -> int:
-        """Return the time; never less than before."""
+        """Return the current time, which never goes back."""
         return time.monotonic_ns() + self._offset_ns

@@ -1,4 +1,4 @@
-"""The scheduler: whatever the gate, the executor and users say becomes an event."""
+"""The scheduler: turns what users and the executor say into events, and owns what handles them."""
 
 from __future__ import annotations
 
@@ -8,247 +8,226 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from headway.domain.errors import HeadwayError
 from headway.live import operator_log
 from headway.live.core.core import Core
 from headway.live.core.events import (
-    ComputeDone,
-    ComputeReady,
-    IterationDone,
+    NEVER_STARTED,
     JobCancelled,
+    JobExited,
     JobSpec,
+    JobStarted,
     JobSubmitted,
-    MessageDone,
-    MessageReady,
     NodeDrained,
     NodeLost,
     NodeUp,
     PolicyChanged,
-    WorkerLost,
 )
-from headway.live.core.job_state import ACTIVE
 from headway.live.core.rules import Rules
+from headway.live.daemon.attempts import Attempts
+from headway.live.daemon.change_feed import ChangeFeed
 from headway.live.daemon.clock import Clock
-from headway.live.daemon.event_log import EventLog
-from headway.live.daemon.event_loop import Steps
-from headway.live.daemon.job_records import JobRecord
-from headway.live.daemon.store import Store
-from headway.live.executors import Attempt, Executor, Node
+from headway.live.daemon.errors import ConflictError, NotFoundError, UnavailableError
+from headway.live.daemon.event_log.writer import EventLogWriter
+from headway.live.daemon.event_pipeline import EventPipeline
+from headway.live.daemon.gate_events import GateEvents
+from headway.live.daemon.grant_sender import GrantSender
+from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.job_registry import JobRegistry
+from headway.live.daemon.metrics import Metrics, StateCollector
+from headway.live.daemon.policy_monitor import PolicyMonitor
+from headway.live.daemon.state_store import StateStore
+from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
 
-BEAT_S = 10.0
+SAVE_INTERVAL_S = 10.0
 """How often iteration counts and the clock are saved."""
-STOP_PATIENCE_S = 30.0
+STOP_TIMEOUT_S = 30.0
 
 POLICY, DRAINED = "policy", "drained"
-"""Names of values in the store."""
+"""Keys in the store."""
 
 
-class RefusedError(HeadwayError):
-    """A request that cannot be done now; `status` is HTTP's word for why."""
-
-    def __init__(self, status: int, problem: str) -> None:
-        super().__init__(problem)
-        self.status = status
-
-
-class Daemon(Steps):
-    """Listens to the gate and the executor, and to users by way of the API."""
+class Daemon:
+    """Takes requests from the API and reports from the executor; `gate_events` hears workers."""
 
     def __init__(
         self,
         core: Core,
         policy: str,
-        store: Store,
-        events: EventLog,
+        store: StateStore,
+        log: EventLogWriter,
         clock: Clock,
         executor: Executor,
         environment: Callable[[Attempt], Mapping[str, str]],
     ) -> None:
-        super().__init__(core, store, events, clock, executor, environment)
-        self.policy = policy
-        self.nodes: dict[str, Node] = {}
+        self.core, self.policy, self.clock = core, policy, clock
+        self.store, self.log, self.executor = store, log, executor
+        self.feed, self.metrics = ChangeFeed(), Metrics()
+        self.registry = JobRegistry(store, clock, self.feed, self.metrics)
+        self.attempts = Attempts(
+            executor, store, environment, self._attempt_started, self.conclude_attempt
+        )
+        self.grants = GrantSender(self.metrics)
+        self.pipeline = EventPipeline(
+            core,
+            clock,
+            log,
+            self.registry,
+            self.attempts,
+            self.grants,
+            PolicyMonitor(core, self.metrics),
+        )
+        self.gate_events = GateEvents(
+            self.pipeline, clock, self.registry, self.attempts, self.grants
+        )
+        self.metrics.registry.register(
+            StateCollector(core, self.registry.counts, lambda: not store.problem)
+        )
+        self.nodes: dict[str, ExecutorNode] = {}
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
+        # Ends reported while jobs are being restored.
+        self._held_ends: list[AttemptEnd] | None = None
 
-    # What the gate says.
+    # Reports from the executor.
 
-    def worker_attached(self, job: str, attempt: int, rank: int) -> None:
-        """Take a worker's word that its attempt runs; let go of one that is to end, or over."""
-        one = Attempt(job, attempt)
-        self.attempts.started(one)
-        if not self.attempts.wanted(one):
-            over = "being stopped" if one in self.attempts else "over"
-            self.let_go(one, f"this attempt is {over}")
-        elif rank >= self.book.records[job].spec.gpus and self.gate is not None:
-            self.gate.refuse(job, attempt, f"the job has no slot for rank {rank}", rank)
-
-    def message_ready(
-        self, job: str, attempt: int, request: int, message_bytes: int, unsent_bytes: int
-    ) -> None:
-        """Decide when a message may start."""
-        asked_ns = time.perf_counter_ns()
-        self._asked.setdefault((job, attempt), {})[request] = asked_ns
-        self._asking = (job, attempt, request)
-        self.handle(
-            MessageReady(
-                at_ns=self.clock.now_ns(),
-                job_id=job,
-                attempt=attempt,
-                request=request,
-                message_bytes=message_bytes,
-                unsent_bytes=unsent_bytes,
-            )
-        )
-        self._asking = None
-
-    def message_done(self, job: str, attempt: int, request: int) -> None:
-        """Take note that a message has ended."""
-        if requests := self._asked.get((job, attempt)):
-            requests.pop(request, None)
-        now_ns = self.clock.now_ns()
-        self.handle(MessageDone(at_ns=now_ns, job_id=job, attempt=attempt, request=request))
-
-    def compute_ready(self, job: str, attempt: int, rank: int, request: int) -> None:
-        """Decide when a rank may compute."""
-        now_ns = self.clock.now_ns()
-        self.handle(
-            ComputeReady(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
-        )
-
-    def compute_done(self, job: str, attempt: int, rank: int, request: int) -> None:
-        """Take note that a rank's computation has ended."""
-        now_ns = self.clock.now_ns()
-        self.handle(
-            ComputeDone(at_ns=now_ns, job_id=job, attempt=attempt, rank=rank, request=request)
-        )
-
-    def iteration_done(
-        self,
-        job: str,
-        attempt: int,
-        iterations: int,
-        forward_ns: int,
-        backward_ns: int,
-        gradient_bytes: int,
-    ) -> None:
-        """Take note of a job's progress; 0 is what is not known."""
-        self.handle(
-            IterationDone(
-                at_ns=self.clock.now_ns(),
-                job_id=job,
-                attempt=attempt,
-                iterations=iterations,
-                forward_ns=forward_ns or None,
-                backward_ns=backward_ns or None,
-                gradient_bytes=gradient_bytes or None,
-            )
-        )
-
-    def worker_lost(self, job: str, attempt: int, rank: int) -> None:
-        """Free what a rank asked for or was granted."""
-        if rank == 0:
-            self._asked.pop((job, attempt), None)
-        self.handle(WorkerLost(at_ns=self.clock.now_ns(), job_id=job, attempt=attempt, rank=rank))
-
-    # What the executor says.
-
-    def node_came(self, node: Node) -> None:
-        """Use a node, unless it is to be drained."""
+    def node_up(self, node: ExecutorNode) -> None:
+        """Add a node, drained if it was drained before."""
         operator_log.info(
-            "node came", node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes
+            "node added", node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes
         )
         self.nodes[node.name] = node
         at_ns = self.clock.now_ns()
         draining = node.name in self.drained
-        self.handle(
+        self.pipeline.handle(
             NodeUp(at_ns=at_ns, node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes)
         )
         if draining:
-            self.handle(NodeDrained(at_ns=at_ns, node=node.name, draining=True))
-        self.hub.tell("node", {"node": node.name, "up": True, "draining": draining})
+            self.pipeline.handle(NodeDrained(at_ns=at_ns, node=node.name, draining=True))
+        self.feed.publish("node", {"node": node.name, "up": True, "draining": draining})
 
     def node_lost(self, name: str) -> None:
-        """Do without a node."""
+        """Remove a node."""
         operator_log.warning("node lost", node=name)
         self.nodes.pop(name, None)
-        self.handle(NodeLost(at_ns=self.clock.now_ns(), node=name))
-        self.hub.tell("node", {"node": name, "up": False, "draining": name in self.drained})
+        self.pipeline.handle(NodeLost(at_ns=self.clock.now_ns(), node=name))
+        self.feed.publish("node", {"node": name, "up": False, "draining": name in self.drained})
 
-    # What users want.
+    def attempt_ended(self, ended: AttemptEnd) -> None:
+        """Handle the end of an attempt's last process, or a failure to start any."""
+        # What a program prints about its failure need not be text that can be stored.
+        reason = ended.reason.encode(errors="replace").decode()
+        ended = msgspec.structs.replace(ended, reason=reason)
+        if self._held_ends is not None:
+            self._held_ends.append(ended)
+        elif ended.code == NEVER_STARTED:
+            self.attempts.failed_to_start(ended)
+        else:
+            self.conclude_attempt(ended)
+
+    def hold_ends(self) -> None:
+        """Keep reported ends until `release_ends`, because their jobs are not restored yet."""
+        self._held_ends = []
+
+    def release_ends(self) -> list[AttemptEnd]:
+        """Return the ends held so far, and hold no more."""
+        held, self._held_ends = self._held_ends or [], None
+        return held
+
+    def conclude_attempt(self, ended: AttemptEnd) -> None:
+        """Close an attempt: forget it, release its workers and let the core decide what follows."""
+        attempt = ended.attempt
+        self.attempts.ended(ended)
+        self.grants.release(attempt, "this attempt is over")
+        operator_log.info(
+            "attempt ended",
+            job=attempt.job_id,
+            attempt=attempt.number,
+            code=ended.code,
+            reason=ended.reason,
+        )
+        self.pipeline.handle(
+            JobExited(
+                at_ns=self.clock.now_ns(),
+                job_id=attempt.job_id,
+                attempt=attempt.number,
+                code=ended.code,
+                reason=ended.reason,
+            )
+        )
+
+    def _attempt_started(self, attempt: Attempt) -> None:
+        at_ns = self.clock.now_ns()
+        self.pipeline.handle(JobStarted(at_ns=at_ns, job_id=attempt.job_id, attempt=attempt.number))
+
+    # Requests from users.
 
     async def submit(self, spec: JobSpec) -> JobRecord:
-        """Put a job into the queue; on return it is on the disk."""
+        """Queue a job; on return it is on disk."""
         if self.attempts.closing:
-            raise RefusedError(503, "the scheduler is ending.")
-        record = await self.book.enter(spec)
+            raise UnavailableError("the scheduler is shutting down.")
+        record = await self.registry.add(spec)
         operator_log.info("job submitted", job=record.job_id, gpus=spec.gpus, name=spec.name)
-        self.handle(JobSubmitted(at_ns=self.clock.now_ns(), job_id=record.job_id, spec=spec))
-        return self.book.records[record.job_id]
+        self.pipeline.handle(
+            JobSubmitted(at_ns=self.clock.now_ns(), job_id=record.job_id, spec=spec)
+        )
+        return self.registry[record.job_id]
 
-    def cancel(self, job: str) -> JobRecord:
-        """End a job, wherever it is."""
-        record = self.record(job)
+    def cancel(self, job_id: str) -> JobRecord:
+        """Cancel a job, queued or running."""
+        record = self.registry[job_id]
         if record.finished:
-            raise RefusedError(409, f"job {job} is {record.state} already.")
-        operator_log.info("job cancelled", job=job)
-        self.book.update(job, cancelled=True)
-        self.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job))
-        return self.book.records[job]
+            raise ConflictError(f"job {job_id} is already {record.state}.")
+        operator_log.info("job cancelled", job=job_id)
+        self.registry.update(job_id, cancelled=True)
+        self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job_id))
+        return self.registry[job_id]
 
     def drain(self, node: str, draining: bool) -> None:
-        """Give a node no new jobs, or give it them again."""
+        """Place no new jobs on a node, or allow them again."""
         if node not in self.nodes:
-            raise RefusedError(404, f"there is no node {node}.")
+            raise NotFoundError(f"there is no node {node}.")
         operator_log.info("node drained" if draining else "node undrained", node=node)
         (self.drained.add if draining else self.drained.discard)(node)
         self.store.set(DRAINED, msgspec.json.encode(sorted(self.drained)).decode())
-        self.handle(NodeDrained(at_ns=self.clock.now_ns(), node=node, draining=draining))
-        self.hub.tell("node", {"node": node, "up": True, "draining": draining})
+        self.pipeline.handle(NodeDrained(at_ns=self.clock.now_ns(), node=node, draining=draining))
+        self.feed.publish("node", {"node": node, "up": True, "draining": draining})
 
-    async def choose_policy(self, policy: str) -> None:
-        """Let another policy decide from now on."""
-        # Compiled here, in a thread, so that the loop finds it done.
+    async def set_policy(self, policy: str) -> None:
+        """Switch to another policy."""
+        # Compile it in a thread first, so that the event loop does not have to.
         await asyncio.to_thread(Rules, policy)
-        operator_log.info("policy chosen", policy=policy)
-        self.handle(PolicyChanged(at_ns=self.clock.now_ns(), policy=policy))
+        operator_log.info("policy changed", policy=policy)
+        self.pipeline.handle(PolicyChanged(at_ns=self.clock.now_ns(), policy=policy))
         self.policy = policy
         self.store.set(POLICY, policy)
-        self.hub.tell("policy", {"policy": policy})
+        self.feed.publish("policy", {"policy": policy})
 
-    def record(self, job: str) -> JobRecord:
-        """Return what is known of a job."""
-        found = self.book.records.get(job)
-        if found is None:
-            raise RefusedError(404, f"there is no job {job}.")
-        return found
+    # Saving and shutdown.
 
-    # Beginning and end.
-
-    async def beat(self) -> None:
-        """Save progress and the clock every few seconds, for as long as this is awaited."""
+    async def save_periodically(self) -> None:
+        """Save progress and the clock every `SAVE_INTERVAL_S`, until cancelled."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(SAVE_INTERVAL_S)
             self.save_progress()
 
     def save_progress(self) -> None:
-        """Save how many iterations jobs have done, and the clock."""
-        for job in [one.job_id for one in self.book.records.values() if one.state in ACTIVE]:
-            self._note_job(job)
+        """Save the iteration counts of active jobs, and the clock."""
+        for record in self.registry.active():
+            if (known := self.core.job(record.job_id)) is not None:
+                self.registry.copy_from_core(known)
         self.store.set(POLICY, self.policy)
 
-    async def end_jobs(self) -> None:
-        """Cancel all jobs that run and wait until they have ended; the queue stays as it is."""
+    async def stop_jobs(self) -> None:
+        """Cancel all active jobs and wait until they have ended; queued jobs stay queued."""
         self.attempts.closing = True
-        for record in list(self.book.records.values()):
-            if record.state in ACTIVE:
-                self.cancel(record.job_id)
-        deadline = time.monotonic() + STOP_PATIENCE_S
-        while self.attempts and time.monotonic() < deadline:
+        for record in self.registry.active():
+            self.cancel(record.job_id)
+        deadline_s = time.monotonic() + STOP_TIMEOUT_S
+        while self.attempts and time.monotonic() < deadline_s:
             await asyncio.sleep(0.05)
 
     async def close(self) -> None:
-        """End everything that is under way here, and leave jobs running."""
-        self.hub.close()
-        if self._wake is not None:
-            self._wake.cancel()
-        await self.attempts.settle()
+        """Finish pending work and leave jobs running."""
+        self.feed.close()
+        self.pipeline.close()
+        await self.attempts.close()
         self.save_progress()

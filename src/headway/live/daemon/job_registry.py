@@ -1,4 +1,4 @@
-"""All jobs that are remembered: in memory for whoever asks, in the store for the next scheduler."""
+"""All jobs the scheduler remembers: in memory to answer requests, in the store for a restart."""
 
 from __future__ import annotations
 
@@ -9,83 +9,117 @@ from typing import Any
 import msgspec
 
 from headway.live.core.events import JobSpec
-from headway.live.core.job_state import FINISHED, JobState
+from headway.live.core.job_state import ACTIVE, FINISHED, JobState
+from headway.live.core.jobs import LiveJob
+from headway.live.daemon.change_feed import ChangeFeed
 from headway.live.daemon.clock import Clock
-from headway.live.daemon.hub import Hub
-from headway.live.daemon.job_records import JobRecord
+from headway.live.daemon.errors import NotFoundError
+from headway.live.daemon.job_record import JobRecord
 from headway.live.daemon.metrics import Metrics
-from headway.live.daemon.store import Store
+from headway.live.daemon.state_store import StateStore
 
-MOST_FINISHED = 10_000
-"""Finished jobs that are remembered; then the oldest is forgotten."""
+MAX_FINISHED = 10_000
+"""Finished jobs that are remembered; beyond that the oldest is forgotten."""
 
 
-class Book:
-    """Records of jobs, by their names, in the order of submission."""
+class JobRegistry:
+    """Job records by job id, in order of submission; every change is saved and published."""
 
-    def __init__(self, store: Store, clock: Clock, hub: Hub, metrics: Metrics) -> None:
-        self._store, self._clock, self._hub, self._metrics = store, clock, hub, metrics
-        self.records = {record.job_id: record for record in store.jobs}
+    def __init__(self, store: StateStore, clock: Clock, feed: ChangeFeed, metrics: Metrics) -> None:
+        self._store, self._clock, self._feed, self._metrics = store, clock, feed, metrics
+        self._records = {record.job_id: record for record in store.jobs}
         self._counts = Counter(record.state for record in store.jobs)
-        self._last = max((int(job) for job in self.records), default=0)
+        self._last_id = max((int(job_id) for job_id in self._records), default=0)
 
-    def count_from(self, number: int) -> None:
-        """Give new jobs higher numbers than this one, which jobs that nobody remembers had."""
-        self._last = max(self._last, number)
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._records
+
+    def __getitem__(self, job_id: str) -> JobRecord:
+        record = self._records.get(job_id)
+        if record is None:
+            raise NotFoundError(f"there is no job {job_id}.")
+        return record
+
+    def records(self) -> list[JobRecord]:
+        """Return all jobs, in order of submission."""
+        return list(self._records.values())
+
+    def unfinished(self) -> list[JobRecord]:
+        """Return the jobs that are not finished, in order of submission."""
+        return [record for record in self._records.values() if not record.finished]
+
+    def active(self) -> list[JobRecord]:
+        """Return the jobs that may have processes, in order of submission."""
+        return [record for record in self._records.values() if record.state in ACTIVE]
+
+    def reserve_ids(self, last: int) -> None:
+        """Number new jobs above `last`, an id used by a job that is no longer remembered."""
+        self._last_id = max(self._last_id, last)
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs are in each state."""
+        """Return the number of jobs in each state."""
         return {state: self._counts[state] for state in JobState}
 
-    async def enter(self, spec: JobSpec) -> JobRecord:
-        """Give a new job a name and return it, once it is on the disk; else raise StorageError."""
-        self._last += 1
+    async def add(self, spec: JobSpec) -> JobRecord:
+        """Return a new job's record once it is on disk, or raise StorageError."""
+        self._last_id += 1
         record = JobRecord(
-            job_id=str(self._last),
+            job_id=str(self._last_id),
             spec=spec,
             state=JobState.QUEUED,
             submitted_ns=self._clock.now_ns(),
             submitted_at=time.time(),
         )
-        await self._store.offer(record)
-        self.records[record.job_id] = record
+        await self._store.insert(record)
+        self._records[record.job_id] = record
         self._counts[JobState.QUEUED] += 1
-        self._hub.tell("job", record)
+        self._feed.publish("job", record)
         return record
 
-    def update(self, job: str, **values: Any) -> None:
-        """Change a job's record, if these values differ from it, and save it."""
-        old = self.records[job]
+    def copy_from_core(self, job: LiveJob) -> None:
+        """Update a job's record from the core's state of it."""
+        self.update(
+            job.job_id,
+            state=job.state,
+            attempts=job.attempts,
+            unstarted=job.unstarted,
+            slots=job.slots,
+            iterations=job.iterations,
+            reason=job.reason,
+        )
+
+    def update(self, job_id: str, **values: Any) -> None:
+        """Change fields of a job's record, and save it if any of them differs."""
+        old = self._records[job_id]
         new = msgspec.structs.replace(old, **values)
         if new == old:
             return
         if new.state != old.state:
-            new = self._stamped(old, new)
-        self.records[job] = new
+            new = self._changed_state(old, new)
+        self._records[job_id] = new
         self._store.save(new)
         if new.state != old.state or new.slots != old.slots:
-            self._hub.tell("job", new)
+            self._feed.publish("job", new)
 
-    def _stamped(self, old: JobRecord, new: JobRecord) -> JobRecord:
-        """Count a change of state, and note when it was."""
+    def _changed_state(self, old: JobRecord, new: JobRecord) -> JobRecord:
+        """Count a change of state and return the record with the time of its start or end."""
         self._counts[old.state] -= 1
         self._counts[new.state] += 1
         now_ns, now = self._clock.now_ns(), time.time()
         if new.state == JobState.RUNNING and new.started_ns is None:
             return msgspec.structs.replace(new, started_ns=now_ns, started_at=now)
         if new.finished:
-            self._metrics.jct.add(max(0, now_ns - new.submitted_ns) / 1e9)
-            self._metrics.ended[new.state] += 1
+            self._metrics.job_ended(new.state, max(0, now_ns - new.submitted_ns) / 1e9)
             self._forget_oldest()
             return msgspec.structs.replace(new, ended_ns=now_ns, ended_at=now)
         return new
 
     def _forget_oldest(self) -> None:
-        if sum(self._counts[state] for state in FINISHED) <= MOST_FINISHED:
+        if sum(self._counts[state] for state in FINISHED) <= MAX_FINISHED:
             return
-        for job, record in self.records.items():
+        for job_id, record in self._records.items():
             if record.finished:
-                del self.records[job]
+                del self._records[job_id]
                 self._counts[record.state] -= 1
-                self._store.forget(job)
+                self._store.delete(job_id)
                 return

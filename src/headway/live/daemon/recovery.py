@@ -1,4 +1,4 @@
-"""A scheduler's start: nodes, and the jobs that an earlier scheduler knew."""
+"""Restores the nodes, and the jobs an earlier scheduler left behind, when the scheduler starts."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobCancelled, JobRestored, Tick
 from headway.live.core.job_state import ACTIVE, JobState
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.job_records import JobRecord
-from headway.live.executors import Attempt, Ended
+from headway.live.daemon.job_record import JobRecord
+from headway.live.executors import Attempt, AttemptEnd
 
 LOST = 1
+"""Exit code of an attempt that the executor does not know."""
 
 
 async def restore(daemon: Daemon) -> None:
-    """Take over the jobs that run and those that wait; nobody is placed before all are known.
+    """Restore running and queued jobs; nothing is placed before all of them are known.
 
-    An attempt that was to be started when the scheduler was killed has been recorded: the executor
-    knows whether it runs, has ended, or never began.
+    Launches are recorded before they happen, so the executor can say of every recorded attempt
+    whether it is running, has ended or never started.
     """
     daemon.hold_ends()
     for node in await daemon.executor.start(daemon):
-        daemon.node_came(node)
-    unfinished = [one for one in daemon.book.records.values() if not one.finished]
+        daemon.node_up(node)
+    unfinished = daemon.registry.unfinished()
     active = {Attempt(one.job_id, one.attempts): one for one in unfinished if one.state in ACTIVE}
     running = set(await daemon.executor.recover(list(active)))
-    # One that ran when it was found may have ended since.
+    # An attempt found running may have ended in the meantime.
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
     for attempt in active.keys() - running - ends.keys():
-        ends[attempt] = Ended(attempt, LOST, "it was nowhere to be found after a restart")
-    never = {one.job_id for one, ended in ends.items() if ended.code == NEVER_STARTED}
-    # First those that have slots, so that nobody else is taken to have them.
+        ends[attempt] = AttemptEnd(attempt, LOST, "not found after a restart of the scheduler")
+    never_started = {one.job_id for one, ended in ends.items() if ended.code == NEVER_STARTED}
+    # Restore jobs that hold slots first, so that no queued job appears to hold them.
     for attempt, record in active.items():
-        if record.job_id not in never:
+        if record.job_id not in never_started:
             _restore(daemon, record, attempt)
     for record in unfinished:
-        if record.job_id in never:
+        if record.job_id in never_started:
             _restore(daemon, msgspec.structs.replace(record, unstarted=record.unstarted + 1))
         elif record.state not in ACTIVE:
             _restore(daemon, record)
     for attempt, ended in ends.items():
-        if attempt in active and attempt.job_id not in never:
-            daemon.conclude(ended)
-    daemon.handle(Tick(at_ns=daemon.clock.now_ns()))
+        if attempt in active and attempt.job_id not in never_started:
+            daemon.conclude_attempt(ended)
+    daemon.pipeline.handle(Tick(at_ns=daemon.clock.now_ns()))
     if unfinished:
-        operator_log.info("jobs taken over", running=len(running), unfinished=len(unfinished))
+        operator_log.info("jobs restored", running=len(running), unfinished=len(unfinished))
 
 
 def _restore(daemon: Daemon, record: JobRecord, attempt: Attempt | None = None) -> None:
-    """Tell the core of a job: with an attempt where that runs, else waiting."""
+    """Restore a job in the core: running as `attempt`, or queued without one."""
     if attempt is not None:
         daemon.attempts.take_over(attempt)
-    daemon.handle(
+    daemon.pipeline.handle(
         JobRestored(
             at_ns=daemon.clock.now_ns(),
             job_id=record.job_id,
@@ -66,9 +67,9 @@ def _restore(daemon: Daemon, record: JobRecord, attempt: Attempt | None = None) 
         )
     )
     if daemon.core.job(record.job_id) is None:
-        reason = "it could not be taken over after a restart; the scheduler's notices say why"
-        daemon.book.update(record.job_id, state=JobState.FAILED, reason=reason, slots=())
+        reason = "could not be restored after a restart; see the scheduler's log"
+        daemon.registry.update(record.job_id, state=JobState.FAILED, reason=reason, slots=())
         if attempt is not None:
             daemon.attempts.stop(attempt)
     elif record.cancelled:
-        daemon.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job_id=record.job_id))
+        daemon.pipeline.handle(JobCancelled(at_ns=daemon.clock.now_ns(), job_id=record.job_id))

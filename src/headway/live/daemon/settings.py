@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from headway.configuration.conversion import Number, Table, Text, given
+from headway.configuration.conversion import Number, Text, TomlTable, given
 from headway.configuration.document import Document
 from headway.configuration.network import network_from
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
+from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.models import MEBIBYTE
 from headway.live.daemon.state_folder import default_folder
 from headway.network.contention import NetworkModel
@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 ExecutorKind = Literal["local", "testbed", "ray"]
 KINDS: tuple[ExecutorKind, ...] = get_args(ExecutorKind)
 
-MOST_PORT = 65_535
+MAX_PORT = 65_535
 _EVERYWHERE = ("0.0.0.0", "::", "")
 _APPLIES_TO: dict[str, tuple[ExecutorKind, ...]] = {
     "nodes": ("local",),
@@ -38,7 +38,7 @@ _APPLIES_TO: dict[str, tuple[ExecutorKind, ...]] = {
 """The executors that a setting applies to."""
 
 _KEYS = {"memory_bytes": "memory_mb"}
-"""ServeSettings that users give in another unit."""
+"""Settings that users give in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class ExecutorSettings:
             )
         whole(self.nodes, "nodes", 1, 1024)
         if self.slots is not None:
-            whole(self.slots, "slots", 1, MOST_GPUS // 1024)
+            whole(self.slots, "slots", 1, MAX_GPUS // 1024)
         if self.memory_bytes is not None:
-            whole(self.memory_bytes, "memory_mb", 1, MOST_BYTES)
+            whole(self.memory_bytes, "memory_mb", 1, MAX_BYTES)
         for name in ("testbed", "address"):
             _text(getattr(self, name), name)
         for one in fields(self):
@@ -95,8 +95,8 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         _text(self.api_host, "api_host")
-        whole(self.api_port, "api_port", 0, MOST_PORT)
-        whole(self.gate_port, "gate_port", 0, MOST_PORT)
+        whole(self.api_port, "api_port", 0, MAX_PORT)
+        whole(self.gate_port, "gate_port", 0, MAX_PORT)
         if self.gate_port == 0 and self.executor.kind == "ray":
             raise InputError(
                 "must be a fixed port on Ray, where running jobs find a restarted scheduler.",
@@ -109,7 +109,7 @@ class ServeSettings:
                     f"must be an address that jobs can reach, not {shown(self.gate_host)}.",
                     field="gate_host",
                 )
-        whole(self.log_bytes, "log_mb", MEBIBYTE, MOST_BYTES)
+        whole(self.log_bytes, "log_mb", MEBIBYTE, MAX_BYTES)
         if (self.certificate is None) != (self.key is None):
             given = "certificate" if self.key is None else "key"
             other = "key" if self.key is None else "certificate"
@@ -135,10 +135,10 @@ class ServeSettings:
         return network_from(self.network)
 
 
-Port = Annotated[int, msgspec.Meta(ge=0, le=MOST_PORT)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=MAX_PORT)]
 
 
-class ServeTable(Table):
+class ServeTable(TomlTable):
     """`[serve]`."""
 
     folder: Text | None = None
@@ -153,7 +153,7 @@ class ServeTable(Table):
     log_mb: Number | None = None
 
 
-class ExecutorTable(Table):
+class ExecutorTable(TomlTable):
     """`[executor]`."""
 
     kind: ExecutorKind
@@ -164,7 +164,7 @@ class ExecutorTable(Table):
     address: Text | None = None
 
 
-class ServeFile(Table):
+class ServeFile(TomlTable):
     """A `serve.toml`."""
 
     serve: ServeTable = msgspec.field(default_factory=ServeTable)
@@ -191,14 +191,14 @@ def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Ser
         table["network"] = str(here / Path(table["network"]).expanduser())
     if "log_mb" in table:
         log_mb = table.pop("log_mb")
-        table["log_bytes"] = scaled(log_mb, MEBIBYTE, "log_mb", MEBIBYTE, MOST_BYTES, "MB")
+        table["log_bytes"] = scaled(log_mb, MEBIBYTE, "log_mb", MEBIBYTE, MAX_BYTES, "MB")
     return ServeSettings(**table, executor=executor)
 
 
 def _executor(table: dict[str, Any]) -> ExecutorSettings:
     if "memory_mb" in table:
         memory_mb = table.pop("memory_mb")
-        table["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory_mb", 1, MOST_BYTES, "MB")
+        table["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory_mb", 1, MAX_BYTES, "MB")
     return ExecutorSettings(**table)
 
 

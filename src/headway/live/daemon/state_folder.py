@@ -1,4 +1,4 @@
-"""The scheduler's state folder: what lies in it, whose it is, and how others find the scheduler."""
+"""The scheduler's state folder: its files, its lock, and how clients find the API's address."""
 
 from __future__ import annotations
 
@@ -15,142 +15,142 @@ from headway.domain.errors import InputError
 
 
 def default_folder() -> Path:
-    """Return where the scheduler keeps its state unless told: ~/.local/state/headway."""
+    """Return $XDG_STATE_HOME/headway, or ~/.local/state/headway."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path(state) if os.path.isabs(state) else Path("~/.local/state").expanduser()
     return home / "headway"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Paths in a state folder."""
+class StateFolder:
+    """Paths of the files in a state folder."""
 
-    folder: Path
+    path: Path
 
     @property
     def token(self) -> Path:
-        """The secret that whoever talks to the scheduler must know; mode 0600."""
-        return self.folder / "token"
+        """The secret that every client must present; mode 0600."""
+        return self.path / "token"
 
     @property
     def database(self) -> Path:
-        """Jobs and settings that outlive the scheduler: SQLite."""
-        return self.folder / "state.db"
+        """Jobs and settings that survive a restart: SQLite."""
+        return self.path / "state.db"
 
     @property
     def gate(self) -> Path:
         """The gate's Unix socket."""
-        return self.folder / "gate.sock"
+        return self.path / "gate.sock"
 
     @property
     def address(self) -> Path:
-        """Where the API is: written when it listens."""
-        return self.folder / "address.json"
+        """The API's address, published while the scheduler runs."""
+        return self.path / "address.json"
 
     @property
-    def events(self) -> Path:
-        """The log of what happened and what was decided, since the scheduler started."""
-        return self.folder / "events.jsonl"
+    def event_log(self) -> Path:
+        """A link to the newest part of the event log."""
+        return self.path / "events.jsonl"
 
     @property
     def attempts(self) -> Path:
-        """The executor's folder: output of jobs."""
-        return self.folder / "attempts"
+        """The executor's folder, with the output of jobs."""
+        return self.path / "attempts"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the API is, and the certificate to trust when it is https."""
+class ApiAddress:
+    """The API's URL and, for https, the certificate to trust."""
 
     url: str
     certificate: str | None = None
 
 
 @contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[Places]:
-    """Make the folder, mode 0700, and hold it: one scheduler at a time.
+def locked_folder(path: Path) -> Iterator[StateFolder]:
+    """Create the folder, mode 0700, and lock it: one scheduler at a time.
 
-    The lock is on the folder itself and goes with the process, however that ends.
+    The lock is on the folder itself and ends with the process, even if that is killed.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise InputError(f"{error.strerror or error}.", source=str(folder)) from error
+        raise InputError(f"{error.strerror or error}.", source=str(path)) from error
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError(
-                "another scheduler runs on this folder; end it first, or give another with "
+                "another scheduler is using this folder; stop it first, or choose another with "
                 "--folder.",
-                source=str(folder),
+                source=str(path),
             ) from None
-        _check_private(folder)
-        yield Places(folder)
+        _check_private(path)
+        yield StateFolder(path)
     finally:
-        os.close(held)
+        os.close(lock)
 
 
-def _check_private(folder: Path) -> None:
-    """Refuse a folder that is not its owner's alone: what jobs print lies in it."""
-    found = folder.stat()
+def _check_private(path: Path) -> None:
+    """Refuse a folder that other users can read: it holds the output of jobs."""
+    found = path.stat()
     if found.st_uid != os.getuid():
-        raise InputError("belongs to another user.", source=str(folder))
+        raise InputError("belongs to another user.", source=str(path))
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise InputError(
-            f"others can look into this folder; run chmod 700 {folder}.", source=str(folder)
+            f"other users can read this folder; run chmod 700 {path}.", source=str(path)
         )
 
 
 @contextlib.contextmanager
-def published(places: Places, address: Address) -> Iterator[None]:
-    """Say where the API is for as long as this lasts.
+def published_address(folder: StateFolder, address: ApiAddress) -> Iterator[None]:
+    """Publish the API's address in the state folder.
 
-    The file stays locked by the process that wrote it. A scheduler that is killed leaves one that
-    is not: its port may be another program's by now, which must not be sent the token. A lock ties
-    the address to a process that lives, and costs no request.
+    The file stays locked by the process that wrote it. The file of a killed scheduler is unlocked,
+    and its port may belong to another program by now, which must not be sent the token. A lock
+    proves that the scheduler is alive without sending a request.
     """
     text = json.dumps({"url": address.url, "certificate": address.certificate})
-    part = places.address.with_suffix(".part")
+    part = folder.address.with_suffix(".part")
     try:
-        held = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        lock = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            os.write(held, f"{text}\n".encode())
-            os.replace(part, places.address)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.write(lock, f"{text}\n".encode())
+            os.replace(part, folder.address)
         except BaseException:
-            os.close(held)
+            os.close(lock)
             part.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise InputError(f"{error.strerror or error}.", source=str(places.address)) from None
+        raise InputError(f"{error.strerror or error}.", source=str(folder.address)) from None
     try:
         yield
     finally:
-        places.address.unlink(missing_ok=True)
-        os.close(held)
+        folder.address.unlink(missing_ok=True)
+        os.close(lock)
 
 
-def read_address(places: Places) -> Address:
-    """Return where the scheduler that runs on this folder says that its API is."""
+def read_address(folder: StateFolder) -> ApiAddress:
+    """Return the API address of the scheduler that runs on this folder."""
     try:
-        with places.address.open("rb") as stream:
-            if not _locked(stream.fileno()):
+        with folder.address.open("rb") as stream:
+            if not _is_locked(stream.fileno()):
                 raise FileNotFoundError
             values = json.loads(stream.read())
-        return Address(str(values["url"]), values.get("certificate"))
+        return ApiAddress(str(values["url"]), values.get("certificate"))
     except FileNotFoundError:
         raise InputError(
-            f"no scheduler runs on {places.folder}; start one with headway serve, or say where it "
-            "is with --folder or --server."
+            f"no scheduler is running on {folder.path}; start one with headway serve, or give its "
+            "location with --folder or --server."
         ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        raise InputError("is not the address of a scheduler.", source=str(places.address)) from None
+        raise InputError("is not a scheduler's address file.", source=str(folder.address)) from None
 
 
-def _locked(file: int) -> bool:
-    """Tell whether a scheduler that lives has locked a file."""
+def _is_locked(file: int) -> bool:
+    """Return whether a live scheduler holds the lock of a file."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

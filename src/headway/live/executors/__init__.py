@@ -1,7 +1,7 @@
-"""Executors: they start and end the processes of jobs where the scheduler wants them.
+"""Executors start and stop the processes of jobs; `local` and `ray` each have one.
 
-An executor never decides anything. It may outlive a scheduler: what it has started goes on when the
-scheduler ends, and `recover` tells the next one.
+An executor decides nothing. It may outlive a scheduler: the processes that it has started continue
+when the scheduler ends, and `recover` hands them to the next one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 from headway.live.core.events import JobSpec, Slot
 
 
-class Node(msgspec.Struct, frozen=True):
-    """A machine that runs jobs; without GPUs `gpus` counts slots."""
+class ExecutorNode(msgspec.Struct, frozen=True):
+    """A machine that runs jobs; without GPUs, `gpus` counts slots."""
 
     name: str
     address: str
@@ -31,11 +31,11 @@ class Attempt(msgspec.Struct, frozen=True):
     number: int
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How an attempt ended, for people and for retries; code 0 is success.
+class AttemptEnd(msgspec.Struct, frozen=True):
+    """How an attempt ended; code 0 is success, and the reason is for people.
 
-    With `events.NEVER_STARTED` it never ran, for a reason that is not the job's: it is made anew,
-    and that counts for no retry.
+    With `events.NEVER_STARTED` it never ran, for a reason that is not the job's: the scheduler
+    starts another attempt, which counts as no retry.
     """
 
     attempt: Attempt
@@ -43,30 +43,30 @@ class Ended(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Watcher(Protocol):
-    """Whom an executor tells what happens; called in the event loop's thread."""
+class ExecutorHandler(Protocol):
+    """What an executor reports to the scheduler; called in the event loop's thread."""
 
-    def attempt_ended(self, ended: Ended) -> None:
-        """All processes of an attempt have ended. Told once for each attempt."""
+    def attempt_ended(self, end: AttemptEnd) -> None:
+        """All processes of an attempt have ended; called once for each attempt."""
 
-    def node_came(self, node: Node) -> None:
-        """A node is there, new or again."""
+    def node_up(self, node: ExecutorNode) -> None:
+        """A node has joined, for the first time or again."""
 
     def node_lost(self, name: str) -> None:
-        """A node is gone with everything on it; its attempts are told of as ended too."""
+        """A node is gone with all its processes; the ends of its attempts are reported too."""
 
 
 class Executor(Protocol):
-    """What every executor can do."""
+    """The interface of all executors."""
 
-    async def start(self, watcher: Watcher) -> Sequence[Node]:
-        """Begin; return the nodes."""
+    async def start(self, handler: ExecutorHandler) -> Sequence[ExecutorNode]:
+        """Start, and return the nodes."""
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Take over what an earlier scheduler started; return which of these attempts still run.
+        """Take over the processes of an earlier scheduler; return the known attempts that run.
 
-        Those that have ended meanwhile, or are nowhere to be found, are told to the watcher as
-        ended. Anything that runs and is not known is stopped.
+        Known attempts that have ended meanwhile, or cannot be found, are reported as ended. Running
+        attempts that are not known are stopped.
         """
 
     async def launch(
@@ -78,15 +78,15 @@ class Executor(Protocol):
     ) -> None:
         """Start one process on each slot, rank r on the r-th, with torchrun's variables.
 
-        An error to start is told to the watcher as the attempt's end; so is a number that an
-        earlier attempt had, as never started.
+        A failure to start is reported as the attempt's end. An attempt that exists already is
+        reported as never started.
         """
 
     async def stop(self, attempt: Attempt) -> None:
-        """End an attempt: politely, then by force; the watcher hears of its end."""
+        """Stop an attempt, by SIGTERM and then SIGKILL; its end is reported as usual."""
 
     def log(self, attempt: Attempt, rank: int) -> Path:
-        """Return the file with what a rank printed."""
+        """Return the path of a rank's output."""
 
     async def close(self) -> None:
-        """Let go of everything, and leave what runs running."""
+        """Release all resources; the processes keep running."""

@@ -1,14 +1,14 @@
-"""The shim: starts the ranks of one attempt on one machine, keeps what they print, ends them all.
+"""The shim: runs the ranks of one attempt on one machine, stores their output and ends them all.
 
-It is a program of its own, `python shim.py FOLDER`, so that what it started goes on whatever
-happens to the scheduler. It imports the standard library alone. In FOLDER lie
+It is a separate program, `python shim.py FOLDER`, so that ranks outlive the scheduler. It imports
+only the standard library. FOLDER contains
 
-- plan.json: what to start; whoever renames it to running.json may start it, and nobody else;
-- lock: locked as long as the shim lives, with its process number;
-- rank-R.log: what rank R printed, and rank-R.log.1, what it printed before;
-- ended.json: how it all ended.
+- plan.json: what to start; only the process that renames it to running.json may start it;
+- lock: locked while the shim lives, with its process id;
+- rank-R.log: the output of rank R, and rank-R.log.1, its older output;
+- ended.json: the outcome.
 
-With `--leash` it lives no longer than its standard input is open, and leaves no folder behind then.
+With `--leash` it ends when its standard input is closed, and removes the folder.
 """
 
 from __future__ import annotations
@@ -33,17 +33,24 @@ GRACE_S = 5.0
 """How long ranks may take to end after SIGTERM."""
 
 LOG_BYTES = 16 * 2**20
-"""How large a file of output may grow; there are at most two for each rank."""
+"""The largest size of a log file; each rank has at most two."""
 
 COULD_NOT_START, STOPPED = 127, 128 + signal.SIGTERM
-NEVER_STARTED = -1
-"""The code where the machine, and not the job, is the reason that ranks could not start."""
+OUT_OF_RESOURCES = -1
+"""The code if ranks could not start because of the machine, not the job; it equals
+`live.core.events.NEVER_STARTED`, which this program cannot import."""
 
-_LACKS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
-"""Errors of a machine that has too little of something."""
+_OUT_OF_RESOURCES_ERRORS = (
+    errno.EAGAIN,
+    errno.ENOMEM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+)
 
 LOCK = 3
-"""The number of the lock's descriptor in the shim."""
+"""The file descriptor of the lock in the shim."""
 
 LEASH = "--leash"
 RESERVED_BYTES = 4096
@@ -51,11 +58,11 @@ _CHUNK_BYTES = 1 << 16
 _KILL_AGAIN_S = 0.1
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-"""Variables of ranks where nobody set them: torchrun's one, and logs that can be followed."""
+"""Default variables of ranks: as torchrun sets, and for logs without delay."""
 
 
-def _tell(folder: Path, code: int, reason: str) -> None:
-    """Write how it ended, into the room reserved for it."""
+def _write_outcome(folder: Path, code: int, reason: str) -> None:
+    """Write the outcome into the space reserved for it."""
     text = json.dumps({"code": code, "reason": reason[: RESERVED_BYTES // 16]})
     with open(folder / "ended.part", "r+b") as stream:
         stream.write(text.encode().ljust(RESERVED_BYTES))
@@ -66,19 +73,19 @@ def _tell(folder: Path, code: int, reason: str) -> None:
 
 
 class Log:
-    """A file of bounded size that takes everything: what does not fit on the disk is counted."""
+    """A file of bounded size; output that does not fit on the disk is only counted."""
 
-    def __init__(self, path: Path, most_bytes: int = LOG_BYTES) -> None:
-        self._path, self._most_bytes = path, most_bytes
+    def __init__(self, path: Path, max_bytes: int = LOG_BYTES) -> None:
+        self._path, self._max_bytes = path, max_bytes
         self._handle = -1
         self._bytes = 0
         self._lost_bytes = 0
         self.write(b"")
 
     def write(self, data: bytes) -> None:
-        """Append; the older half is dropped when the file and the one before it are full."""
+        """Append; a full file becomes NAME.1 and replaces the older one."""
         try:
-            if self._bytes + len(data) > self._most_bytes:
+            if self._bytes + len(data) > self._max_bytes:
                 self.close()
                 os.rename(self._path, f"{self._path}.1")
             if self._handle < 0:
@@ -90,7 +97,7 @@ class Log:
                 self._lost_bytes = 0
             self._lost_bytes += len(data) - self._append(data)
         except OSError:
-            # A full disk is no reason to end a job.
+            # A full disk must not end a job.
             self._lost_bytes += len(data)
 
     def close(self) -> None:
@@ -106,9 +113,9 @@ class Log:
 
 
 class _Rank:
-    """A process of the job, in a session of its own."""
+    """A process of the job, in its own session."""
 
-    def __init__(self, plan: dict[str, Any], folder: Path, before: Callable[[], None]) -> None:
+    def __init__(self, plan: dict[str, Any], folder: Path, in_child: Callable[[], None]) -> None:
         self.rank = int(plan["rank"])
         self._log = Log(folder / f"rank-{self.rank}.log")
         self._last = b""
@@ -120,14 +127,14 @@ class _Rank:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=before,  # noqa: PLW1509 (the shim has one thread)
+            preexec_fn=in_child,  # noqa: PLW1509 (the shim has one thread)
         )
         assert self._process.stdout is not None
         self.pid, self.output = self._process.pid, self._process.stdout.fileno()
         os.set_blocking(self.output, False)
 
     def read(self) -> bool:
-        """Keep what was printed; False when nobody can print any more."""
+        """Store new output; False at its end."""
         try:
             data = os.read(self.output, _CHUNK_BYTES)
         except BlockingIOError:
@@ -137,20 +144,20 @@ class _Rank:
         return bool(data)
 
     def reaped(self, code: int) -> None:
-        """Take note of its end, and of what is in the pipe, which holds 16 chunks at most."""
+        """Record the exit code, and read the rest of the pipe, which holds 16 chunks at most."""
         self._process.returncode = code
         for _ in range(16):
             self.read()
 
-    def complaint(self, code: int) -> str:
-        """Say how it ended."""
+    def failure(self, code: int) -> str:
+        """Describe how it failed: the signal, or the exit code and the last line of output."""
         if code < 0:
             names = {number.value: number.name for number in signal.Signals}
             return f"rank {self.rank} was killed by {names.get(-code, f'signal {-code}')}"
         lines = self._last.decode(errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        said = "".join(letter for letter in said if letter.isprintable())[:200]
-        return f"rank {self.rank} exited with {code}" + (f": {said}" if said else "")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = "".join(letter for letter in last if letter.isprintable())[:200]
+        return f"rank {self.rank} exited with {code}" + (f": {last}" if last else "")
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its children."""
@@ -159,69 +166,69 @@ class _Rank:
 
 
 class _Shim:
-    """All ranks of an attempt, until none is left."""
+    """Runs all ranks of an attempt until none is left."""
 
     def __init__(self, folder: Path, plan: dict[str, Any], leashed: bool) -> None:
         self._folder, self._plan = folder, plan
         self._running: dict[int, _Rank] = {}
-        self._asked_to_end = self.abandoned = False
-        self._verdict: tuple[int, str] | None = None
+        self._stop_requested = self.abandoned = False
+        self._outcome: tuple[int, str] | None = None
         self._kill_at_s = float("inf")
         self._selector = selectors.DefaultSelector()
-        self._listen()
+        self._install_signal_handlers()
         if leashed:
             self._selector.register(0, selectors.EVENT_READ, self._leash)
 
     def run(self) -> tuple[int, str]:
-        """Start all ranks and return how they ended: code and reason."""
+        """Start all ranks, wait for their end and return the outcome: code and reason."""
         try:
             self._start()
             while self._running:
                 self._wait()
         finally:
             _end_children()
-        return self._verdict or (0, "")
+        return self._outcome or (0, "")
 
     def _wait(self) -> None:
-        """Wait until something happens, or ranks that must end had their time."""
+        """Wait for the next event, or until the grace period of ending ranks is over."""
         left_s = max(_KILL_AGAIN_S, self._kill_at_s - time.monotonic())
-        for key, _ in self._selector.select(None if self._verdict is None else left_s):
+        for key, _ in self._selector.select(None if self._outcome is None else left_s):
             if not key.data():
                 self._selector.unregister(key.fileobj)
         self._reap()
-        if self._asked_to_end and self._running:
+        if self._stop_requested and self._running:
             self._end(STOPPED, "stopped")
         if time.monotonic() >= self._kill_at_s:
             for rank in self._running.values():
                 rank.signal(signal.SIGKILL)
 
-    def _listen(self) -> None:
-        """Let signals wake the loop; handlers, since what is ignored would be so in ranks too."""
+    def _install_signal_handlers(self) -> None:
+        """Let signals wake the loop; handlers, since ranks would inherit ignored signals."""
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, _CHUNK_BYTES))
-        signal.signal(signal.SIGTERM, self._terminate)
+        signal.signal(signal.SIGTERM, self._request_stop)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
-    def _terminate(self, *_: object) -> None:
-        self._asked_to_end = True
+    def _request_stop(self, *_: object) -> None:
+        self._stop_requested = True
 
     def _leash(self) -> bool:
         held = bool(os.read(0, _CHUNK_BYTES))
         if not held:
-            self._asked_to_end = self.abandoned = True
+            self._stop_requested = self.abandoned = True
         return held
 
     def _start(self) -> None:
         libc, parent = ctypes.CDLL(None), os.getpid()
         usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = (self._plan.get("files", usual), most)
-        # Orphans of ranks become children of the shim, so that it can end them too.
+        # Orphans of ranks become children of the shim, which can then end them too.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
-        def tie() -> None:
+        def die_with_shim() -> None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
@@ -229,17 +236,18 @@ class _Shim:
 
         for plan in self._plan["ranks"]:
             try:
-                rank = _Rank(plan, self._folder, tie)
+                rank = _Rank(plan, self._folder, die_with_shim)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                lacks = isinstance(error, OSError) and error.errno in _LACKS
-                code = NEVER_STARTED if lacks else COULD_NOT_START
-                self._end(code, f"rank {plan['rank']} could not start: {_said(error)}")
+                number = error.errno if isinstance(error, OSError) else None
+                exhausted = number in _OUT_OF_RESOURCES_ERRORS
+                code = OUT_OF_RESOURCES if exhausted else COULD_NOT_START
+                self._end(code, f"rank {plan['rank']} could not start: {_describe(error)}")
                 return
             self._running[rank.pid] = rank
             self._selector.register(rank.output, selectors.EVENT_READ, rank.read)
 
     def _reap(self) -> None:
-        """Take note of all processes that have ended; a rank that failed takes the others along."""
+        """Reap all processes that have ended; a rank that failed ends the others."""
         failed = []
         for pid, code in _reaped():
             rank = self._running.pop(pid, None)
@@ -248,21 +256,21 @@ class _Shim:
                 if code != 0:
                     failed.append((code, rank))
         if failed:
-            # Whoever was killed is the cause; the others may only have lost their neighbour.
+            # A killed rank is the cause; the others may only have lost a peer.
             code, rank = min(failed, key=lambda one: one[0] > 0)
-            self._end(code if code > 0 else 128 - code, rank.complaint(code))
+            self._end(code if code > 0 else 128 - code, rank.failure(code))
 
     def _end(self, code: int, reason: str) -> None:
-        """Ask all ranks to end; the first reason counts."""
-        if self._verdict is None:
-            self._verdict = (code, reason)
+        """Ask all ranks to end; the first outcome counts."""
+        if self._outcome is None:
+            self._outcome = (code, reason)
             self._kill_at_s = time.monotonic() + float(self._plan["grace_s"])
             for rank in self._running.values():
                 rank.signal(signal.SIGTERM)
 
 
 def _reaped() -> Iterator[tuple[int, int]]:
-    """Yield number and exit code of every child that has ended."""
+    """Yield process id and exit code of each child that has ended."""
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -272,7 +280,7 @@ def _reaped() -> Iterator[tuple[int, int]]:
 
 
 def _end_children() -> None:
-    """Kill whatever ranks left behind, their children's children too, until nothing is left."""
+    """Kill all processes that ranks left behind, including grandchildren."""
     with contextlib.suppress(ChildProcessError):
         while True:
             for path in Path("/proc").glob("[0-9]*/stat"):
@@ -282,14 +290,14 @@ def _end_children() -> None:
             os.waitpid(-1, 0)
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
 
 
 def main(folder: Path, leashed: bool) -> None:
-    """Run the attempt of this folder, if nobody took it back."""
+    """Run the attempt of this folder, unless its plan was withdrawn."""
     if not leashed:
         os.set_inheritable(LOCK, False)
         os.pwrite(LOCK, str(os.getpid()).encode(), 0)
@@ -300,12 +308,12 @@ def main(folder: Path, leashed: bool) -> None:
     shim = _Shim(folder, json.loads((folder / "running.json").read_bytes()), leashed)
     try:
         code, reason = shim.run()
-    except Exception as error:  # Its last word is better than none.
-        code, reason = COULD_NOT_START, f"its shim failed: {_said(error)}"
+    except Exception as error:  # Report anything rather than nothing.
+        code, reason = COULD_NOT_START, f"its shim failed: {_describe(error)}"
     if shim.abandoned:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        _tell(folder, code, reason)
+        _write_outcome(folder, code, reason)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.records import FORWARD, MESSAGE, Records
+from headway.domain.records import COMMUNICATION, FORWARD, Records
 
 Integers = NDArray[np.int64]
 
@@ -20,7 +20,7 @@ def mark_ready(tasks: Records, ended_ns: Integers, ready_ns: Integers) -> int:
     """
     for row in range(len(tasks)):
         job = tasks[row].job
-        if tasks[row].kind == MESSAGE:
+        if tasks[row].kind == COMMUNICATION:
             ready_ns[row] = ended_ns[job]
         if tasks[row].kind != FORWARD:
             ended_ns[job] = tasks[row].end_ns

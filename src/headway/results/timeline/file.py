@@ -23,7 +23,7 @@ import numpy as np
 from headway import jit
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import FORWARD, MESSAGE, TASK, Records
+from headway.domain.records import COMMUNICATION, FORWARD, TASK, Records
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.results.columns import job_columns, job_schema, job_table, text
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """The version of the file format; a reader refuses all others."""
 
-PART_ROWS = 1 << 21
+PART_ROWS = 1 << 20
 """Rows kept in memory; a longer timeline is first written to temporary files in parts."""
 
 
@@ -71,7 +71,7 @@ class TimelineWriter:
         for job, server in zip(first.job.tolist(), servers.tolist(), strict=True):
             self._servers[job].add(server)
         # A message counts from when it is ready: one that waits in the window belongs to it.
-        is_message = tasks.kind == MESSAGE
+        is_message = tasks.kind == COMMUNICATION
         begun = np.where(
             is_message, ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
         )
@@ -145,15 +145,6 @@ def record_timeline(
             raise InputError("the timeline was not finished with the run's result.")
 
 
-def write_run(run: RecordedRun, path: str | os.PathLike[str]) -> None:
-    """Write a recorded run to a file."""
-    jobs = {name: run.jobs[name].to_list() for name in run.jobs.columns}
-    metadata = _timeline_metadata(run.window, jobs, run.server_gpus)
-    metadata["headway.settings"] = json.dumps(run.settings)
-    with open_output(path) as stream:
-        run.tasks.write_parquet(stream, metadata=metadata)
-
-
 def _timeline_metadata(
     window: Window, jobs: dict[str, list[Any]], server_gpus: tuple[int, ...]
 ) -> dict[str, str]:
@@ -174,7 +165,7 @@ def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
     source = os.fspath(path)
     with open_input(path) as stream:
         try:
-            # Polars reads a file by its path several times faster than from memory.
+            # By its path polars maps a file instead of copying it.
             if source != STANDARD and os.path.isfile(source):
                 _check_magic(stream, source)
                 return _parse(source, source)
@@ -246,7 +237,7 @@ def _check_values(run: RecordedRun) -> None:
     import polars
 
     col, gpus = polars.col, sum(run.server_gpus)
-    is_message = col("kind") == KINDS[MESSAGE]
+    is_message = col("kind") == KINDS[COMMUNICATION]
     compute = (
         col("gpu").is_between(0, gpus - 1) & col("servers").is_null() & col("ready_ns").is_null()
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 
 from headway import jit
 from headway.domain.errors import InputError
-from headway.domain.records import MESSAGE, Records
+from headway.domain.records import COMMUNICATION, Records
 from headway.results.timeline.compiled import Integers, Steps, mark_ready
 from headway.results.timeline.counters import Messages, counter_changes, counter_steps
 from headway.results.timeline.window import Window
@@ -51,7 +50,7 @@ def task_table(
     import polars
 
     schema = task_schema(job_ids)
-    is_message = polars.Series(tasks.kind == MESSAGE)
+    is_message = polars.Series(tasks.kind == COMMUNICATION)
     job = polars.Series(tasks.job)
     table = polars.DataFrame(
         {
@@ -139,7 +138,7 @@ class RecordedRun:
         """The tasks that are messages."""
         import polars
 
-        return self.tasks.filter(polars.col("kind") == KINDS[MESSAGE])
+        return self.tasks.filter(polars.col("kind") == KINDS[COMMUNICATION])
 
     @cached_property
     def steps(self) -> Steps:
@@ -148,7 +147,6 @@ class RecordedRun:
 
         messages = self.messages.with_row_index("message")
         pairs = messages.select("message", "servers").explode("servers")
-        # Placed on one server, a job of several GPUs sends nothing: every message has servers.
         changes = counter_changes(
             self.jobs["arrival_ns"].to_numpy(),
             self.jobs["start_ns"].to_numpy(),
@@ -161,12 +159,6 @@ class RecordedRun:
             ),
         )
         return counter_steps(changes, self.servers, self.window)
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the run to a Parquet file that `read_timeline` reads."""
-        from headway.results.timeline.file import write_run
-
-        write_run(self, path)
 
     def plot_contention(self) -> Figure:
         """Draw the messages on each server over time."""

@@ -1,4 +1,4 @@
-"""What a trace lacks, assigned from a seed so that each job keeps its duration and its GPUs."""
+"""Assigns what a trace lacks from a seed; each job keeps its duration and its GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORWARD_SHARE = (2, 5)
 
 
 def drawn_model(job_id: str, seed: int) -> ModelProfile:
-    """Return one of the paper's models, by a hash of seed and id alone."""
+    """Return one of the paper's models, chosen by a hash of seed and id."""
     digest = hashlib.blake2b(f"{seed}:{job_id}".encode(), digest_size=8).digest()
     return _DRAWN_FROM[int.from_bytes(digest, "big") % len(_DRAWN_FROM)]
 
@@ -24,10 +24,10 @@ def drawn_model(job_id: str, seed: int) -> ModelProfile:
 def assigned(
     job: TraceJob, arrival_ns: int, seed: int, memory_bytes: int | None, gpu_memory_bytes: int
 ) -> Job:
-    """Return a job that computes for the trace's duration, to half a ns an iteration.
+    """Return a job that computes for the trace's duration, to half a ns per iteration.
 
-    `memory_bytes` is the need of every job, if given; a job that asks for a share of a GPU
-    otherwise gets that share of `gpu_memory_bytes`, and another what its model needs.
+    Every job needs `memory_bytes`, if given. Otherwise a job with a share of a GPU needs that share
+    of `gpu_memory_bytes`, and any other job what its model needs.
     """
     drawn = drawn_model(job.job_id, seed)
     published = None if job.model is None else published_size(job.model)

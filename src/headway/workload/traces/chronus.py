@@ -13,7 +13,7 @@ MINUTE_NS = 60 * 10**9
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
-    """Yield the jobs; models and iterations, which were drawn at random there, are not used."""
+    """Yield the jobs; the trace's models and iterations were drawn at random and are not used."""
     return converted(headed_rows(files, log, COLUMNS), _job, log)
 
 

@@ -39,18 +39,18 @@ LAYOUTS = {
         *("scale_factor", "mode", "priority_weight", "slo", "duration", "arrival_time"),
     ),
 }
-"""The columns by their number; lines have no header. The last is Shockwave's."""
+"""The columns by their count; there is no header. The last layout is Shockwave's."""
 
 GPU = "v100"
-MOST_JSON_BYTES = 2**26
+MAX_JSON_BYTES = 2**26
 _PUBLISHED = {"ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 
 Throughputs = dict[str, float]
-"""Steps a second by "('job type', GPUs)"."""
+"""Steps per second by "('job type', GPUs)"."""
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
-    """Yield the jobs; a file named .json holds the throughputs, for lines that have no duration."""
+    """Yield the jobs; a .json file gives the throughputs, for lines without a duration."""
     throughputs: Throughputs = {}
     for path in files:
         if path.endswith((".json", ".json.gz")):
@@ -73,7 +73,7 @@ def _laid_out(rows: Iterator[Row], log: RowLog) -> Iterator[Row]:
             yield row
         else:
             known = ", ".join(map(str, LAYOUTS))
-            problem = f"{count} fields between tabs; a line of Gavel's has {known}."
+            problem = f"{count} tab-separated fields; a line of Gavel's has {known}."
             log.drop(row, UnusableError(Reason.FIELDS, problem))
 
 
@@ -101,7 +101,7 @@ def _job(row: Row, throughputs: Throughputs) -> TraceJob:
 def _speed(row: Row, job_type: str, gpus: int, throughputs: Throughputs) -> float:
     if not throughputs:
         raise InputError(
-            "holds steps but no times; give Gavel's file of throughputs too, such as "
+            "has steps but no durations; give Gavel's throughputs file too, such as "
             "simulation_throughputs.json.",
             source=row.source,
             line=row.line,
@@ -114,12 +114,12 @@ def _speed(row: Row, job_type: str, gpus: int, throughputs: Throughputs) -> floa
 
 
 def _throughputs(path: str, log: RowLog) -> Throughputs:
-    """Read how many steps a second each job type does alone on V100 GPUs."""
+    """Read the steps per second of each job type, alone on V100 GPUs."""
     source = source_name(path)
     with open_trace(path, log) as stream:
-        data = stream.read(MOST_JSON_BYTES + 1)
-    if len(data) > MOST_JSON_BYTES:
-        raise InputError(f"longer than {MOST_JSON_BYTES:,} bytes.", source=source)
+        data = stream.read(MAX_JSON_BYTES + 1)
+    if len(data) > MAX_JSON_BYTES:
+        raise InputError(f"longer than {MAX_JSON_BYTES:,} bytes.", source=source)
     try:
         found: Any = json.loads(data)
     except (ValueError, RecursionError) as error:

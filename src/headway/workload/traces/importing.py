@@ -1,4 +1,4 @@
-"""From the files of a trace to a workload."""
+"""Converts the files of a trace to a workload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
-from headway.domain.limits import MOST_BYTES, MOST_GPUS, scaled, whole
+from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.workload import Workload
 from headway.workload.traces.assignment import assigned
 from headway.workload.traces.reading import source_name
@@ -21,10 +21,11 @@ GIBIBYTE = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which jobs to take, and how to fill in what the trace lacks.
+    """Which jobs to keep, and how to fill in what the trace lacks.
 
-    Memory is in GB; `memory_gb` is that of every job, `gpu_memory_gb` that of the GPU of which some
-    traces give shares. Seconds count from the first job of the trace; the end does not belong.
+    Every job needs `memory_gb`, if given; `gpu_memory_gb` is the memory of a GPU, of which some
+    traces give shares. The window of seconds counts from the trace's first job and excludes its
+    end.
     """
 
     seed: int = 0
@@ -39,9 +40,9 @@ class Choice:
         whole(self.seed, "seed", 0, 2**63 - 1)
         for name, value in (("memory_gb", self.memory_gb), ("gpu_memory_gb", self.gpu_memory_gb)):
             if value is not None:
-                scaled(value, GIBIBYTE, name, 0, MOST_BYTES, "GB")
+                scaled(value, GIBIBYTE, name, 0, MAX_BYTES, "GB")
         if self.max_gpus is not None:
-            whole(self.max_gpus, "max_gpus", 1, MOST_GPUS)
+            whole(self.max_gpus, "max_gpus", 1, MAX_GPUS)
         if self.first is not None:
             whole(self.first, "first", 1, 2**63 - 1)
         for name, value in (("from", self.from_s), ("to", self.to_s)):
@@ -51,15 +52,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TraceImport:
-    """A workload, and what became of the rows that are not in it."""
+    """A workload, and why other rows are not in it."""
 
     workload: Workload
     unusable: Counter[str]
-    """Jobs that no simulation could run, by reason."""
+    """Number of jobs that cannot be simulated, by reason."""
     not_chosen: Counter[str]
-    """Jobs that the options leave out, by reason."""
+    """Number of jobs that the options leave out, by reason."""
     out_of_order: int
-    """Jobs that stood after one that arrives later."""
+    """Number of jobs listed after a job that arrives later."""
 
 
 def import_trace(
@@ -70,9 +71,9 @@ def import_trace(
     strict: bool = False,
     progress: Callable[[float, int], None] | None = None,
 ) -> TraceImport:
-    """Read a trace; with `strict`, the first job that cannot be used is an error.
+    """Read a trace; with `strict`, the first unusable job is an error.
 
-    The memory this takes grows with the jobs that can be used, not with the files.
+    Memory grows with the number of usable jobs, not with the size of the files.
     """
     choice = choice or Choice()
     read = reader_of(form)
@@ -84,7 +85,7 @@ def import_trace(
     jobs = _window(jobs, choice, not_chosen)
     source = " + ".join(map(source_name, files))
     if not jobs:
-        raise InputError(f"no jobs are left{_told(log.dropped | not_chosen)}.", source=source)
+        raise InputError(f"no jobs are left{_summary(log.dropped | not_chosen)}.", source=source)
     workload = Workload(list(_assigned(jobs, choice, source)), source)
     return TraceImport(workload, log.dropped, not_chosen, out_of_order)
 
@@ -92,7 +93,7 @@ def import_trace(
 def _kept(
     read: Reader, files: Sequence[str], log: RowLog, choice: Choice
 ) -> tuple[list[TraceJob], int, Counter[str]]:
-    """Return the jobs in the order of the files, and how many of them arrive before an earlier."""
+    """Return the jobs in file order, and how many of them arrive before a preceding one."""
     jobs: list[TraceJob] = []
     not_chosen: Counter[str] = Counter()
     out_of_order, latest_ns = 0, None
@@ -109,12 +110,12 @@ def _kept(
 
 
 def _window(jobs: list[TraceJob], choice: Choice, not_chosen: Counter[str]) -> list[TraceJob]:
-    """Return those that arrive inside the window, and of them the first; `jobs` are sorted."""
+    """Return the first of the jobs that arrive in the window; `jobs` are sorted."""
     begin, end = 0, len(jobs)
     if choice.from_s is not None:
-        begin = _place(jobs, choice.from_s)
+        begin = _count_before(jobs, choice.from_s)
     if choice.to_s is not None:
-        end = max(begin, _place(jobs, choice.to_s))
+        end = max(begin, _count_before(jobs, choice.to_s))
     if end - begin < len(jobs):
         not_chosen["outside the window of time"] = len(jobs) - (end - begin)
     if choice.first is not None and end - begin > choice.first:
@@ -123,8 +124,8 @@ def _window(jobs: list[TraceJob], choice: Choice, not_chosen: Counter[str]) -> l
     return jobs[begin:end]
 
 
-def _place(jobs: list[TraceJob], after_s: float) -> int:
-    """Return how many arrive less than so many seconds after the first."""
+def _count_before(jobs: list[TraceJob], after_s: float) -> int:
+    """Return how many jobs arrive less than `seconds` after the first."""
     if not jobs:
         return 0
     limit_ns = jobs[0].arrival_ns + round(after_s * SECOND_NS)
@@ -146,6 +147,6 @@ def _assigned(jobs: list[TraceJob], choice: Choice, source: str) -> Iterator[Job
             ) from None
 
 
-def _told(dropped: dict[str, int]) -> str:
+def _summary(dropped: dict[str, int]) -> str:
     reasons = "; ".join(f"{reason}: {count:,}" for reason, count in dropped.items())
     return f" ({reasons})" if reasons else ""

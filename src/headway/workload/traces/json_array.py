@@ -1,4 +1,4 @@
-"""A JSON array of objects, read one object at a time in bounded memory."""
+"""Reads a JSON array of objects one by one in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headway.domain.errors import InputError
 from headway.workload.traces.reading import CHUNK, NOT_TEXT
 
 LONGEST_ENTRY = 2**23
-"""Characters; a job of cluster_job_log has about a thousand, one with many attempts far more."""
+"""Characters; a job of cluster_job_log has about 1,000, or far more with many attempts."""
 
 _NEAR_END = 32
 _SPACE = " \t\r\n"
@@ -46,14 +46,14 @@ def json_entries(stream: BinaryIO, source: str) -> Iterator[Entry]:
         yield Entry(source, line, text.value())
         mark = text.next()
         if mark not in (",", "]"):
-            raise text.error("after a job there must be a comma or the end of the array.")
+            raise text.error("a job must be followed by a comma or the end of the array.")
         text.skip()
         if mark == "]":
             return
 
 
 class _Window:
-    """The part of the text around the place that is being read."""
+    """The part of the text that is being read."""
 
     def __init__(self, stream: BinaryIO, source: str) -> None:
         self._stream = stream
@@ -66,7 +66,7 @@ class _Window:
         self.line = 1
 
     def next(self) -> str:
-        """Go to the next character that is no space and return it; the end is an error."""
+        """Skip whitespace and return the next character; the end is an error."""
         while True:
             while self._place < len(self._text):
                 mark = self._text[self._place]
@@ -75,14 +75,14 @@ class _Window:
                 self.line += mark == "\n"
                 self._place += 1
             if not self._more():
-                raise self.error("the file is cut short: the JSON array does not end.")
+                raise self.error("the file is truncated: the JSON array does not end.")
 
     def skip(self) -> None:
-        """Go one character on."""
+        """Skip one character."""
         self._place += 1
 
     def value(self) -> dict[str, Any]:
-        """Return the object that begins here and go to its end."""
+        """Return the object that begins here, and skip it."""
         while True:
             try:
                 value, end = self._parser.raw_decode(self._text, self._place)
@@ -90,16 +90,16 @@ class _Window:
             except json.JSONDecodeError as error:
                 self._after(error)
             except RecursionError:
-                raise self.error("not JSON that can be read: nested too deeply.") from None
+                raise self.error("not valid JSON: nested too deeply.") from None
             except ValueError:
-                raise self.error("not JSON that can be read: a number is too long.") from None
+                raise self.error("not valid JSON: a number is too long.") from None
         self.line += self._text.count("\n", self._place, end)
         self._place = end
         assert isinstance(value, dict)
         return value
 
     def _after(self, error: json.JSONDecodeError) -> None:
-        """Read on if the text so far may be the beginning of an object."""
+        """Read more if the text so far may be the start of an object."""
         open_string = error.msg.startswith("Unterminated string")
         if error.pos < len(self._text) - _NEAR_END and not open_string:
             line = self.line + self._text.count("\n", self._place, error.pos)
@@ -107,10 +107,10 @@ class _Window:
         if len(self._text) - self._place > LONGEST_ENTRY:
             raise self.error(f"a job longer than {LONGEST_ENTRY:,} characters.")
         if not self._more():
-            raise self.error("the file is cut short: this job does not end.")
+            raise self.error("the file is truncated: this job does not end.")
 
     def _more(self) -> bool:
-        """Drop what has been read, and read on; return whether there was anything."""
+        """Drop the text before this position and read more; return whether there was any."""
         if self._ended:
             return False
         data = self._stream.read(CHUNK)

@@ -20,7 +20,7 @@ WHOLE_GPU = 1000
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
-    """Yield the pods with GPUs; each takes its share of a GPU's memory."""
+    """Yield the pods with GPUs; each needs its share of a GPU's memory."""
     return converted(headed_rows(files, log, COLUMNS), _pod, log)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headway.domain.errors import InputError
-from headway.domain.limits import MOST_GPUS
+from headway.domain.limits import MAX_GPUS
 from headway.files import STANDARD
 from headway.workload.traces.reading import source_name
 from headway.workload.traces.records import (
+    FileLine,
     Reason,
     RowLog,
-    Spot,
     TraceJob,
     UnusableError,
     converted,
@@ -32,7 +32,7 @@ _INSTANCE = (
     *("status", "start_time", "end_time", "machine"),
 )
 TABLES = {len(columns): columns for columns in (_JOB, _TASK, _INSTANCE)}
-"""The tables by their number of columns; the published files have no header."""
+"""The tables by number of columns; the published files have no header."""
 
 FLAT = ("job_id", "num_gpu", "submit_time", "duration")
 WHOLE_GPU = 1000
@@ -40,9 +40,9 @@ WHOLE_GPU = 1000
 
 @dataclass(slots=True)
 class _Job:
-    """What the tables tell of a job: its GPU tasks, and when they ran, in ns."""
+    """A job collected from the tables: its GPU tasks, and when they ran, in ns."""
 
-    spot: Spot
+    where: FileLine
     gpus: int = 0
     milli: int = 0
     tasks: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class _Job:
     first_ns: int | None = None
     last_ns: int | None = None
     fault: UnusableError | None = None
-    """Why a row of it could not be read."""
+    """Why one of its rows could not be read."""
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
@@ -79,20 +79,21 @@ def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
             yield from converted(_rows(path, _JOB, log), lambda row: _listed_job(jobs, row), log)
         for name, job in jobs.items():
             problem = f"job {name} is not in pai_job_table."
-            log.drop(job.spot, UnusableError(Reason.NOT_LISTED, problem))
+            log.drop(job.where, UnusableError(Reason.NOT_LISTED, problem))
         return
     for name, job in jobs.items():
         try:
             yield _finished(name, job, None)
         except UnusableError as error:
-            log.drop(job.spot, error)
+            log.drop(job.where, error)
 
 
 def _kind(path: str, log: RowLog) -> tuple[str, ...]:
     """Return the columns of a file, by its first row."""
     if path == STANDARD:
         raise InputError(
-            "PAI's files are read more than once; give them by name.", source=source_name(path)
+            "PAI's files are read more than once; give paths, not standard input.",
+            source=source_name(path),
         )
     quiet = RowLog(log.strict)
     row = next(raw_rows(path, quiet), None)
@@ -119,7 +120,7 @@ def _rows(path: str, columns: tuple[str, ...], log: RowLog) -> Iterator[Row]:
 
 def _flat_job(row: Row) -> TraceJob:
     share = 0.0 if row.missing("num_gpu") else row.figure("num_gpu")
-    copies = 1 if row.missing("num_inst") else max(1, row.whole("num_inst", MOST_GPUS))
+    copies = 1 if row.missing("num_inst") else max(1, row.whole("num_inst", MAX_GPUS))
     each, milli = _shared(share / copies, "num_gpu")
     return TraceJob(
         job_id=row.label("job_id"),
@@ -131,15 +132,15 @@ def _flat_job(row: Row) -> TraceJob:
 
 
 def _shared(gpus: float, column: str) -> tuple[int, int]:
-    """Return how many GPUs an instance touches, and its share of each in thousandths."""
-    if not 0 <= gpus <= MOST_GPUS:
-        raise UnusableError(Reason.UNREADABLE, f"must be from 0 to {MOST_GPUS:,}.", column)
+    """Return how many GPUs an instance uses, and its share of each in thousandths."""
+    if not 0 <= gpus <= MAX_GPUS:
+        raise UnusableError(Reason.UNREADABLE, f"must be from 0 to {MAX_GPUS:,}.", column)
     milli = round(gpus * WHOLE_GPU)
     return -(-milli // WHOLE_GPU), min(milli, WHOLE_GPU)
 
 
 def _spoil(jobs: dict[str, _Job], row: Row, error: UnusableError, log: RowLog) -> None:
-    """Leave out the job of a row that cannot be read; it counts once, whatever else it has."""
+    """Leave out the job of an unreadable row; it counts once, however many rows are."""
     job = jobs.get(row.text("job_name"))
     if job is None or log.strict:
         log.drop(row, error)
@@ -149,12 +150,12 @@ def _spoil(jobs: dict[str, _Job], row: Row, error: UnusableError, log: RowLog) -
 
 def _add_task(jobs: dict[str, _Job], row: Row) -> None:
     name = row.label("job_name")
-    job = jobs.setdefault(name, _Job(Spot(row.source, row.line)))
+    job = jobs.setdefault(name, _Job(FileLine(row.source, row.line)))
     percent = 0.0 if row.missing("plan_gpu") else row.figure("plan_gpu")
     each, milli = _shared(percent / 100, "plan_gpu")
     if not each:
         return
-    copies = 1 if row.missing("inst_num") else max(1, row.whole("inst_num", MOST_GPUS))
+    copies = 1 if row.missing("inst_num") else max(1, row.whole("inst_num", MAX_GPUS))
     job.gpus += each * copies
     job.milli = max(job.milli, milli)
     job.tasks.add(row.text("task_name"))

@@ -28,7 +28,7 @@ def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
 
 
 def _job(entry: Entry) -> TraceJob:
-    """Count every attempt that has a start, an end and GPUs: their times add up."""
+    """Return a job whose duration is the sum of all attempts with a start, an end and GPUs."""
     job_id = _part(entry.value, "jobid", str, "text")
     attempts = _part(entry.value, "attempts", list, "a list")
     started = [a for a in map(_object, attempts) if a.get("start_time") not in (None, "None")]

@@ -11,7 +11,7 @@ COLUMNS = ("timestamp", "duration", "num_gpus")
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
-    """Yield the jobs; they have no ids, so the number of the row is one: 0 is below the header."""
+    """Yield the jobs; they have no ids, so each gets its row number, from 0 below the header."""
     return converted(headed_rows(files, log, COLUMNS), _job, log)
 
 

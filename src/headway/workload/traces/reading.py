@@ -1,4 +1,4 @@
-"""Files of a trace, plain or gzip, read in bounded memory."""
+"""Reads files of a trace, plain or gzip, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _TOO_LONG = "a trace's lines are short."
 
 
 def source_name(path: str) -> str:
-    """Return what messages call a file."""
+    """Return the name of a file in messages."""
     return "standard input" if path == STANDARD else path
 
 
 @contextlib.contextmanager
 def open_trace(path: str, log: RowLog) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for `-`, to read bytes; gzip is unpacked on the way."""
+    """Open a file, or standard input for `-`, to read bytes; gzip is decompressed."""
     with open_input(path) as stream:
         plain = io.BufferedReader(_Counted(stream, log), CHUNK)
         if plain.peek(2)[:2] != _GZIP:
@@ -48,7 +48,7 @@ def trace_lines(stream: BinaryIO, source: str) -> Iterator[str]:
 
 
 class _Counted(io.RawIOBase):
-    """A stream that reports how far it has been read."""
+    """A stream that reports how many bytes have been read."""
 
     def __init__(self, stream: BinaryIO, log: RowLog) -> None:
         self._stream = stream
@@ -91,7 +91,7 @@ class _Unpacked(io.RawIOBase):
         try:
             data = self._stream.read(len(view))
         except EOFError:
-            raise InputError("the gzip file is cut short.", source=self._source) from None
+            raise InputError("the gzip file is truncated.", source=self._source) from None
         except (gzip.BadGzipFile, zlib.error):
             raise InputError("the gzip file is damaged.", source=self._source) from None
         view[: len(data)] = data

@@ -1,4 +1,4 @@
-"""What a trace tells of a job, and why a row of it may be of no use."""
+"""Jobs as traces record them, and the reasons why a row is unusable."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SECOND_NS = 10**9
 
 @dataclass(slots=True)
 class TraceJob:
-    """A job as its trace tells of it; times in ns on the trace's own clock.
+    """A job as its trace records it; times in ns on the trace's own clock.
 
-    `iterations` and `model` are None where the trace does not tell them. `gpu_milli` is the share
-    of each GPU that the job asks for, in thousandths, where the trace shares GPUs.
+    `iterations` and `model` are None if the trace lacks them. `gpu_milli` is the share of each GPU
+    that the job requests, in thousandths, in traces that share GPUs.
     """
 
     job_id: str
@@ -31,23 +31,23 @@ class TraceJob:
 
 
 class Reason(StrEnum):
-    """Why a job of a trace is left out, as users read it."""
+    """Why a job of a trace is left out, as shown to users."""
 
     NO_GPU = "no GPU"
     NEVER_STARTED = "never started"
-    NO_END = "no end: still running, or not logged"
+    NO_END = "no end time: still running, or not logged"
     NO_TIME = "ran for no time"
     ENDS_FIRST = "ends before it starts"
-    NEGATIVE = "a negative time"
-    UNREADABLE = "a value that cannot be read"
+    NEGATIVE = "negative time"
+    UNREADABLE = "invalid value"
     FIELDS = "wrong number of fields"
-    DUPLICATE = "the id of an earlier job"
-    UNKNOWN_TYPE = "a job type without a throughput"
+    DUPLICATE = "duplicate id"
+    UNKNOWN_TYPE = "no throughput for the job type"
     NOT_LISTED = "not in pai_job_table"
 
 
 class UnusableError(Exception):
-    """A row that is no job: why, what would be right, and the column at fault."""
+    """An unusable row: the reason, what would be right, and the column at fault."""
 
     def __init__(self, reason: Reason, problem: str, field: str | None = None) -> None:
         super().__init__(problem)
@@ -56,8 +56,8 @@ class UnusableError(Exception):
         self.field = field
 
 
-class Place(Protocol):
-    """Where a row stands."""
+class Location(Protocol):
+    """The file and line of a row."""
 
     @property
     def source(self) -> str:
@@ -65,29 +65,29 @@ class Place(Protocol):
 
     @property
     def line(self) -> int:
-        """Its line, from 1."""
+        """The line, from 1."""
 
     def column(self, field: str) -> int | None:
         """Return the number of a column, from 1, if it has one."""
 
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=Location)
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """A place without columns."""
+class FileLine:
+    """A location without columns."""
 
     source: str
     line: int
 
     def column(self, field: str) -> int | None:
-        """Return nothing."""
+        """Return None."""
         return None
 
 
 class RowLog:
-    """Counts the rows that are left out, by reason; when strict, the first of them is an error."""
+    """Counts rows that are left out, by reason; if strict, the first one is an error."""
 
     def __init__(
         self, strict: bool = False, progress: Callable[[float, int], None] | None = None
@@ -96,24 +96,24 @@ class RowLog:
         self.progress = progress
         self.dropped: Counter[str] = Counter()
         self.rows = 0
-        """Rows read so far, headers among them."""
+        """Number of rows read so far, including headers."""
         self._ids: set[str] = set()
 
     def is_new(self, job_id: str) -> bool:
-        """Return whether no job had this id before; now one has."""
+        """Return whether an id is new, and record it."""
         before = len(self._ids)
         self._ids.add(job_id)
         return len(self._ids) > before
 
-    def drop(self, place: Place, error: UnusableError) -> None:
+    def drop(self, location: Location, error: UnusableError) -> None:
         """Leave a row out."""
         if self.strict:
-            column = None if error.field is None else place.column(error.field)
+            column = None if error.field is None else location.column(error.field)
             raise InputError(
                 error.problem,
                 field=error.field,
-                source=place.source,
-                line=place.line,
+                source=location.source,
+                line=location.line,
                 column=column,
             )
         self.dropped[error.reason] += 1
@@ -122,7 +122,7 @@ class RowLog:
 def converted(
     rows: Iterable[P], convert: Callable[[P], TraceJob], log: RowLog
 ) -> Iterator[TraceJob]:
-    """Yield the job of each row that has one."""
+    """Yield the job of each usable row."""
     for row in rows:
         try:
             job = convert(row)
@@ -136,21 +136,21 @@ def converted(
 
 
 def ran_for(start_ns: int, end_ns: int, field: str) -> int:
-    """Return the time from start to end in ns, if there is any."""
+    """Return the time from start to end in ns, or raise if it is not positive."""
     if end_ns < start_ns:
         raise UnusableError(Reason.ENDS_FIRST, "must not be before the start.", field)
     return some_time(end_ns - start_ns, field)
 
 
 def some_time(duration_ns: int, field: str) -> int:
-    """Return a duration in ns, if it is one."""
+    """Return a duration in ns, or raise if it is not positive."""
     if duration_ns <= 0:
         raise UnusableError(Reason.NO_TIME, "a job must run for more than 0 s.", field)
     return duration_ns
 
 
 def some_gpus(count: int, field: str) -> int:
-    """Return a number of GPUs, if there are any."""
+    """Return a number of GPUs, or raise if it is not positive."""
     if count < 1:
         raise UnusableError(Reason.NO_GPU, f"a job must have at least 1 GPU, not {count}.", field)
     return count

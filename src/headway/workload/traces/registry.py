@@ -1,4 +1,4 @@
-"""The formats by name: one module and one line each."""
+"""The trace formats by name, one module each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logs of Helios and Acme have in common: submission, start and end as dates."""
+"""Rows of the Slurm logs in the Helios and Acme traces: submission, start and end as dates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a trace: rows of separated values, and the values in them."""
+"""Reads tables of a trace: rows of separated values, and the values in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import LONGEST_NS, MOST_GPUS, MOST_ITERATIONS
+from headway.domain.limits import LONGEST_NS, MAX_GPUS, MAX_ITERATIONS
 from headway.workload.traces.reading import open_trace, source_name, trace_lines
 from headway.workload.traces.records import SECOND_NS, Reason, RowLog, UnusableError
 
@@ -20,16 +20,16 @@ _MISSING = frozenset({"", "none", "null", "nan", "na"})
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file, and where its columns stand."""
+    """A file and the positions of its columns."""
 
     source: str
     places: dict[str, int]
 
 
 class Row:
-    """A row of a table, whose values are read by the names of their columns.
+    """A row of a table, with access to its values by column name.
 
-    `number` counts the rows of all files so far, headers among them.
+    `number` counts the rows of all files so far, including headers.
     """
 
     __slots__ = ("fields", "line", "number", "table")
@@ -55,12 +55,12 @@ class Row:
         return self.fields[self.table.places[name]].strip()
 
     def missing(self, name: str) -> bool:
-        """Return whether there is no such value: the column is not there, or its field is empty."""
+        """Return whether a value is missing: no such column, or an empty field."""
         place = self.table.places.get(name)
         return place is None or self.fields[place].strip().lower() in _MISSING
 
     def label(self, name: str) -> str:
-        """Return a text that must not be empty."""
+        """Return a non-empty text."""
         text = self.text(name)
         if not text:
             raise UnusableError(Reason.UNREADABLE, "must not be empty.", name)
@@ -77,8 +77,8 @@ class Row:
             raise UnusableError(Reason.UNREADABLE, f"must be a number, not {shown(text)}.", name)
         return value
 
-    def whole(self, name: str, most: int = MOST_ITERATIONS) -> int:
-        """Return a whole number of at most `most`; 8.0 is one."""
+    def whole(self, name: str, most: int = MAX_ITERATIONS) -> int:
+        """Return a whole number of at most `most`; 8.0 counts as whole."""
         value = self.figure(name)
         if not value.is_integer() or value > most:
             raise UnusableError(
@@ -90,7 +90,7 @@ class Row:
 
     def gpus(self, name: str) -> int:
         """Return a number of GPUs, 0 for an empty field."""
-        return 0 if self.missing(name) else self.whole(name, MOST_GPUS)
+        return 0 if self.missing(name) else self.whole(name, MAX_GPUS)
 
     def time_ns(self, name: str, unit_ns: int = SECOND_NS) -> int:
         """Return a time given as a number, in ns."""
@@ -108,12 +108,12 @@ class Row:
         return round(value * unit_ns)
 
     def date_ns(self, name: str) -> int:
-        """Return a date and time, in ns since 1970; UTC where it names no zone."""
+        """Return a date and time in ns since 1970; UTC unless it names a zone."""
         return date_ns(self.text(name), name)
 
 
 def date_ns(text: str, name: str) -> int:
-    """Return a date and time such as 2017-10-07 01:12:09, in ns since 1970."""
+    """Return a date and time such as 2017-10-07 01:12:09 in ns since 1970."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
@@ -128,7 +128,7 @@ def date_ns(text: str, name: str) -> int:
 
 
 def headed_rows(files: Sequence[str], log: RowLog, required: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of CSV files that begin with a header; other columns do not matter."""
+    """Yield the rows of CSV files with a header; other columns are ignored."""
     for path in files:
         rows = raw_rows(path, log)
         first = next(rows, None)
@@ -143,7 +143,7 @@ def headed_rows(files: Sequence[str], log: RowLog, required: Sequence[str]) -> I
 def under_header(
     first: Row, rows: Iterator[Row], log: RowLog, required: Sequence[str]
 ) -> Iterator[Row]:
-    """Yield the rows that follow a header, whose names are checked."""
+    """Check a header, and yield the rows below it."""
     header = [field.strip() for field in first.fields]
     missing = [name for name in required if name not in header]
     if missing:
@@ -155,7 +155,7 @@ def under_header(
     for name in required:
         if header.count(name) > 1:
             raise InputError(
-                f"column '{name}' stands there twice.",
+                f"duplicate column '{name}'.",
                 source=first.source,
                 line=first.line,
                 column=len(header) - header[::-1].index(name),
@@ -164,7 +164,7 @@ def under_header(
 
 
 def named_rows(rows: Iterator[Row], log: RowLog, header: Sequence[str]) -> Iterator[Row]:
-    """Yield rows whose columns are called so; those of another length are left out."""
+    """Yield rows with these columns; rows of another length are left out."""
     places = {name: place for place, name in enumerate(header)}
     table: Table | None = None
     for row in rows:
@@ -179,7 +179,7 @@ def named_rows(rows: Iterator[Row], log: RowLog, header: Sequence[str]) -> Itera
 
 
 def raw_rows(path: str, log: RowLog, tabs: bool = False) -> Iterator[Row]:
-    """Yield every row that is not blank; between tabs there are no quotes."""
+    """Yield every row that is not blank; tab-separated rows have no quoting."""
     table = Table(source_name(path), {})
     with open_trace(path, log) as stream:
         lines = trace_lines(stream, table.source)

@@ -1,0 +1,1 @@
+"""The parts of the JCT benchmark, `benchmarks/live/jct.py`."""

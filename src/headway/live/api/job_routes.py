@@ -1,0 +1,94 @@
+"""Routes for jobs: list, describe, submit, cancel, logs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from headway.live.api.errors import ApiError, error_responses
+from headway.live.api.request_body import read_body
+from headway.live.api.responses import SYNC_TIMEOUT_S, JsonResponse
+from headway.live.api.streams import stream_log
+from headway.live.api.submission import Submission, parse_submission
+from headway.live.api.views import job_view
+from headway.live.daemon.daemon import Daemon
+from headway.live.executors import Attempt
+from headway.live.executors.attempt_folders import KEPT_FOLDERS
+
+MAX_LISTED = 1000
+_JOBS_PER_SLICE = 50
+"""Jobs described before other tasks of the event loop get to run."""
+
+
+def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
+    """Add the routes under /v1/jobs."""
+    schema = msgspec.json.schema_components([Submission])[1]["Submission"]
+    body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
+
+    @app.get("/v1/jobs")
+    async def _jobs(
+        state: Annotated[str | None, Query(description="Only jobs in this state.")] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = MAX_LISTED,
+    ) -> Response:
+        """List jobs, unfinished ones first, then the most recent."""
+        records = [
+            one
+            for one in reversed(daemon.registry.records())
+            if state is None or one.state == state
+        ]
+        records.sort(key=lambda one: one.finished)
+        listed = []
+        for index, record in enumerate(records[:limit], start=1):
+            listed.append(job_view(daemon, record.job_id))
+            if index % _JOBS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        return JsonResponse({"jobs": listed, "left_out": max(0, len(records) - limit)})
+
+    @app.get("/v1/jobs/{job}")
+    async def _job(job: str) -> Response:
+        """Describe a job; one that is waiting says why."""
+        return JsonResponse(job_view(daemon, job))
+
+    @app.post(
+        "/v1/jobs",
+        status_code=201,
+        openapi_extra=body,
+        responses=error_responses(408, 413, 503, 507),
+    )
+    async def _submit(request: Request) -> Response:
+        """Submit a job; it is on disk before the response is sent."""
+        record = await daemon.submit(parse_submission(await read_body(request)))
+        return JsonResponse(job_view(daemon, record.job_id), 201)
+
+    @app.post("/v1/jobs/{job}/cancel", responses=error_responses(409))
+    async def _cancel(job: str) -> Response:
+        """Cancel a job: its processes get SIGTERM, and SIGKILL if they do not exit."""
+        daemon.cancel(job)
+        await daemon.store.sync(SYNC_TIMEOUT_S)
+        return JsonResponse(job_view(daemon, job))
+
+    @app.get("/v1/jobs/{job}/logs")
+    async def _logs(
+        job: str,
+        rank: Annotated[int, Query(ge=0, description="Which process of the job.")] = 0,
+        follow: Annotated[bool, Query(description="Continue until the job has ended.")] = False,
+    ) -> Response:
+        """Return the output of one rank of the latest attempt."""
+        record = daemon.registry[job]
+        gpus = record.spec.gpus
+        if rank >= gpus:
+            raise ApiError(400, f"rank: must be at most {gpus - 1}, not {rank}.")
+        if record.finished and record.attempts:
+            folder = daemon.executor.log(Attempt(job, record.attempts), rank).parent
+            if not await asyncio.to_thread(folder.exists):
+                raise ApiError(
+                    404,
+                    f"the log of job {job} has been deleted: only the latest {KEPT_FOLDERS:,} "
+                    "attempts keep theirs.",
+                )
+        stream = stream_log(daemon, job, rank, follow)
+        return StreamingResponse(stream, media_type="application/octet-stream")

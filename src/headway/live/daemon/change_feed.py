@@ -1,0 +1,73 @@
+"""A feed of changes for API clients; a subscriber that falls too far behind is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+MAX_BACKLOG_BYTES = 2**20
+"""Unread bytes at which a subscriber is dropped."""
+MAX_SUBSCRIBERS = 100
+
+
+class Subscription:
+    """One subscriber's queue of server-sent events."""
+
+    def __init__(self) -> None:
+        self._events: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._available = asyncio.Event()
+        self.dropped = asyncio.Event()
+        """Set once the subscription has ended."""
+
+    def add(self, event: bytes) -> bool:
+        """Queue an event; return False if the subscriber is too far behind."""
+        self._events.append(event)
+        self._backlog_bytes += len(event)
+        self._available.set()
+        return self._backlog_bytes <= MAX_BACKLOG_BYTES
+
+    async def next(self) -> bytes:
+        """Return the next event, waiting for it if necessary."""
+        while not self._events:
+            self._available.clear()
+            await self._available.wait()
+        event = self._events.popleft()
+        self._backlog_bytes -= len(event)
+        return event
+
+
+class ChangeFeed:
+    """Publishes changes to all subscribers without ever waiting for one of them."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+
+    def subscribe(self) -> Subscription | None:
+        """Return a new subscription, or None if there are too many."""
+        if len(self._subscriptions) >= MAX_SUBSCRIBERS:
+            return None
+        subscription = Subscription()
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription."""
+        self._subscriptions.discard(subscription)
+        subscription.dropped.set()
+
+    def publish(self, kind: str, value: object) -> None:
+        """Send the new value of something to all subscribers."""
+        if not self._subscriptions:
+            return
+        event = b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(value))
+        for subscription in list(self._subscriptions):
+            if not subscription.add(event):
+                self.unsubscribe(subscription)
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        for subscription in list(self._subscriptions):
+            self.unsubscribe(subscription)

@@ -1,0 +1,1 @@
+"""The event log: a JSON line for every event the core handled and the instructions returned."""

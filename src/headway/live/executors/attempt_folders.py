@@ -1,0 +1,64 @@
+"""The folder of each attempt, which holds what its ranks printed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from headway.live.executors import Attempt
+
+KEPT_FOLDERS = 1_000
+"""How many folders of ended attempts are kept: the latest."""
+
+_MAX_DIGITS = 15
+"""Digits of a job's number from which new jobs can still be counted on."""
+
+
+def folder_name(attempt: Attempt) -> str:
+    """Return a valid file name for an attempt, whatever characters the job's id has."""
+    return f"{quote(attempt.job_id, safe='')}.{attempt.number}"
+
+
+def attempt_of(name: str) -> Attempt | None:
+    """Return the attempt of a folder; None if the name is not one of `folder_name`."""
+    job_id, _, number = name.rpartition(".")
+    if not number.isdecimal():
+        return None
+    attempt = Attempt(unquote(job_id), int(number))
+    return attempt if folder_name(attempt) == name else None
+
+
+def log_path(folder: Path, rank: int) -> Path:
+    """Return the path of a rank's output in the folder of its attempt."""
+    return folder / f"rank-{rank}.log"
+
+
+def last_job(folder: Path) -> int:
+    """Return the highest number of a job that has an attempt's folder, or 0."""
+    names = os.listdir(folder) if folder.is_dir() else ()
+    ids = [attempt.job_id for name in names if (attempt := attempt_of(name)) is not None]
+    numbers = [job_id for job_id in ids if job_id.isascii() and job_id.isdecimal()]
+    return max((int(number) for number in numbers if len(number) <= _MAX_DIGITS), default=0)
+
+
+def remove_oldest(folder: Path, running: Collection[str], kept: int = KEPT_FOLDERS) -> None:
+    """Remove all but the latest folders of ended attempts."""
+    ended = [
+        entry
+        for entry in os.scandir(folder)
+        if entry.name not in running and attempt_of(entry.name) is not None
+    ]
+    if len(ended) > kept:
+        ended.sort(key=_modified)
+        for entry in ended[:-kept]:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _modified(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_mtime
+    except OSError:  # It is being removed concurrently.
+        return 0.0

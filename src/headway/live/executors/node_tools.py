@@ -1,0 +1,78 @@
+"""What executors do on a node besides the shim, with the standard library only.
+
+The folder of an attempt holds the files that `shim` documents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from headway.live.executors.shim import RESERVED_BYTES
+
+PYTHON = (sys.executable, "-I", "-S")
+"""Python without installed packages, which the shim does not need: it starts faster."""
+
+SHIM_LOST = (137, "its shim was killed")
+"""Code and reason of an attempt whose shim ended without a word."""
+
+OVERDUE_S = 5.0
+"""How long after the grace period a shim may take to end before it is killed."""
+
+FOLDER_VARIABLE = "HEADWAY_ATTEMPT_FOLDER"
+"""Identifies the processes of an attempt and their children."""
+
+_POLL_S = 0.02
+
+
+def write_plan(folder: Path, plan: dict[str, Any]) -> None:
+    """Write the shim's plan, and reserve space for its outcome: the disk may be full later."""
+    (folder / "ended.part").write_bytes(b" " * RESERVED_BYTES)
+    (folder / "plan.json").write_text(json.dumps(plan))
+
+
+def read_outcome(folder: Path) -> tuple[int, str] | None:
+    """Return the exit code and the reason that a shim wrote; None if there are none."""
+    try:
+        outcome = json.loads((folder / "ended.json").read_bytes())
+        return int(outcome["code"]), str(outcome["reason"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def gpu_memories_bytes() -> list[int]:
+    """Return the memory of each GPU of this machine, in the order of nvidia-smi."""
+    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
+        return [int(line) * 2**20 for line in done.stdout.split()]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []
+
+
+def kill_remaining(folder: Path) -> None:
+    """Kill the processes of the attempt with this folder, until none is left."""
+    deadline_s = time.monotonic() + OVERDUE_S
+    wanted = f"{FOLDER_VARIABLE}={folder}".encode()
+    while time.monotonic() < deadline_s:
+        found = False
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            # The environment of other users' processes cannot be read; none of them is ours.
+            with contextlib.suppress(OSError):
+                process = os.pidfd_open(int(path.parent.name))
+                try:
+                    if wanted in path.read_bytes().split(b"\0"):
+                        found = True
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                finally:
+                    os.close(process)
+        if not found:
+            return
+        time.sleep(_POLL_S)

@@ -1,0 +1,75 @@
+"""What the Ray executor keeps on its own machine: its identity, and the names of its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+import json
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from headway.domain.errors import InputError
+from headway.files import open_output
+from headway.ray_session import interface_of
+
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def identity(path: Path) -> str:
+    """Return the id that distinguishes this scheduler's actors from others' on the cluster."""
+    if not path.exists():
+        with open_output(path) as stream:
+            stream.write(secrets.token_hex(8).encode())
+    return path.read_text()
+
+
+def certificates(path: str) -> str:
+    """Return the certificates in a file, without a private key that may be in it too."""
+    return "\n".join([*_CERTIFICATE.findall(Path(path).read_text()), ""])
+
+
+class NodeNames:
+    """The names of nodes by Ray's node ids, kept for the next scheduler.
+
+    The scheduler's database refers to slots and drained nodes by these names.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._saved: dict[str, str] = {}
+
+    def read(self) -> dict[str, str]:
+        """Return the names that an earlier scheduler gave."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            saved = json.loads(self._path.read_bytes())
+            self._saved = {str(node_id): str(name) for node_id, name in saved.items()}
+        return dict(self._saved)
+
+    def save(self, names: Mapping[str, str]) -> None:
+        """Save changed names; on a full disk, the next call tries again."""
+        if self._saved != names:
+            with contextlib.suppress(InputError):
+                with open_output(self._path) as stream:
+                    stream.write(json.dumps(names).encode())
+                self._saved = dict(names)
+
+
+def can_reach(address: str, host: str) -> bool:
+    """Return whether a node at an address can reach this machine at a host name.
+
+    Only this machine's own nodes can reach a loopback host. The name is resolved here, where the
+    gate listens.
+    """
+    return not _is_loopback(host) or _is_loopback(address) or interface_of(address) is not None
+
+
+@functools.cache
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return ipaddress.ip_address(found[0][4][0]).is_loopback
+    return False

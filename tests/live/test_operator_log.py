@@ -1,0 +1,81 @@
+"""The operator log: lines of JSON that never delay the scheduler."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from headway.domain.errors import InputError
+from headway.live import operator_log
+from headway.live.operator_log import BackgroundHandler, configure
+from waiting import eventually
+
+
+@contextmanager
+def logging_to_pipe() -> Iterator[tuple[logging.Logger, int]]:
+    """Return a logger that writes to a pipe, and the pipe's other end."""
+    reading, writing = os.pipe()
+    logger = logging.Logger("test")
+    handler = BackgroundHandler(writing)
+    handler.setFormatter(operator_log.JsonFormatter())
+    logger.addHandler(handler)
+    try:
+        yield logger, reading
+    finally:
+        os.close(reading)  # Ends a blocked write.
+        handler.flush()
+        os.close(writing)
+
+
+def test_an_entry_is_a_line_of_json_with_time_level_event_and_values() -> None:
+    with logging_to_pipe() as (logger, pipe):
+        logger.warning("node lost", extra={"values": {"node": "n1"}})
+        entry = json.loads(os.read(pipe, 4096))
+    assert entry.pop("time").endswith("+00:00")
+    assert entry == {"level": "warning", "event": "node lost", "node": "n1"}
+
+
+def test_an_error_comes_with_its_traceback() -> None:
+    with logging_to_pipe() as (logger, pipe):
+        logger.error("launch failed", exc_info=RuntimeError("no such luck"))
+        entry = json.loads(os.read(pipe, 4096))
+    assert entry["error"] == "RuntimeError('no such luck')"
+    assert "no such luck" in entry["trace"]
+
+
+def test_a_pipe_that_nobody_reads_blocks_no_logging_and_dropped_lines_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operator_log, "MAX_WAITING_LINES", 10)
+    monkeypatch.setattr(operator_log, "FLUSH_TIMEOUT_S", 0.01)
+    with logging_to_pipe() as (logger, pipe):
+        for number in range(100):  # Far more than a pipe of 64 KB holds.
+            logger.info("x" * 10_000, extra={"values": {"number": number}})
+        logger.handlers[0].flush()  # Returns although the lines cannot be written.
+        os.set_blocking(pipe, False)
+        received = bytearray()
+
+        def drained() -> bool:
+            try:
+                received.extend(os.read(pipe, 2**20))
+            except BlockingIOError:
+                return received.endswith(b"\n")
+            return False
+
+        eventually(drained)
+        logger.info("last")
+        eventually(lambda: drained() and b'"last"' in received)
+    entries = [json.loads(line) for line in received.splitlines()]
+    assert entries[-1]["event"] == "last"
+    assert (entries[-2]["level"], entries[-2]["event"]) == ("warning", "log lines dropped")
+    assert len(entries) - 2 + entries[-2]["lines"] == 100
+
+
+def test_an_unknown_level_is_refused() -> None:
+    with pytest.raises(InputError, match=r"log-level: unknown level\. Did you mean 'debug'"):
+        configure("debgu")
