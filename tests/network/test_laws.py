@@ -24,7 +24,7 @@ from headway.domain.records import (
     zeros,
 )
 from headway.network.contention import NetworkModel, cost_ns_per_byte
-from headway.network.laws.dispatch import alone_ns_per_byte, find_costs
+from headway.network.laws.dispatch import alone_ns_per_byte, update_costs
 from headway.network.laws.max_min import share_fairly
 from headway.network.laws.registry import LAWS, index_of
 from headway.network.traffic import SHARE, make_traffic, start_message
@@ -100,14 +100,14 @@ def view_busiest(ports_of: list[list[int]], ports: int) -> list[float]:
 
 
 def costs_by(law: str, view: ClusterView) -> list[float]:
-    """Return the costs that a law finds once every port has been touched, 0 where it finds none."""
+    """Return the costs by a law once every port has been touched, 0 for messages on no port."""
     view.system.law[:] = index_of(law)
     traffic = make_traffic(len(view.messages), len(view.ports))
     traffic.touched[:], traffic.is_touched[:] = range(len(view.ports)), 1
     traffic.counts.touched[:] = len(view.ports)
-    found = find_costs(view, traffic)
-    assert len(set(traffic.found[:found].tolist())) == found
-    return [float(cost) for cost in traffic.costs]
+    changed = update_costs(view, traffic)
+    assert len(set(traffic.found[:changed].tolist())) == changed
+    return [float(cost) for cost in view.messages.cost_ns_per_byte]
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -118,9 +118,9 @@ def test_by_every_law_a_message_alone_has_the_cost_of_a_message_alone(law: str) 
     view.system.law[:], view.system.messages_meet[:] = index_of(law), LAWS[law].messages_meet
     traffic = make_traffic(1, 4)
     start_message(view, traffic, 0)
-    assert find_costs(view, traffic) == 1
+    assert update_costs(view, traffic) == 1
     expected = 2.0 if LAWS[law].messages_meet else 1.0
-    assert traffic.costs[0] == alone_ns_per_byte(view, 0) == expected
+    assert view.messages.cost_ns_per_byte[0] == alone_ns_per_byte(view, 0) == expected
 
 
 def test_the_laws_are_numbered_in_the_order_of_the_registry() -> None:

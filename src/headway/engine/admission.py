@@ -9,8 +9,8 @@ from headway.engine.compute import ask_about, make_message_ready, note_end, reco
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.state import Rule, State
 from headway.jit import inlined
-from headway.network.laws.dispatch import find_costs
-from headway.network.traffic import end_message, forget_changes, list_waiting, rate, start_message
+from headway.network.laws.dispatch import update_costs
+from headway.network.traffic import end_message, forget_changes, list_waiting, start_message
 from headway.policies import registry
 
 _admits = inlined(registry.admits)
@@ -62,11 +62,9 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
             s.asked[kept] = message
             kept += 1
     tally[0].asked = kept
-    found = find_costs(s.cluster, s.traffic)
-    for i in range(found):
-        message = s.traffic.found[i]
-        if rate(s.cluster, message, s.traffic.costs[message]):
-            _schedule_end(s, message, now_ns)
+    changed = update_costs(s.cluster, s.traffic)
+    for i in range(changed):
+        _schedule_end(s, s.traffic.found[i], now_ns)
     forget_changes(s.traffic)
 
 

@@ -52,7 +52,7 @@ SHARE = np.dtype(
 
 
 class Traffic(NamedTuple):
-    """What has changed since costs were last found, and room to find them."""
+    """What has changed since costs were last updated, and room to update them."""
 
     counts: Records
     touched: Integers  # ports that a message has joined or left
@@ -218,7 +218,7 @@ def put_on_ports(cluster: ClusterView, message: int) -> None:
 
 @inlined
 def start_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
-    """Put a message, which is ready, on the network; its cost must be found next."""
+    """Put a message, which is ready, on the network; its cost must be updated next."""
     record, now_ns = cluster.messages[message], cluster.system[0].now_ns
     record.state = IN_FLIGHT
     record.k = 0
@@ -237,7 +237,7 @@ def start_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
 
 @inlined
 def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
-    """Take a message off the network; the costs of others must be found next."""
+    """Take a message off the network; the costs of others must be updated next."""
     record = cluster.messages[message]
     meet = messages_meet(cluster)
     for link in range(record.first_link, record.first_link + record.links):

@@ -242,7 +242,7 @@ class ClusterArrays:
 
     def rate(self) -> None:
         """Give the messages in flight their costs, as what has started and ended changed them."""
-        self._operations.update_costs(self.cluster, self._traffic)
+        self._operations.rate_all(self.cluster, self._traffic)
 
     def bytes_left(self, job: LiveJob) -> float:
         """Return the bytes that a job's message in flight is estimated to have left."""

@@ -18,8 +18,8 @@ from headway.domain import occupancy
 from headway.domain.records import ClusterView
 from headway.network import messages, placed_jobs
 from headway.network import traffic as network_traffic
-from headway.network.laws.dispatch import find_costs
-from headway.network.traffic import Traffic, forget_changes, make_traffic, put_on_ports, rate, touch
+from headway.network.laws.dispatch import update_costs
+from headway.network.traffic import Traffic, forget_changes, make_traffic, put_on_ports, touch
 from headway.policies.compilation import SIGNATURES
 
 
@@ -31,12 +31,9 @@ def resume_message(cluster: ClusterView, traffic: Traffic, message: int) -> None
         touch(traffic, cluster.links[link].port)
 
 
-def update_costs(cluster: ClusterView, traffic: Traffic) -> None:
+def rate_all(cluster: ClusterView, traffic: Traffic) -> None:
     """Give every message whose cost has changed its new one."""
-    found = find_costs(cluster, traffic)
-    for i in range(found):
-        message = traffic.found[i]
-        rate(cluster, message, traffic.costs[message])
+    update_costs(cluster, traffic)
     forget_changes(traffic)
 
 
@@ -57,7 +54,7 @@ class Operations(NamedTuple):
     end_message: Callable[..., None]
     resume_message: Callable[..., None]
     list_waiting: Callable[..., int]
-    update_costs: Callable[..., None]
+    rate_all: Callable[..., None]
     bytes_left: Callable[..., float]
 
 
@@ -102,7 +99,7 @@ def operations() -> Operations:
         end_message=compiled(network_traffic.end_message, nothing, *on_message),
         resume_message=compiled(resume_message, nothing, *on_message),
         list_waiting=compiled(network_traffic.list_waiting, number, cluster, traffic),
-        update_costs=compiled(update_costs, nothing, cluster, traffic),
+        rate_all=compiled(rate_all, nothing, cluster, traffic),
         bytes_left=compiled(messages.bytes_left, types.float64, *on_job),
     )
 

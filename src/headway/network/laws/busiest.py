@@ -9,7 +9,7 @@ from __future__ import annotations
 from headway.domain.records import NOBODY, ClusterView
 from headway.jit import inlined
 from headway.network.messages import cost_ns_per_byte, most_messages
-from headway.network.traffic import Traffic
+from headway.network.traffic import Traffic, rate
 
 
 @inlined
@@ -41,19 +41,19 @@ def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
 
 
 @inlined
-def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
-    """Find the costs of the messages on touched ports; no others can have changed."""
+def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
+    """Update the costs of the messages on touched ports; no others can have changed."""
     counts = traffic.counts
     counts[0].searches += 1
-    found = 0
+    changed = 0
     for i in range(counts[0].touched):
         link = cluster.ports[traffic.touched[i]].first_message
         while link != NOBODY:
             message = cluster.links[link].message
             if traffic.seen[message] != counts[0].searches:
                 traffic.seen[message] = counts[0].searches
-                traffic.costs[message] = busiest_ns_per_byte(cluster, message)
-                traffic.found[found] = message
-                found += 1
+                if rate(cluster, message, busiest_ns_per_byte(cluster, message)):
+                    traffic.found[changed] = message
+                    changed += 1
             link = cluster.links[link].next
-    return found
+    return changed

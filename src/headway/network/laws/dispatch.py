@@ -36,17 +36,17 @@ def _dispatcher(functions: list[Callable[..., Any]]) -> Callable[..., Any]:
     return choose
 
 
-_find_costs = _dispatcher([law.function("find_costs") for law in LAWS.values()])
+_update_costs = _dispatcher([law.function("update_costs") for law in LAWS.values()])
 _alone_ns_per_byte = _dispatcher([law.function("alone_ns_per_byte") for law in LAWS.values()])
 
 
 @inlined
-def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
-    """Find the costs that have changed by the network's law; return how many were found.
+def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
+    """Update costs by the network's law; return how many messages' costs have changed.
 
-    They are traffic.costs[message] of the messages traffic.found[:count].
+    These messages are traffic.found[:count].
     """
-    return int(_find_costs(cluster.system[0].law, cluster, traffic))
+    return int(_update_costs(cluster.system[0].law, cluster, traffic))
 
 
 @inlined

@@ -11,14 +11,14 @@ from headway.domain.records import NOBODY, ClusterView, Floats, Integers, Record
 from headway.jit import inlined, part
 from headway.network.laws import busiest
 from headway.network.messages import cost_ns_per_byte
-from headway.network.traffic import Traffic, touch
+from headway.network.traffic import Traffic, rate, touch
 
 alone_ns_per_byte = busiest.alone_ns_per_byte
 
 
 @part
-def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
-    """Find the costs of the messages that common ports connect, one by one, with a touched port.
+def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
+    """Update the costs of the messages that common ports connect, one by one, with a touched port.
 
     No others can have another share than before. All ports of those found are touched, too.
     """
@@ -43,10 +43,13 @@ def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
     for i in range(counts[0].touched):
         ports[i] = traffic.touched[i]
     share_fairly(cluster, ports, counts[0].touched, traffic.shares, traffic.costs)
+    changed = 0
     for i in range(found):
         message = traffic.found[i]
-        traffic.costs[message] = messages[message].byte_weight * traffic.costs[message]
-    return found
+        if rate(cluster, message, messages[message].byte_weight * traffic.costs[message]):
+            traffic.found[changed] = message
+            changed += 1
+    return changed
 
 
 @part

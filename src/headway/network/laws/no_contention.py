@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headway.domain.records import ClusterView
 from headway.jit import inlined
-from headway.network.traffic import Traffic
+from headway.network.traffic import Traffic, rate
 
 
 @inlined
@@ -17,11 +17,12 @@ def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
 
 
 @inlined
-def find_costs(cluster: ClusterView, traffic: Traffic) -> int:
-    """Find the costs of the messages that have just started; they will not change."""
-    count = traffic.counts[0].sent
-    for i in range(count):
+def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
+    """Give the messages that have just started their costs, which will not change."""
+    changed = 0
+    for i in range(traffic.counts[0].sent):
         message = traffic.sent[i]
-        traffic.found[i] = message
-        traffic.costs[message] = alone_ns_per_byte(cluster, message)
-    return int(count)
+        if rate(cluster, message, alone_ns_per_byte(cluster, message)):
+            traffic.found[changed] = message
+            changed += 1
+    return changed

@@ -3,8 +3,8 @@
 A law is a module in this package with two compiled functions:
 
     alone_ns_per_byte(cluster, message) -> the cost of a message's bytes, in ns, with no others
-    find_costs(cluster, traffic) -> how many messages may have another cost than before; these are
-        traffic.found[:count] and their costs traffic.costs[message]
+    update_costs(cluster, traffic) -> how many messages' costs have changed; it gives them their
+        new costs with `network.traffic.rate` and lists them in traffic.found[:count]
 
 The modules are imported when something is compiled, so that descriptions of networks work where
 Numba is not installed.
