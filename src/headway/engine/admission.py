@@ -59,7 +59,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
         elif steady:
             s.is_asked[message] = 0
         else:
-            s.asked[kept] = message
+            s.asked[kept], s.asked_jobs[kept] = message, s.asked_jobs[i]
             kept += 1
     tally[0].asked = kept
     changed = update_costs(s.cluster, s.traffic)

@@ -156,12 +156,12 @@ def ask_about(s: State, message: int) -> None:
         messages = s.cluster.messages
         job, index = messages[message].job, s.tally[0].asked
         while index > 0:
-            other = messages[s.asked[index - 1]].job
+            other = s.asked_jobs[index - 1]
             if not (comes_before(s, job, other) or (job == other and message < s.asked[index - 1])):
                 break
-            s.asked[index] = s.asked[index - 1]
+            s.asked[index], s.asked_jobs[index] = s.asked[index - 1], other
             index -= 1
-        s.asked[index] = message
+        s.asked[index], s.asked_jobs[index] = message, job
         s.tally[0].asked += 1
 
 

@@ -229,6 +229,7 @@ class State(NamedTuple):
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
     asked: Integers  # messages to ask the admission about; in priority order
+    asked_jobs: Integers  # the jobs of these messages
     is_asked: Integers  # by message: whether it is among them
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
@@ -310,6 +311,7 @@ def make_state(
         queue=integers(len(jobs)),
         active=integers(len(queues)),
         asked=integers(len(messages)),
+        asked_jobs=integers(len(messages)),
         is_asked=integers(len(messages)),
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
