@@ -57,7 +57,7 @@ class Traffic(NamedTuple):
     counts: Records
     touched: Integers  # ports that a message has joined or left
     is_touched: Integers  # by port
-    sent: Integers  # messages that have started
+    sent: Integers  # messages that have started, where they do not meet
     seen: Integers  # by message: the search that found it last
     found: Integers  # messages
     costs: Floats  # by message, in ns per byte
@@ -183,36 +183,37 @@ def forget_changes(traffic: Traffic) -> None:
 
 
 @inlined
-def put_on_ports(cluster: ClusterView, message: int) -> None:
-    """Count a message on each of its ports, if messages meet at all."""
-    messages, links, ports = cluster.messages, cluster.links, cluster.ports
-    if not messages_meet(cluster):
-        return
-    first = messages[message].first_link
-    for link in range(first, first + messages[message].links):
-        port = links[link].port
-        links[link].next = ports[port].first_message
-        ports[port].first_message = link
-        ports[port].messages += 1
+def _join(cluster: ClusterView, link: int) -> None:
+    """Count the message of a link on the link's port."""
+    links, ports = cluster.links, cluster.ports
+    port = links[link].port
+    links[link].next = ports[port].first_message
+    ports[port].first_message = link
+    ports[port].messages += 1
 
 
 @inlined
-def take_off_ports(cluster: ClusterView, message: int) -> None:
-    """Undo `put_on_ports`."""
-    messages, links, ports = cluster.messages, cluster.links, cluster.ports
-    if not messages_meet(cluster):
-        return
-    first = messages[message].first_link
-    for link in range(first, first + messages[message].links):
-        port = links[link].port
-        before = ports[port].first_message
-        if before == link:
-            ports[port].first_message = links[link].next
-        else:
-            while links[before].next != link:
-                before = links[before].next
-            links[before].next = links[link].next
-        ports[port].messages -= 1
+def _leave(cluster: ClusterView, link: int) -> None:
+    """Undo `_join`."""
+    links, ports = cluster.links, cluster.ports
+    port = links[link].port
+    before = ports[port].first_message
+    if before == link:
+        ports[port].first_message = links[link].next
+    else:
+        while links[before].next != link:
+            before = links[before].next
+        links[before].next = links[link].next
+    ports[port].messages -= 1
+
+
+@inlined
+def put_on_ports(cluster: ClusterView, message: int) -> None:
+    """Count a message on each of its ports, if messages meet at all."""
+    if messages_meet(cluster):
+        first = cluster.messages[message].first_link
+        for link in range(first, first + cluster.messages[message].links):
+            _join(cluster, link)
 
 
 @inlined
@@ -225,21 +226,24 @@ def start_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
     record.start_ns = now_ns
     record.since_ns = now_ns + record.latency_ns
     record.bytes_left = record.bytes
-    traffic.sent[traffic.counts[0].sent] = message
-    traffic.counts[0].sent += 1
-    put_on_ports(cluster, message)
     if messages_meet(cluster):
         for link in range(record.first_link, record.first_link + record.links):
+            _join(cluster, link)
             touch(traffic, cluster.links[link].port)
+    else:
+        traffic.sent[traffic.counts[0].sent] = message
+        traffic.counts[0].sent += 1
 
 
 @inlined
 def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
     """Take a message off the network; the costs of others must be found next."""
     record = cluster.messages[message]
+    meet = messages_meet(cluster)
     for link in range(record.first_link, record.first_link + record.links):
         touch(traffic, cluster.links[link].port)
-    take_off_ports(cluster, message)
+        if meet:
+            _leave(cluster, link)
     record.state = NOT_READY
     record.k = 0
 
