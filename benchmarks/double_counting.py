@@ -9,7 +9,7 @@ This is an approximation of that program in continuous time, in the plain kernel
 byte costs cost(k) / (1 + w), where w counts the jobs whose all-reduce is ready but not admitted,
 that share a server with the message, and that have no two messages on any of their servers
 (Algorithm 2 refuses those without asking). A message is re-rated whenever its k or w changes,
-and nobody speeds up its latency. Only Ada-SRSF asks. All else is docs/model.md, not the artifact:
+and its latency is not sped up. Only Ada-SRSF asks. All else is docs/model.md, not the artifact:
 its code is not used here, and its other differences from the paper's text are not made.
 """
 

@@ -1,8 +1,8 @@
 """Compare all policies, in the paper's setting and in others, on seeds that shaped none of them.
 
-`python benchmarks/policies.py` writes the tables of docs/policies/ anew: some ten minutes on two
-cores. Workloads of seeds 5000 and up were never looked at while the preset `headway` was designed;
-seeds 1000 to 1011 were.
+`python benchmarks/policies.py` regenerates the tables of docs/policies/, in about ten minutes on
+two cores. Workloads of seeds 5000 and up were never looked at while the preset `headway` was
+designed; seeds 1000 to 1011 were.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Every figure stands beside the same run with acceleration off, where that ends in reasonable time.
 A trace is a workload file (`headway workload import` makes one) with the cluster to run it on, such
-as `philly.csv=552x4`, or `philly.csv=1250x8:100000` for so many jobs: the first of the trace are
-repeated, or the last left out. Figures that are worth keeping go to docs/performance.md.
+as `philly.csv=552x4`, or `philly.csv=1250x8:100000` for that number of jobs: the first of the trace
+are repeated, or the last left out. Figures that are worth keeping go to docs/performance.md.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def steps(repeats: int) -> None:
 
 
 def resized(workload: Workload, jobs: int) -> Workload:
-    """Return so many of the jobs, by arrival; the first come twice if there are too few."""
+    """Return this number of jobs, by arrival; the first come twice if there are too few."""
     missing = max(0, jobs - len(workload))
     again = [replace(job, job_id=f"again-{job.job_id}") for job in workload.jobs[:missing]]
     ordered = sorted([*workload.jobs, *again], key=lambda job: job.arrival_ns)
@@ -108,7 +108,7 @@ def large() -> None:
 
 
 def many(jobs: int, gpus: int) -> Workload:
-    """Return jobs of the paper's mix that load so many GPUs to 0.7 while they arrive."""
+    """Return jobs of the paper's mix that load this number of GPUs to 0.7 while they arrive."""
     drawn = generate_workload(replace(PAPER, jobs=jobs))
     work_ns = sum(job.gpus * job.iterations * (job.forward_ns + job.backward_ns) for job in drawn)
     span_ns = int(work_ns / gpus / 0.7)

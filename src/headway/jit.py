@@ -54,9 +54,7 @@ def cache_folder() -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
     for parent in (root, Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"):
-        folder = parent / source_hash(
-            "results/timeline/compiled.py", "reports/perfetto_encoding.py"
-        )
+        folder = parent / source_hash(*_COMPILED_FILES)
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
@@ -107,7 +105,7 @@ class _Announcement(Listener):
         self._announced = False
 
     def on_start(self, event: object) -> None:
-        """Log what takes so long."""
+        """Log what is being compiled, once."""
         if not self._announced:
             _log.info("Compiling %s for this machine, once …", self._title)
             self._announced = True

@@ -71,10 +71,10 @@ def test_every_run_is_what_simulate_returns(swept: Swept, home: Path) -> None:
 
 
 def test_runs_are_in_the_order_of_the_grid(swept: Swept) -> None:
-    places = swept.runs.select("workload", "seed", "cluster", "policy").rows()
-    names = list(dict.fromkeys(place[0] for place in places))
+    coordinates = swept.runs.select("workload", "seed", "cluster", "policy").rows()
+    names = list(dict.fromkeys(row[0] for row in coordinates))
     assert names[1] == "paper jobs=4 iterations=2:9 mix=2:1"
-    assert places == [
+    assert coordinates == [
         (name, seed, cluster, policy)
         for name, seeds in zip(names, ([0], [0, 1, 2]), strict=True)
         for seed in seeds

@@ -31,7 +31,7 @@ memory_mb = 1024
 
 
 class SoakError(Exception):
-    """The soak cannot go on: something happened that must not."""
+    """The soak cannot continue: something happened that must not."""
 
 
 class SchedulerProcess:

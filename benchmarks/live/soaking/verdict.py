@@ -87,8 +87,8 @@ def _count(soak: Soak, verdict: Verdict) -> None:
             str(states[state]) for state in ("done", "failed", "cancelled")
         ),
         "attempts, and processes of them": f"{len(starts)}, {lines['start']}",
-        "attempts that failed of themselves": str(own),
-        "messages of workers that succeeded, granted and unasked": (
+        "attempts that failed on their own": str(own),
+        "messages of workers that succeeded, granted and ungated": (
             f"{granted:,}, {asked - granted:,}"
         ),
         "workers killed": str(lines["kill-worker"]),

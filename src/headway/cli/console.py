@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 """A progress bar is shown for work that lasts longer than this."""
 
-
 _WIDEST = 1000
 """The width of an uncut table in a file or a pipe, in characters."""
 
@@ -66,43 +65,41 @@ class _Bar:
             self._bar.stop()
 
 
-class ProgressBar(_Bar):
-    """The progress of one run: percent, simulated time and tasks per second."""
+class _PatientBar(_Bar):
+    """A bar that appears on a terminal once its work has taken a while."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._started = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
-        """Show the progress of the run."""
-        elapsed_s = time.monotonic() - self._started
-        if elapsed_s < PATIENCE_S or not self._console.is_terminal:
+    @property
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._started
+
+    def _show(self, fraction: float, description: str) -> None:
+        if self._elapsed_s < PATIENCE_S or not self._console.is_terminal:
             return
-        rate = progress.tasks / elapsed_s / 1e6
-        description = f"simulated {progress.now_s:,.0f} s, {rate:.1f} M tasks/s"
-        if self._bar is None:
-            self._bar = _bar(self._console, description, 1.0)
-        self._bar.update(
-            self._bar.task_ids[0], completed=progress.fraction, description=description
-        )
-
-
-class ReadingBar(_Bar):
-    """The progress of reading a file."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._started = time.monotonic()
-
-    def __call__(self, fraction: float, done_bytes: int) -> None:
-        """Show how much has been read."""
-        elapsed_s = time.monotonic() - self._started
-        if elapsed_s < PATIENCE_S or not self._console.is_terminal:
-            return
-        description = f"read {done_bytes / 2**20:,.0f} MB"
         if self._bar is None:
             self._bar = _bar(self._console, description, 1.0)
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
+
+
+class ProgressBar(_PatientBar):
+    """The progress of one run: percent, simulated time and tasks per second."""
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the progress of the run."""
+        rate = progress.tasks / max(self._elapsed_s, 1e-9) / 1e6
+        description = f"simulated {progress.now_s:,.0f} s, {rate:.1f} M tasks/s"
+        self._show(progress.fraction, description)
+
+
+class ReadingBar(_PatientBar):
+    """The progress of reading a file."""
+
+    def __call__(self, fraction: float, done_bytes: int) -> None:
+        """Show how much has been read."""
+        self._show(fraction, f"read {done_bytes / 2**20:,.0f} MB")
 
 
 class RunsBar(_Bar):

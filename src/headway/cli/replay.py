@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.domain.errors import MachineError
 from headway.files import STANDARD, check_different, check_output
 
 if TYPE_CHECKING:
@@ -30,14 +29,7 @@ def replay_command(
     if workload is not None:
         check_output(workload)
         check_different([log], [workload], "the log and the workload")
-    try:
-        from headway.live.replay import replay
-    except ModuleNotFoundError as error:
-        if error.name != "msgspec":
-            raise
-        raise MachineError(
-            "this needs msgspec, which is not installed: pip install 'headway[serve]'."
-        ) from None
+    from headway.live.replay import replay
 
     outcome = replay(log)
     to_stderr = workload == STANDARD

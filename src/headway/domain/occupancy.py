@@ -68,7 +68,7 @@ def assign_first(cluster: ClusterView, job: int, candidates: Integers) -> bool:
 
 @part
 def hold(cluster: ClusterView, job: int) -> None:
-    """Let a job hold the GPUs of its seats: it takes its memory there and is in their lists."""
+    """Give a job the GPUs of its seats: reserve its memory there and add it to their lists."""
     jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
     first, count = jobs[job].first_seat, jobs[job].gpus
     if jobs[job].exclusive != 0:

@@ -93,7 +93,7 @@ def _forget(s: State, anchor: int, now_ns: int, priority: Rule) -> None:
 
 @part
 def stir(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    """End a job's being inert."""
+    """Count a job as no longer inert."""
     s.job_progress[job].inert = 0
     s.job_progress[job].surprises += 1
     forget_sets_beside(s, job, now_ns, priority)
@@ -101,7 +101,7 @@ def stir(s: State, job: int, now_ns: int, priority: Rule) -> None:
 
 @part
 def trust_again(s: State, job: int) -> None:
-    """Let the neighbours of a job that comes or goes count as inert again."""
+    """Allow the neighbours of a job that comes or goes to count as inert again."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
         near = gpus[seats[seat].gpu].held

@@ -180,7 +180,7 @@ def _update_loads(s: State, now_ns: int, priority: Rule) -> None:
 
 @inlined
 def _seat(s: State, job: int) -> None:
-    """Note a job's GPUs, and set its times to those on the slowest of them."""
+    """Copy a job's GPUs to its seats, and set its times to those on the slowest of them."""
     jobs, gpus, seats, paces = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.paces
     slowest = NOBODY
     first = jobs[job].first_seat

@@ -68,7 +68,7 @@ def simulate(
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
             jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
-        timeline: Takes every task's start, end and place. With it every task is simulated.
+        timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 
     Raises:
@@ -121,7 +121,7 @@ _kernels: list[Callable[..., int]] = []
 
 
 def _kernel(state: State) -> Callable[..., int]:
-    """Return the compiled kernel; all states have one type, which takes long to tell."""
+    """Return the compiled kernel; all states have one type, which is slow to determine."""
     if not _kernels:
         rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
         signature = types.int64(numba.typeof(state), *rules, types.int64)
@@ -182,7 +182,7 @@ def _culprit(error: Exception, chosen: tuple[Choice, ...]) -> str:
 
 
 def _failure(status: int, state: State, policies: Choices) -> InputError | PolicyError:
-    """Return what to tell the user about a run that cannot go on."""
+    """Return the error for a run that cannot continue."""
     tally = state.tally[0]
     if status == kernel.OUT_OF_TIME:
         return InputError(

@@ -88,7 +88,7 @@ GROUP = np.dtype(
 """Compute tasks of one job, stage and type that started, and so will end, together: one event."""
 
 FUSED, SOLO = 3, 4
-"""Stages of a group: forward and backward as one, see `computing`; a job to its end, see `solo`."""
+"""Stages of a group: forward and backward as one, see `compute`; a job to its end, see `solo`."""
 
 EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
 """With G GPUs, M messages and J jobs: the end of group e < G; the end of message e - G < M or the

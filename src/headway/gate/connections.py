@@ -17,7 +17,7 @@ HELLO_TIMEOUT_S = 5.0
 PING_INTERVAL_S = 1.0
 MAX_UNANSWERED_PINGS = 5
 """Pings in a row that a worker may leave unanswered. Pings are counted, not seconds: an event loop
-that was blocked has sent none, and blames nobody."""
+that was blocked has sent none, so no worker is disconnected for it."""
 
 REFUSAL_DELAY_S = 1.0
 """How long the answer to an invalid token is delayed, to slow down guessing."""

@@ -83,7 +83,7 @@ def bind_unix(path: str) -> tuple[socket.socket, SocketFile]:
     try:
         _remove_stale(path)
         bound.bind(path)
-        # Nobody can have connected before this: the socket does not listen yet.
+        # No client can have connected yet: the socket is not listening.
         os.chmod(path, 0o600)
         found = os.lstat(path)
     except OSError as error:
@@ -106,7 +106,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket that nobody listens on any more."""
+    """Remove the socket of a process that no longer listens on it."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:

@@ -151,7 +151,7 @@ class Scheduler:
         return not self._failed
 
     def _essential_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a task without which the scheduler cannot go on: it shuts down if this ends."""
+        """Run a task that the scheduler cannot do without: it shuts down if the task ends."""
 
         def ended(task: asyncio.Task[None]) -> None:
             if not self._stopping.is_set() and not task.cancelled():

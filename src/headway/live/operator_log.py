@@ -1,7 +1,8 @@
 """The operator log: one JSON object per line on standard error.
 
-A thread writes the lines, so that a pipe nobody reads cannot block the event loop. When too many
-lines wait, new ones are dropped, and the next line that is written is preceded by their number.
+A thread writes the lines, so that a pipe without a reader cannot block the event loop. When too
+many lines wait, new ones are dropped, and the next line that is written is preceded by their
+number.
 """
 
 from __future__ import annotations

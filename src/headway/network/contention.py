@@ -88,7 +88,7 @@ class NetworkModel:
         return ring_latency_ns(self.a_ns, servers, self.ring_size)
 
     def byte_weight(self, servers: int) -> float:
-        """Return a byte's cost among this many servers, relative to the cost that b stands for."""
+        """Return a byte's cost among this many servers, relative to b."""
         whole(servers, "servers", 2, MAX_GPUS)
         return 1.0 if self.ring_size is None else ring_weight(servers, self.ring_size)
 

@@ -11,7 +11,7 @@ from headway.network.traffic import connect, disconnect
 
 @part
 def put_on_cluster(cluster: ClusterView, job: int) -> None:
-    """Let a job hold the GPUs of its seats, and connect its messages."""
+    """Give a job the GPUs of its seats, and connect its messages."""
     jobs, messages = cluster.jobs, cluster.messages
     hold(cluster, job)
     first = jobs[job].first_message

@@ -23,7 +23,7 @@ Helpers, compiled, to be called from policies:
 - `count_by_server`, `servers_with`, `fewest_servers`, `take_from_servers`: for placements that
   decide how many GPUs each server gives.
 
-Decorators for helpers of one's own:
+Decorators for your own helpers:
 
 - `routine`: may make arrays; for placements, and for policies that are registered with `allocates`.
 - `part`: must not make arrays; for any policy. `inlined`: likewise, compiled into its callers.

@@ -82,7 +82,7 @@ class Policy:
 
     @property
     def usage(self) -> str:
-        """The name as one writes it, such as `lwf:KAPPA`."""
+        """The name as users write it, such as `lwf:KAPPA`."""
         return self.name if self.parameter is None else f"{self.name}:{self.parameter.name.upper()}"
 
     def bind(self, text: str | None) -> Choice:

@@ -1,9 +1,9 @@
 """A worker's connection to the gate: ask first, and continue ungated when there is no gate.
 
 A thread maintains the connection: it reconnects when the connection breaks, and answers pings while
-nobody waits for a grant. A caller that waits for a grant reads from the connection itself, which
+no caller waits for a grant. A caller that waits for a grant reads from the connection itself, which
 saves a switch between threads. Only `wait_for_grant` waits for the network, and it returns when the
-connection breaks: a gate that is gone blocks nobody.
+connection breaks: a gate that is gone blocks no caller.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GateClient:
         self._environment, self._rank = environment, rank
         self._create_locks()
         # The fields up to the blank line and the socket belong to the holder of the lock: TLS
-        # allows one thread at a time. Nobody waits for the network while holding it.
+        # allows one thread at a time. No thread waits for the network while holding it.
         self._connection: socket.socket | None = None
         self._reader = FrameReader()
         self._poll = select.poll()
@@ -250,7 +250,7 @@ class GateClient:
             retry_s = min(2 * retry_s, MAX_RETRY_S)
 
     def _use(self, connection: socket.socket, reader: FrameReader) -> None:
-        """Let requests use a connection until it breaks."""
+        """Serve requests on a connection until it breaks."""
         connection.setblocking(False)
         if self._warned:
             _log.warning("headway: connected to the gate at %s again", self._environment.gate)

@@ -59,12 +59,12 @@ _NUMBER = re.compile(
 
 def check_header(names: list[str]) -> None:
     """Refuse unknown, missing and duplicate columns."""
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name not in KNOWN:
             raise InputError(
                 f"unknown column {shown(name)}.{did_you_mean(name, KNOWN)}", field=name
             )
-        if name in names[:place]:
+        if name in names[:index]:
             raise InputError(f"duplicate column '{name}'.", field=name)
     missing = [name for name in REQUIRED if name not in names]
     if "model" not in names:

@@ -52,7 +52,7 @@ TABLES = (
     "classes",
     "introduction",
     "settings",
-    "whereabouts",
+    "spread",
     "parameters",
     "models",
     "versions",
@@ -210,7 +210,7 @@ def test_paired_differences_agree_with_the_raw_results(full: Reproduction) -> No
 def test_the_table_of_waits_and_servers_agrees_with_the_raw_results(full: Reproduction) -> None:
     folder = full.report.parent
     jobs = polars.read_parquet(folder / "jobs.parquet").to_dicts()
-    rows = table(folder, "whereabouts")
+    rows = table(folder, "spread")
     assert len(rows) == 14
     for policies, memory, queued, wait, *servers in rows:
         placement, scheduler = (name.strip() for name in policies.split("+"))

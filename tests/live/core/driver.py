@@ -187,7 +187,7 @@ class Driver:
                 raise TieError
             self.now_ns = time_ns
             if found is None or kind == FORWARD_ENDS:
-                # The engine asks at every instant of its own whoever does not promise steadiness.
+                # The engine asks policies that are not steady at every instant.
                 self.tell(Tick(at_ns=time_ns))
             if found is not None:
                 self.advance(found, kind)
@@ -255,7 +255,7 @@ class Driver:
             self.ask_to_compute(found, rank)
 
     def ask_to_compute(self, found: Progress, rank: int) -> None:
-        """Let a rank ask for its next pass."""
+        """Ask for a rank's next pass."""
         name = found.job.job_id
         when_ns, other = self.given.get(found.slots[rank], (-1, ""))
         known = self.core.state.jobs
@@ -278,7 +278,7 @@ class Driver:
         self.plan(end_ns, TASK_ENDS, grant.job_id)
 
     def end_tasks(self, found: Progress) -> None:
-        """Let all passes of a job that end now end, in the order of the model's instant.
+        """End all passes of a job that end now, in the order of the model's instant.
 
         What they make ready is asked for first: at the end of a pass it competes with others.
         """

@@ -625,7 +625,7 @@ def test_a_rank_that_asks_before_it_has_ended_competes_at_its_end() -> None:
     assert cluster.computed("first", 2) == [turn("second", 1)]
     assert cluster.compute("second", 2) == cluster.compute("first", 3) == []
     assert cluster.computed("second", 1) == [turn("first", 3)]
-    # What started unasked ends without a turn.
+    # A computation that started without a turn ends without one.
     assert cluster.computed("second", 2) == []
     assert cluster.computed("first", 3) == []
 

@@ -126,14 +126,14 @@ def _samples(source: str, rows: Iterator[tuple[int, list[str]]]) -> list[Sample]
 
 
 def _check_header(names: Sequence[str], source: str, line: int) -> None:
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         problem = None
         if name not in COLUMNS:
             problem = f"unknown column {shown(name)}.{did_you_mean(name, COLUMNS)}"
-        elif name in names[:place]:
+        elif name in names[:index]:
             problem = f"duplicate column '{name}'."
         if problem:
-            raise InputError(problem, source=source, line=line, column=place + 1)
+            raise InputError(problem, source=source, line=line, column=index + 1)
     missing = [name for name in _REQUIRED if name not in names]
     if missing:
         raise InputError(

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.domain.errors import InputError
-
 if TYPE_CHECKING:
     from headway.live.api.client import Client
-
-NEEDS_SERVE = "this requires the extra 'serve': pip install 'headway[serve]'."
 
 FolderOption = Annotated[
     Path | None,
@@ -53,8 +49,6 @@ def connect(
     folder: Path | None, server: str | None, token_file: Path | None, certificate: Path | None
 ) -> Client:
     """Return a client for the scheduler that these options select."""
-    try:
-        from headway.live.api.client import find
-    except ImportError:
-        raise InputError(NEEDS_SERVE) from None
+    from headway.live.api.client import find
+
     return find(folder, server, token_file, certificate)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.live.client_options import NEEDS_SERVE, FolderOption
+from headway.cli.live.client_options import FolderOption
 from headway.domain.errors import InputError
 
 FAILED = 1
@@ -64,7 +64,7 @@ def serve_command(
         from headway.live.assembly import serve
         from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
-        raise InputError(NEEDS_SERVE) from None
+        raise InputError("this requires the extra 'serve': pip install 'headway[serve]'.") from None
     operator_log.configure(log_level)
     settings = ServeSettings() if config is None else settings_from(str(config))
     path = None if folder is None else folder.absolute()

@@ -66,7 +66,7 @@ def _summary(found: dict[str, list[Finding]], seeds: Sequence[int]) -> str:
         counts.append(f"With {setting} a GPU, of {len(findings)} claims {parts}.")
     return (
         "Q. Wang, S. Shi, C. Wang, X. Chu, <em>Communication Contention Aware Scheduling of "
-        "Multiple Deep Learning Training Jobs</em> (2020), simulated anew by Headway "
+        "Multiple Deep Learning Training Jobs</em> (2020), reproduced by Headway "
         f"{escape(version('headway'))} on {len(seeds)} workloads drawn as the paper describes. "
         f"{' '.join(counts)} The paper measured on a GPU with 16 GB and does not say what it "
         "simulated; its public artifact sets 32 GB. Figures are means over the workloads with 95% "
@@ -233,7 +233,7 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
             "that placement.",
             tables.settings("settings", "Average JCT in every setting [s]", evaluation, named),
             tables.spread(
-                "whereabouts",
+                "spread",
                 "How many jobs queue, for how long, and over how many servers they spread",
                 evaluation,
                 named,

@@ -15,7 +15,7 @@ from headway.domain.errors import HeadwayError
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments.parallel import Checkpoint
-from headway.experiments.sweep.specification import Coordinate, Jobs, Sweep
+from headway.experiments.sweep.specification import Coordinate, Sweep, WorkloadSource
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Result, Summary
@@ -91,7 +91,7 @@ def key_of(sweep: Sweep, point: Point) -> str:
 class Inputs:
     """Everything that runs need, without paths, so that it can be sent to another machine."""
 
-    workloads: tuple[Jobs, ...]
+    workloads: tuple[WorkloadSource, ...]
     clusters: tuple[Cluster, ...]
     networks: tuple[NetworkModel, ...]
     policies: tuple[PolicySet, ...]
@@ -141,13 +141,13 @@ class Runner:
         return Outcome(key, figures, wall_s, rows)
 
     def _workload(self, point: Point) -> Workload:
-        jobs = self._inputs.workloads[point.workload]
-        if isinstance(jobs.source, Workload):
-            return jobs.source
+        workload = self._inputs.workloads[point.workload]
+        if isinstance(workload.source, Workload):
+            return workload.source
         drawn = (point.workload, point.seed)
         with self._lock:
             if drawn not in self._workloads:
-                self._workloads[drawn] = jobs.draw(point.seed)
+                self._workloads[drawn] = workload.draw(point.seed)
                 if len(self._workloads) > _WORKLOADS_CACHED:
                     self._workloads.popitem(last=False)
             return self._workloads[drawn]

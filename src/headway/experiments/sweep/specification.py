@@ -39,7 +39,7 @@ COORDINATES = ("workload", "seed", *_CLUSTER_AXES, "network", *_POLICY_AXES)
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Value]):
-    """A point on an axis: its coordinates, its value, and a hash of the value."""
+    """An item of an axis: its coordinates, its value, and a hash of the value."""
 
     coordinates: Mapping[str, Coordinate]
     value: Value
@@ -47,7 +47,7 @@ class Entry(Generic[Value]):
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class WorkloadSource:
     """A workload of the grid: a recipe to draw from, or given jobs."""
 
     source: Recipe | Workload
@@ -66,7 +66,7 @@ class Sweep:
 
     text: str
     """The content of the file."""
-    workloads: tuple[Entry[Jobs], ...]
+    workloads: tuple[Entry[WorkloadSource], ...]
     clusters: tuple[Entry[Cluster], ...]
     networks: tuple[Entry[NetworkModel], ...]
     policies: tuple[Entry[PolicySet], ...]
@@ -235,13 +235,13 @@ class _Reader:
         is_name = not os.path.dirname(text) and Path(text).suffix not in (".csv", ".parquet")
         return text if is_name and not os.path.exists(beside) else beside
 
-    def _load(self, part: tuple[str, tuple[int, ...], Recipe | str]) -> Entry[Jobs]:
+    def _load(self, part: tuple[str, tuple[int, ...], Recipe | str]) -> Entry[WorkloadSource]:
         name, seeds, source = part
         if isinstance(source, str):
-            jobs = read_workload(source, self._profiles)
-            digest = _digest((jobs.jobs, jobs.profiles) if jobs.profiles else jobs.jobs)
-            return Entry({"workload": name}, Jobs(jobs, seeds), digest)
-        return Entry({"workload": name}, Jobs(source, seeds), _digest(source))
+            read = read_workload(source, self._profiles)
+            digest = _digest((read.jobs, read.profiles) if read.profiles else read.jobs)
+            return Entry({"workload": name}, WorkloadSource(read, seeds), digest)
+        return Entry({"workload": name}, WorkloadSource(source, seeds), _digest(source))
 
     def _cluster(self, at: dict[str, Any]) -> Entry[Cluster]:
         cluster = cluster_from(self._beside(at["cluster"]), at["gpu_memory_gb"], at["gpu"])

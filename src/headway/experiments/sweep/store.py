@@ -24,7 +24,7 @@ from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordi
 from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.results.schema import Summary
-from headway.results.store import code_version
+from headway.results.store import PARQUET_MAGIC, code_version
 
 if TYPE_CHECKING:
     import polars
@@ -36,8 +36,6 @@ LOCK = ".lock"
 
 _SYNC_S = 1.0
 """Seconds between calls of fsync; only a power failure could lose a line that is not synced."""
-
-_PARQUET_MAGIC = b"PAR1"
 
 FinishedRun = Mapping[str, Any]
 """A line of the log: a run's key, figures and `wall_s`."""
@@ -198,9 +196,9 @@ def _is_parquet(path: Path) -> bool:
     """Return whether a file exists and has both ends of a Parquet file."""
     try:
         with open(path, "rb") as stream:
-            start = stream.read(len(_PARQUET_MAGIC))
-            stream.seek(-len(_PARQUET_MAGIC), os.SEEK_END)
-            return start == stream.read() == _PARQUET_MAGIC
+            start = stream.read(len(PARQUET_MAGIC))
+            stream.seek(-len(PARQUET_MAGIC), os.SEEK_END)
+            return start == stream.read() == PARQUET_MAGIC
     except OSError:
         return False
 

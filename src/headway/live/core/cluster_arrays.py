@@ -5,8 +5,8 @@ as in the engine: docs/model.md says what each field means when a policy is aske
 
 A job that is not over has a row, and its message the same row. Rows are in the order of submission,
 because policies break ties by row; the rows of jobs that are over are reused when the arrays are
-laid out anew. That happens when they are full (they double if they would stay more than half full),
-and when a node comes or goes.
+rebuilt. That happens when they are full (they double if they would stay more than half full), and
+when a node comes or goes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ClusterArrays:
         self.describe(job)
 
     def remove(self, job: LiveJob) -> None:
-        """Take the row of a job that is over."""
+        """Free the row of a job that is over."""
         self.rows[job.row] = None
         self.cluster.jobs[job.row] = np.zeros((), JOB)
         self.cluster.messages[job.row] = np.zeros((), MESSAGE)
@@ -214,7 +214,7 @@ class ClusterArrays:
     # Messages.
 
     def ready(self, job: LiveJob, message_bytes: int, unsent_bytes: int) -> None:
-        """Write down the message that a job wants to send next."""
+        """Write the record of the message that a job wants to send next."""
         columns, row = self.message_columns, job.row
         columns["bytes"][row] = min(message_bytes, self.most_message_bytes)
         columns["unsent_bytes"][row] = min(unsent_bytes, self.most_message_bytes)
@@ -251,7 +251,7 @@ class ClusterArrays:
     # The arrays.
 
     def _lay_out(self, more_rows: int = 0, more_seats: int = 0) -> None:
-        """Make the arrays anew, with room for more and without what is gone."""
+        """Rebuild the arrays, with room for more and without what is gone."""
         live = [job for job in self.rows if job is not None]
         capacity = _capacity(len(live) + more_rows)
         jobs, messages = zeros(capacity, JOB), zeros(capacity, MESSAGE)
@@ -284,7 +284,7 @@ class ClusterArrays:
         self.columns["first_seat"][job.row] = self._seats_used
 
     def _hold(self, job: LiveJob) -> None:
-        """Let a job hold its slots and, unless it is being stopped, connect its message."""
+        """Give a job its slots and, unless it is being stopped, connect its message."""
         row, first = job.row, self._seats_used
         self._seats_used += len(job.slots)
         self.columns["gpus"][row] = len(job.slots)

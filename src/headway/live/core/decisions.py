@@ -16,10 +16,10 @@ def place(state: CoreState, instructions: list[AnyInstruction]) -> None:
     """
     retry_all = state.room_made or not state.rules.placement_steady
     state.room_made = False
-    if not (state.unplaced or (state.queue and retry_all)):
+    if not (state.fresh or (state.queue and retry_all)):
         return
-    jobs = sorted((state.queue if retry_all else state.unplaced).values(), key=_order)
-    state.unplaced.clear()
+    jobs = sorted((state.queue if retry_all else state.fresh).values(), key=_order)
+    state.fresh.clear()
     arrays, rules = state.arrays, state.rules
     loads_current = False
     full: set[tuple[int, int]] = set()  # (memory, GPUs) for which there is no room

@@ -75,7 +75,7 @@ def _check_indexes(state: CoreState) -> None:
 
 def _check_nothing_due(state: CoreState) -> None:
     """All decisions have been made, except placement while it is paused."""
-    assert set(state.unplaced) <= (set(state.queue) if state.placement_paused else set())
+    assert set(state.fresh) <= (set(state.queue) if state.placement_paused else set())
     assert not state.unasked
     assert state.rates_current
     assert not state.turns.changed
@@ -108,7 +108,7 @@ def _check_slots(state: CoreState) -> None:
 
 
 def _check_links(state: CoreState) -> None:
-    """Each port lists the jobs that may send there: those on its node and on others too."""
+    """Each port lists the messages that are sent there: of jobs on its node and on others too."""
     arrays = state.arrays
     cluster = arrays.cluster
     held: dict[int, set[int]] = {}

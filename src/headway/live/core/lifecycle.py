@@ -15,7 +15,7 @@ MAX_FINISHED = 1_000
 
 def enqueue(state: CoreState, job: LiveJob) -> None:
     """Add a job to the queue."""
-    state.queue[job.number] = state.unplaced[job.number] = job
+    state.queue[job.number] = state.fresh[job.number] = job
     state.update_key(job)
 
 
@@ -77,7 +77,7 @@ def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> Non
     """Move a job to a final state; it must have no slots."""
     job.apply(trigger)
     state.queue.pop(job.number, None)
-    state.unplaced.pop(job.number, None)
+    state.fresh.pop(job.number, None)
     job.reason, job.finished_ns = reason, state.now_ns
     state.arrays.remove(job)
     state.finished[job.job_id] = job

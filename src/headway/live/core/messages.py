@@ -27,7 +27,7 @@ def resume_admission(state: CoreState, job: LiveJob) -> None:
 
 
 def withdraw_first(state: CoreState, job: LiveJob) -> None:
-    """Take a job's first message off the network, or its request off those that wait."""
+    """Take a job's first message off the network, or withdraw its waiting request."""
     if job.granted is None:
         state.waiting.pop(job.number, None)
         state.unasked.pop(job.number, None)

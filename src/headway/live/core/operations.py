@@ -24,7 +24,7 @@ from headway.policies.compilation import SIGNATURES
 
 
 def resume_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
-    """Put a message in flight on the ports of arrays that were laid out anew."""
+    """Put a message in flight on the ports of rebuilt arrays."""
     put_on_ports(cluster, message)
     record = cluster.messages[message]
     for link in range(record.first_link, record.first_link + record.links):

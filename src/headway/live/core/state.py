@@ -38,16 +38,15 @@ class CoreState:
         self.submitted = 0  # jobs so far
         self.jobs: dict[str, LiveJob] = {}  # by id; finished jobs are forgotten after a while
         self.finished: dict[str, LiveJob] = {}  # those of them that are finished, in that order
-        self.queue: dict[int, LiveJob] = {}  # queued jobs by number
-        self.waiting: dict[
-            int, LiveJob
-        ] = {}  # by number, jobs whose first message awaits admission
+        # By number:
+        self.queue: dict[int, LiveJob] = {}  # queued jobs
+        self.waiting: dict[int, LiveJob] = {}  # jobs whose first message awaits admission
         self.turns = SlotTurns()
         self.drained: set[str] = set()  # names of draining nodes, including nodes that are gone
         self.wake_ns = NEVER_NS  # the earliest Tick asked for
         self.placement_paused = False  # while jobs of an earlier scheduler are restored
         # What has changed since the last decisions.
-        self.unplaced: dict[int, LiveJob] = {}  # queued jobs not yet shown to the placement policy
+        self.fresh: dict[int, LiveJob] = {}  # queued jobs not yet shown to the placement policy
         self.room_made = False  # whether queued jobs that were refused may fit now
         self.unasked: dict[int, LiveJob] = {}  # waiting jobs not yet shown to the admission policy
         self.rates_current = True  # whether every message in flight has its present cost

@@ -1,4 +1,4 @@
-"""Turns to compute: on a slot that jobs share, one of those that ask computes at a time.
+"""Turns to compute: on a slot that jobs share, one of the jobs that ask computes at a time.
 
 A rank may ask for its next turn before the current one ends; on a shared slot the further requests
 wait behind the first.
@@ -26,7 +26,7 @@ class SlotTurns:
         self.changed: dict[Slot, None] = {}  # a set in insertion order
 
     def request(self, job: LiveJob, rank: int, request: int) -> bool:
-        """Let a rank wait for a turn; return False if the request is invalid."""
+        """Queue a rank's request for a turn; return False if it is invalid."""
         if not 0 <= rank < len(job.slots):
             return False
         requests = job.computations.setdefault(rank, {})

@@ -73,7 +73,7 @@ def message_done(state: CoreState, event: MessageDone, _: list[AnyInstruction]) 
 
 
 def compute_ready(state: CoreState, event: ComputeReady, _: list[AnyInstruction]) -> bool:
-    """Let a rank wait for its turn to compute."""
+    """Queue a rank's request for a turn to compute."""
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None or job.state is JobState.STOPPING:
         return False

@@ -203,7 +203,7 @@ class _Shim:
                 rank.signal(signal.SIGKILL)
 
     def _install_signal_handlers(self) -> None:
-        """Let signals wake the loop; handlers, since ranks would inherit ignored signals."""
+        """Make signals wake the loop; by handlers, because ranks would inherit ignored signals."""
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, _CHUNK_BYTES))

@@ -79,7 +79,7 @@ def share_fairly(
 
 @inlined
 def _open(cluster: ClusterView, port: int, shares: Records) -> None:
-    """Begin with no message on a port having a cost."""
+    """Prepare a port: none of its messages has a cost yet."""
     system, messages = cluster.system[0], cluster.ports[port].messages
     cost = cost_ns_per_byte(messages, system.b_ns_per_byte, system.eta_ns_per_byte)
     shares[port].equal_ns_per_byte = cluster.ports[port].factor * cost

@@ -2,7 +2,7 @@
 
 J. Gu, M. Chowdhury, K. G. Shin, Y. Zhu, M. Jeon, J. Qian, H. Liu, C. Guo, "Tiresias: A GPU Cluster
 Manager for Distributed Deep Learning", NSDI 2019, section 3.2: few queues by attained GPU time,
-first in, first out in each. The bounds stand to each other as in the example of the authors'
+first in, first out in each. The bounds have the ratios of the example in the authors'
 simulator (github.com/SymbioticLab/Tiresias: 3600, 7200 and 18000 s).
 """
 

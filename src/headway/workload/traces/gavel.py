@@ -67,8 +67,8 @@ def _laid_out(rows: Iterator[Row], log: RowLog) -> Iterator[Row]:
         count = len(row.fields)
         if count in LAYOUTS:
             if count not in tables:
-                places = {name: place for place, name in enumerate(LAYOUTS[count])}
-                tables[count] = Table(row.source, places)
+                positions = {name: position for position, name in enumerate(LAYOUTS[count])}
+                tables[count] = Table(row.source, positions)
             row.table = tables[count]
             yield row
         else:

@@ -61,31 +61,31 @@ class _Window:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._parser = json.JSONDecoder()
         self._text = ""
-        self._place = 0
+        self._position = 0
         self._ended = False
         self.line = 1
 
     def next(self) -> str:
         """Skip whitespace and return the next character; the end is an error."""
         while True:
-            while self._place < len(self._text):
-                mark = self._text[self._place]
+            while self._position < len(self._text):
+                mark = self._text[self._position]
                 if mark not in _SPACE:
                     return mark
                 self.line += mark == "\n"
-                self._place += 1
+                self._position += 1
             if not self._more():
                 raise self.error("the file is truncated: the JSON array does not end.")
 
     def skip(self) -> None:
         """Skip one character."""
-        self._place += 1
+        self._position += 1
 
     def value(self) -> dict[str, Any]:
         """Return the object that begins here, and skip it."""
         while True:
             try:
-                value, end = self._parser.raw_decode(self._text, self._place)
+                value, end = self._parser.raw_decode(self._text, self._position)
                 break
             except json.JSONDecodeError as error:
                 self._after(error)
@@ -93,8 +93,8 @@ class _Window:
                 raise self.error("not valid JSON: nested too deeply.") from None
             except ValueError:
                 raise self.error("not valid JSON: a number is too long.") from None
-        self.line += self._text.count("\n", self._place, end)
-        self._place = end
+        self.line += self._text.count("\n", self._position, end)
+        self._position = end
         assert isinstance(value, dict)
         return value
 
@@ -102,9 +102,9 @@ class _Window:
         """Read more if the text so far may be the start of an object."""
         open_string = error.msg.startswith("Unterminated string")
         if error.pos < len(self._text) - _NEAR_END and not open_string:
-            line = self.line + self._text.count("\n", self._place, error.pos)
+            line = self.line + self._text.count("\n", self._position, error.pos)
             raise InputError(f"not JSON: {error.msg}.", source=self._source, line=line)
-        if len(self._text) - self._place > LONGEST_ENTRY:
+        if len(self._text) - self._position > LONGEST_ENTRY:
             raise self.error(f"a job longer than {LONGEST_ENTRY:,} characters.")
         if not self._more():
             raise self.error("the file is truncated: this job does not end.")
@@ -121,8 +121,8 @@ class _Window:
             new = self._decoder.decode(data, final=self._ended)
         except UnicodeDecodeError as error:
             raise self.error(f"not UTF-8 text: byte 0x{error.object[error.start]:02x}.") from None
-        self._text = self._text[self._place :] + new
-        self._place = 0
+        self._text = self._text[self._position :] + new
+        self._position = 0
         return bool(data)
 
     def error(self, problem: str) -> InputError:

@@ -23,7 +23,7 @@ class Table:
     """A file and the positions of its columns."""
 
     source: str
-    places: dict[str, int]
+    positions: dict[str, int]
 
 
 class Row:
@@ -47,17 +47,17 @@ class Row:
 
     def column(self, field: str) -> int | None:
         """Return the number of a column, from 1, if the table has it."""
-        place = self.table.places.get(field)
-        return None if place is None else place + 1
+        position = self.table.positions.get(field)
+        return None if position is None else position + 1
 
     def text(self, name: str) -> str:
         """Return a value as text."""
-        return self.fields[self.table.places[name]].strip()
+        return self.fields[self.table.positions[name]].strip()
 
     def missing(self, name: str) -> bool:
         """Return whether a value is missing: no such column, or an empty field."""
-        place = self.table.places.get(name)
-        return place is None or self.fields[place].strip().lower() in _MISSING
+        position = self.table.positions.get(name)
+        return position is None or self.fields[position].strip().lower() in _MISSING
 
     def label(self, name: str) -> str:
         """Return a non-empty text."""
@@ -165,11 +165,11 @@ def under_header(
 
 def named_rows(rows: Iterator[Row], log: RowLog, header: Sequence[str]) -> Iterator[Row]:
     """Yield rows with these columns; rows of another length are left out."""
-    places = {name: place for place, name in enumerate(header)}
+    positions = {name: position for position, name in enumerate(header)}
     table: Table | None = None
     for row in rows:
         if table is None:
-            table = Table(row.source, places)
+            table = Table(row.source, positions)
         row.table = table
         if len(row.fields) == len(header):
             yield row

@@ -83,13 +83,13 @@ class _Block(nn.Module):
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """Return (batch, head, place, width of a head)."""
+    """Return (batch, head, position, width of a head)."""
     batch, length, _ = x.shape
     return x.view(batch, length, -1, _HEAD_WIDTH).transpose(1, 2)
 
 
 def _angles() -> Tensor:
-    """Return the angle of each place and pair of coordinates."""
+    """Return the angle of each position and pair of coordinates."""
     pairs = torch.arange(0, _HEAD_WIDTH, 2, dtype=torch.float32)
     turns = _ROTARY_BASE ** (-pairs / _HEAD_WIDTH)
     return torch.outer(torch.arange(_LENGTH, dtype=torch.float32), turns)

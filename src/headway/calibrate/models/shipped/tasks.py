@@ -22,14 +22,14 @@ class Classifier(nn.Module):
 
 
 class TokenPredictor(nn.Module):
-    """A network of tokens whose output is a score for each word at each place."""
+    """A network of tokens whose output is a score for each word at each position."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy over all places."""
+        """Return the cross-entropy over all positions."""
         scores = self.network(tokens)
         return functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
 
@@ -40,6 +40,6 @@ def images(batch_size: int, side: int) -> tuple[Tensor, Tensor]:
 
 
 def tokens(batch_size: int, length: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return sequences of tokens, and a target for each place."""
+    """Return sequences of tokens, and a target for each position."""
     shape = (batch_size, length)
     return torch.randint(vocabulary, shape), torch.randint(vocabulary, shape)

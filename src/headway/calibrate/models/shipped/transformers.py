@@ -115,14 +115,14 @@ class _Gpt(nn.Module):
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
         self.words = nn.Embedding(_GPT_VOCABULARY, width)
-        self.places = nn.Embedding(_GPT_LENGTH, width)
+        self.positions = nn.Embedding(_GPT_LENGTH, width)
         self.dropout = nn.Dropout(_DROPOUT)
         self.blocks = nn.Sequential(*(_Block(width, heads, causal=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         nn.init.normal_(self.words.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        x = self.words(tokens) + self.positions.weight[: tokens.shape[1]]
         x = self.norm(self.blocks(self.dropout(x)))
         return functional.linear(x, self.words.weight)
 
@@ -133,7 +133,7 @@ class _Bert(nn.Module):
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
         self.words = nn.Embedding(_BERT_VOCABULARY, width)
-        self.places = nn.Embedding(_BERT_LENGTH, width)
+        self.positions = nn.Embedding(_BERT_LENGTH, width)
         self.segments = nn.Embedding(2, width)
         self.enter = nn.Sequential(nn.LayerNorm(width, eps=1e-12), nn.Dropout(_DROPOUT))
         self.blocks = nn.Sequential(
@@ -147,7 +147,7 @@ class _Bert(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         first = self.segments(torch.zeros_like(tokens))
-        x = self.words(tokens) + self.places.weight[: tokens.shape[1]] + first
+        x = self.words(tokens) + self.positions.weight[: tokens.shape[1]] + first
         x = self.head(self.blocks(self.enter(x)))
         return functional.linear(x, self.words.weight, self.bias)
 
@@ -160,7 +160,7 @@ class _Vit(nn.Module):
         patches = (_VIT_SIDE // _VIT_PATCH) ** 2
         self.patches = nn.Conv2d(3, width, _VIT_PATCH, stride=_VIT_PATCH)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.places = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
+        self.positions = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
         self.blocks = nn.Sequential(
             *(_Block(width, heads, dropout=0.0, epsilon=1e-6) for _ in range(layers))
         )
@@ -169,6 +169,6 @@ class _Vit(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.patches(images).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.places
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1) + self.positions
         scores: Tensor = self.head(self.norm(self.blocks(x)[:, 0]))
         return scores

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 from headway.domain.errors import InputError
 from headway.files import make_folder
 from headway.gate.environment import GATE_CERTIFICATE
+from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
 from headway.live.executors import Attempt, ExecutorHandler, ExecutorNode, shim
 from headway.live.executors.attempt_folders import attempt_of, folder_name
@@ -41,8 +41,6 @@ _RECOVERY_TIMEOUT_S = 60.0
 
 _THREADS = 64
 """Each launch occupies one while it lasts, for 60 s at most."""
-
-_log = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -207,14 +205,16 @@ class RayExecutor:
         try:
             await self._poll()
         except Exception as error:  # Ray raises many kinds; the next poll may succeed.
-            _log.warning("Ray does not answer: %s", error)
+            operator_log.warning("Ray does not answer", problem=str(error))
 
     async def _poll(self) -> None:
         """Check all nodes and all attempts, and report changes."""
         async with self._poll_lock:
             nodes, unreachable = await self._in_thread(self._find_nodes)
             for name in unreachable - self._unreachable:
-                _log.warning("node %s cannot reach the gate on %s", name, self._gate_host)
+                operator_log.warning(
+                    "node cannot reach the gate", node=name, gate_host=self._gate_host
+                )
             self._unreachable = unreachable
             self._update_nodes(nodes)
             running = {key: one for key, one in self._attempts.running.items() if one.groups}
