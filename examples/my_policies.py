@@ -40,7 +40,7 @@ def patient(cluster: ClusterView, message: int, share: float) -> bool:
         return True
     first = cluster.messages[message].first_link
     for link in range(first, first + cluster.messages[message].links):
-        other = cluster.ports[cluster.links[link].port].first_message
+        other = cluster.ports[cluster.links[link].port].first_in_flight
         while other >= 0:
             left = bytes_left(cluster, cluster.links[other].message)
             if cluster.messages[message].size_bytes > share * left:

@@ -41,15 +41,15 @@ def view_of(
     system = zeros(1, SYSTEM)
     system.b_ns_per_byte[:], system.eta_ns_per_byte[:], system.messages_meet[:] = b, eta, 1
     ports.factor[:] = factors
-    ports.first_message[:] = NOBODY
+    ports.first_in_flight[:] = NOBODY
     messages.byte_weight[:] = 1.0
     link = 0
     for message, used in enumerate(ports_of):
         messages[message].first_link, messages[message].links = link, len(used)
         for port in used:
             links[link].message, links[link].port = message, port
-            links[link].next = ports[port].first_message
-            ports[port].first_message = link
+            links[link].next = ports[port].first_in_flight
+            ports[port].first_in_flight = link
             ports[port].messages += 1
             link += 1
     gpus, servers, seats = zeros(1, GPU), zeros(1, SERVER), zeros(1, SEAT)
@@ -114,7 +114,7 @@ def costs_by(law: str, view: ClusterView) -> list[float]:
 def test_by_every_law_a_message_alone_has_the_cost_of_a_message_alone(law: str) -> None:
     """It starts on a network without others; uplinks count wherever messages meet."""
     view = view_of([[0, 1, 2, 3]], [1.0, 1.0, 2.0, 0.25])
-    view.ports.first_message[:], view.ports.messages[:] = NOBODY, 0
+    view.ports.first_in_flight[:], view.ports.messages[:] = NOBODY, 0
     view.system.law[:], view.system.messages_meet[:] = index_of(law), LAWS[law].messages_meet
     traffic = make_traffic(1, 4)
     start_message(view, traffic, 0)

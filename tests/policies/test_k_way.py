@@ -65,7 +65,7 @@ def admitted(
     view.system.a_ns[:] = network.a_ns
     view.system.b_ns_per_byte[:] = network.b_ns_per_byte
     view.system.eta_ns_per_byte[:] = network.eta_ns_per_byte
-    view.ports.first_message[:] = NOBODY
+    view.ports.first_in_flight[:] = NOBODY
     messages = [*running, (float(new_bytes), range(servers))]
     for message, (left, used) in enumerate(messages):
         view.messages[message].first_link = message * servers
@@ -76,8 +76,8 @@ def admitted(
             view.links[link].message = message
             view.links[link].port = server
             if message < len(running):
-                view.links[link].next = view.ports[server].first_message
-                view.ports[server].first_message = link
+                view.links[link].next = view.ports[server].first_in_flight
+                view.ports[server].first_in_flight = link
                 view.ports[server].messages += 1
     choice = choose("admission", admission)
     return bool(choice.compiled()(view, len(running), choice.parameter))

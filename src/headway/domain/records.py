@@ -117,7 +117,7 @@ PORT = np.dtype(
     [
         ("factor", np.float64),  # a byte's cost here relative to its cost on a server's port
         ("messages", np.int32),  # how many are in flight here
-        ("first_message", np.int32),  # the link of the latest of them
+        ("first_in_flight", np.int32),  # the link of the latest of them
         ("held", np.int32),  # the first link of the list of all messages that are sent here
         ("links", np.int32),  # how many that list has
     ],

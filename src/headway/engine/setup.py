@@ -10,8 +10,9 @@ import numpy as np
 
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
+from headway.domain.layout import lay_out_servers
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
-from headway.domain.records import GPU, JOB, PORT, SERVER, Integers, zeros
+from headway.domain.records import JOB, Integers, zeros
 from headway.domain.workload import Workload
 from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
@@ -59,17 +60,10 @@ def prepare(
     paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)
     paces.forward_ns[:], paces.backward_ns[:] = times_ns.reshape(-1, 2).T
 
-    memory_bytes = np.array([gpu.memory_bytes for gpu in cluster.gpu_types])
-    gpus = zeros(cluster.gpus, GPU)
-    gpus.server[:] = cluster.server_of_gpu
+    memory_bytes = [cluster.gpu_types[type_].memory_bytes for type_ in cluster.server_type]
+    gpus, servers, ports = lay_out_servers(cluster.server_gpus, memory_bytes, cluster.uplinks)
     gpus.type[:] = cluster.type_of_gpu
-    gpus.memory_bytes[:] = gpus.free_bytes[:] = memory_bytes[cluster.type_of_gpu]
-    servers = zeros(cluster.servers, SERVER)
-    servers.gpus[:] = cluster.server_gpus
-    servers.first_gpu[1:] = np.cumsum(cluster.server_gpus)[:-1]
     servers.rack[:] = cluster.server_rack
-    ports = zeros(cluster.servers + len(cluster.uplinks), PORT)
-    ports.factor[:] = [*[1.0] * cluster.servers, *cluster.uplinks]
 
     rules = zeros(1, RULES)
     rules.placement_parameter[:] = policies.placement.parameter

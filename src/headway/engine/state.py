@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headway.domain.layout import prepare_jobs
 from headway.domain.records import (
     LINK,
     MESSAGE,
@@ -263,16 +264,12 @@ def make_state(
     jobs.iterations_left[:] = jobs.iterations
     jobs.service_ns[:] = jobs.forward_ns + jobs.backward_ns
     jobs.remaining_service_ns[:] = jobs.iterations * jobs.service_ns * jobs.gpus
-    jobs.start_ns[:] = NOBODY
-    jobs.finish_ns[:] = NOBODY
-    gpus.held[:] = ports.first_message[:] = ports.held[:] = NOBODY
     # A message has a link for each server that its job may be in, and for each of their racks.
     links_per_seat = 1 if len(ports) == len(servers) else 2
     messages = zeros(int(jobs.messages.sum()), MESSAGE)
     messages.job[:] = np.repeat(np.arange(len(jobs)), jobs.messages)
     messages.size_bytes[:] = jobs.gradient_bytes[messages.job]
-    messages.latency_ns[:] = system.a_ns
-    messages.byte_weight[:] = 1.0
+    prepare_jobs(jobs, messages, int(system[0].a_ns))
     most_links = links_per_seat * jobs.gpus[messages.job]
     messages.first_link[1:] = np.cumsum(most_links)[:-1]
     seats, links = zeros(seat_count, SEAT), zeros(int(most_links.sum()), LINK)

@@ -187,8 +187,8 @@ def _join(cluster: ClusterView, link: int) -> None:
     """Count the message of a link on the link's port."""
     links, ports = cluster.links, cluster.ports
     port = links[link].port
-    links[link].next = ports[port].first_message
-    ports[port].first_message = link
+    links[link].next = ports[port].first_in_flight
+    ports[port].first_in_flight = link
     ports[port].messages += 1
 
 
@@ -197,9 +197,9 @@ def _leave(cluster: ClusterView, link: int) -> None:
     """Undo `_join`."""
     links, ports = cluster.links, cluster.ports
     port = links[link].port
-    before = ports[port].first_message
+    before = ports[port].first_in_flight
     if before == link:
-        ports[port].first_message = links[link].next
+        ports[port].first_in_flight = links[link].next
     else:
         while links[before].next != link:
             before = links[before].next

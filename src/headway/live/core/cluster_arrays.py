@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.domain.layout import prepare_jobs
 from headway.domain.limits import MAX_BYTES
 from headway.domain.records import (
     JOB,
@@ -92,18 +93,17 @@ class ClusterArrays:
 
     def describe(self, job: LiveJob) -> None:
         """Write the records of a job that is queued."""
-        columns, messages, row = self.columns, self.message_columns, job.row
+        columns, row = self.columns, job.row
         self.cluster.jobs[row] = np.zeros((), JOB)
         columns["arrival_ns"][row] = job.submitted_ns
         columns["gpus"][row] = job.spec.gpus
         columns["memory_bytes"][row] = max(1, job.spec.memory_bytes)
         columns["exclusive"][row] = job.exclusive
-        columns["start_ns"][row] = columns["finish_ns"][row] = NOBODY
         columns["first_message"][row], columns["messages"][row] = row, 1
         self.cluster.messages[row] = np.zeros((), MESSAGE)
-        messages["job"][row] = row
-        messages["latency_ns"][row] = self.network.a_ns
-        messages["byte_weight"][row] = 1.0
+        self.message_columns["job"][row] = row
+        one = slice(row, row + 1)
+        prepare_jobs(self.cluster.jobs[one], self.cluster.messages[one], self.network.a_ns)
         self.estimate(job)
 
     def estimate(self, job: LiveJob) -> None:

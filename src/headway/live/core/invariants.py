@@ -152,7 +152,7 @@ def _check_messages(state: CoreState) -> None:
         return
     for port in range(len(cluster.ports)):
         present = [job.row for job in granted if port in job.ports]
-        listed = _chain(int(cluster.ports.first_message[port]), cluster.links.next)
+        listed = _chain(int(cluster.ports.first_in_flight[port]), cluster.links.next)
         # The latest message comes first.
         assert [int(cluster.links.message[link]) for link in listed] == [
             row for row in reversed(running) if row in present

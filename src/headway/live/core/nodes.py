@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
-from headway.domain.records import GPU, NOBODY, PORT, SERVER, Records, zeros
+from headway.domain.layout import lay_out_servers
+from headway.domain.records import NOBODY, Records
 
 
 class NodeState:
@@ -26,20 +25,10 @@ class NodeState:
 def lay_out_nodes(nodes: Iterable[NodeState]) -> tuple[Records, Records, Records]:
     """Return arrays for the GPUs, servers and ports of the nodes, with nothing on them."""
     nodes = list(nodes)
-    counts = np.array([node.gpus for node in nodes], np.int64)
-    gpus, servers = zeros(int(counts.sum()), GPU), zeros(len(nodes), SERVER)
-    ports = zeros(len(nodes), PORT)
-    ports.factor[:] = 1.0
-    ports.first_message[:] = ports.held[:] = NOBODY
-    first = 0
+    gpus, servers, ports = lay_out_servers(
+        [node.gpus for node in nodes], [node.memory_bytes for node in nodes]
+    )
     for server, node in enumerate(nodes):
-        node.server, node.first_gpu = server, first
-        servers.first_gpu[server], servers.gpus[server] = first, node.gpus
-        first += node.gpus
-    memory_bytes = np.array([node.memory_bytes for node in nodes], np.int64)
-    draining = np.array([node.draining for node in nodes], np.bool_)
-    gpus.server[:] = np.repeat(np.arange(len(nodes)), counts)
-    gpus.memory_bytes[:] = gpus.free_bytes[:] = np.repeat(memory_bytes, counts)
-    gpus.closed[:] = np.repeat(draining, counts)
-    gpus.held[:] = NOBODY
+        node.server, node.first_gpu = server, int(servers.first_gpu[server])
+        gpus.closed[node.first_gpu : node.first_gpu + node.gpus] = node.draining
     return gpus, servers, ports

@@ -47,7 +47,7 @@ def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
     counts[0].searches += 1
     changed = 0
     for i in range(counts[0].touched):
-        link = cluster.ports[traffic.touched[i]].first_message
+        link = cluster.ports[traffic.touched[i]].first_in_flight
         while link != NOBODY:
             message = cluster.links[link].message
             if traffic.seen[message] != counts[0].searches:

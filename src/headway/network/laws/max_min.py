@@ -26,7 +26,7 @@ def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
     counts[0].searches += 1
     found, i = 0, 0
     while i < counts[0].touched:
-        link = cluster.ports[traffic.touched[i]].first_message
+        link = cluster.ports[traffic.touched[i]].first_in_flight
         i += 1
         while link != NOBODY:
             message = links[link].message
@@ -100,7 +100,7 @@ def _fill(cluster: ClusterView, port: int, shares: Records, costs: Floats) -> No
     """Give the open messages on a port their cost; on all their ports they take their shares."""
     messages, links = cluster.messages, cluster.links
     cost = shares[port].open_ns_per_byte
-    link = cluster.ports[port].first_message
+    link = cluster.ports[port].first_in_flight
     while link != NOBODY:
         message = links[link].message
         if costs[message] == 0.0:

@@ -6,6 +6,9 @@ A law is a module in this package with two compiled functions:
     update_costs(cluster, traffic) -> how many messages' costs have changed; it gives them their
         new costs with `network.traffic.rate` and lists them in traffic.found[:count]
 
+What has happened since the last update is in `traffic`: the ports that a message has joined or left
+(`touched`) or, by a law where messages do not meet, the messages that have started (`sent`).
+
 The modules are imported when something is compiled, so that descriptions of networks work where
 Numba is not installed.
 """

@@ -22,7 +22,7 @@ def ada_dual(cluster: ClusterView, message: int, parameter: float) -> bool:
     theta = b / (2 * (b + eta))
     first = cluster.messages[message].first_link
     for own_link in range(first, first + cluster.messages[message].links):
-        link = cluster.ports[cluster.links[own_link].port].first_message
+        link = cluster.ports[cluster.links[own_link].port].first_in_flight
         if link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].message)
             if not cluster.messages[message].bytes < theta * left:

@@ -27,7 +27,7 @@ def k_way(cluster: ClusterView, message: int, parameter: float) -> bool:
     size = float(cluster.messages[message].bytes)
     first = cluster.messages[message].first_link
     for own_link in range(first, first + cluster.messages[message].links):
-        first_link = cluster.ports[cluster.links[own_link].port].first_message
+        first_link = cluster.ports[cluster.links[own_link].port].first_in_flight
         link = first_link
         while link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].message)
