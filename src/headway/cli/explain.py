@@ -21,7 +21,8 @@ def explain_command(
     run: Annotated[
         str,
         typer.Argument(
-            help="The timeline of a whole run, recorded by `headway simulate --timeline`."
+            metavar="RUN",
+            help="The timeline of a whole run, recorded by `headway simulate --timeline`.",
         ),
     ],
     job_id: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
