@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.console import RunsBar, figures_table, messages, print_table, results
 from headway.cli.options import (
     ClusterOption,
     GpuMemoryOption,
@@ -72,7 +72,7 @@ def compare_command(
     network: NetworkOption = "10gbe",
     threads: ThreadsOption = None,
     json: Annotated[
-        str | None, typer.Option(help="Write the figures to this file, or - for stdout.")
+        str | None, typer.Option(help="Write every metric to this file, or - for stdout.")
     ] = None,
     output: Annotated[
         str | None,
@@ -119,9 +119,9 @@ def compare_command(
     console = results(to_stderr=json == STANDARD, uncut=True)
     several = len(jobs) > 1
     console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)
-    console.print(_means(found, several))
+    print_table(console, _means(found, several))
     console.print()
-    console.print(_against_first(found, several))
+    print_table(console, _against_first(found, several))
     console.print("\nkWh × h: energy times average JCT. " + _INTERVALS[several])
 
 

@@ -6,6 +6,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +20,9 @@ PATIENCE_S = 1.0
 
 _WIDEST = 1000
 """The width of an uncut table in a file or a pipe, in characters."""
+
+_MIN_TEXT = 16
+"""A column of text wraps down to this width, in characters."""
 
 
 def results(to_stderr: bool = False, uncut: bool = False) -> Console:
@@ -43,6 +47,24 @@ def figures_table(*headers: str, title: str | None = None) -> Table:
     for index, header in enumerate(headers):
         table.add_column(header, justify="right" if index else "left", no_wrap=True)
     return table
+
+
+def print_table(console: Console, table: Table, text: int = 0) -> None:
+    """Print a table without cutting cells off.
+
+    On a narrow terminal the column of `text` wraps. If that is not enough, the table keeps its
+    natural width, and the terminal wraps its lines.
+    """
+    column, width = table.columns[text], console.width
+    natural = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
+    widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+    if natural - width <= widest - _MIN_TEXT:
+        column.no_wrap, column.overflow = False, "fold"
+        console.print(table)
+    else:
+        console.width = max(width, natural)
+        console.print(table)
+        console.width = width
 
 
 class _Bar:

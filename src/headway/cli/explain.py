@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from headway.cli.console import figures_table, results
+from headway.cli.console import figures_table, print_table, results
 from headway.files import STANDARD, check_different, check_output, open_output
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ def explain_command(
     run: Annotated[
         str,
         typer.Argument(
-            help="The timeline of a whole run, recorded by `headway simulate --timeline`."
+            metavar="RUN",
+            help="The timeline of a whole run, recorded by `headway simulate --timeline`.",
         ),
     ],
     job_id: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
@@ -70,6 +71,6 @@ def _print(found: Explanation, to_stderr: bool) -> None:
             escape(", ".join(f"{other.job_id} ({other.ns / 1e9:,.1f})" for other in others)),
         )
     table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
-    console.print(table)
+    print_table(console, table, text=3)
     if found.parts_ns["queued"]:
         console.print("\nQueued: the jobs that held GPUs meanwhile, in GPU seconds.")

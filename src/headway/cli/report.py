@@ -21,7 +21,8 @@ def report_command(
     run: Annotated[
         str,
         typer.Argument(
-            help="A timeline recorded by `headway simulate --timeline`, or the folder of a sweep."
+            metavar="RUN",
+            help="A timeline recorded by `headway simulate --timeline`, or the folder of a sweep.",
         ),
     ],
     output: Annotated[

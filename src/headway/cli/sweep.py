@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.console import RunsBar, figures_table, messages, print_table, results
 from headway.cli.options import ThreadsOption
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
@@ -78,7 +78,7 @@ def sweep_command(
         str | None,
         typer.Option(
             metavar="NAME,…",
-            help="Show these figures: average_jct_s, median_jct_s, p95_jct_s, makespan_s, "
+            help="Show these metrics: average_jct_s, median_jct_s, p95_jct_s, makespan_s, "
             "average_gpu_utilization, energy_j.  [default: all but the last]",
             show_default=False,
         ),
@@ -173,7 +173,7 @@ def _print(
             table.columns[column].justify = "left"
         for row in made.rows:
             table.add_row(*map(escape, row))
-        console.print(table)
+        print_table(console, table)
 
 
 def _print_failures(failures: list[Failure]) -> None:

@@ -23,7 +23,8 @@ def _group() -> None:
 @app.command("export")
 def export_command(
     run: Annotated[
-        str, typer.Argument(help="A timeline recorded by `headway simulate --timeline`.")
+        str,
+        typer.Argument(metavar="RUN", help="A timeline recorded by `headway simulate --timeline`."),
     ],
     output: Annotated[
         str | None,
@@ -37,6 +38,8 @@ def export_command(
     ] = None,
 ) -> None:
     """Export a timeline as a Perfetto trace, for ui.perfetto.dev."""
+    if run.endswith(PERFETTO_SUFFIX):
+        raise InputError("is already a Perfetto trace.", source=run)
     if output is None:
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from headway.cli.console import figures_table, messages, results
+from headway.cli.console import figures_table, messages, print_table, results
 from headway.cli.options import ProfilesOption
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
@@ -234,4 +234,4 @@ def profiles_command(
                 f"{profile.memory_bytes / 2**20:,.0f}",
             )
         console.print(f"{chr(10) * (index > 0)}{one.name}", markup=False)
-        console.print(table)
+        print_table(console, table)
