@@ -113,6 +113,10 @@ def test_a_timeline_goes_through_pipes() -> None:
         ("--timeline no/t", "no/t: there is no folder no."),
         ("--timeline .", ".: is a folder, not a file."),
         ("--timeline w.csv", "the workload and the outputs must be different files."),
+        (
+            "--timeline t.json",
+            "t.json: must end in .parquet, or in .pftrace for Perfetto, not in .json.",
+        ),
         ("--timeline t --json t", "the workload and the outputs must be different files."),
         ("--timeline - --json -", "the workload and the outputs must be different files."),
         ("--timeline t --from 1000", "the run ends at 0.7728 s; the window begins at 1000 s."),

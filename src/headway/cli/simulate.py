@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -119,6 +120,8 @@ def simulate_command(
     for output in outputs:
         check_output(output)
     check_different([workload], outputs, "the workload and the outputs")
+    if timeline is not None:
+        _check_timeline(timeline)
     policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
     jobs = read_workload(workload, profiles or ())
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
@@ -157,6 +160,16 @@ def simulate_command(
         write_parquet(result, parquet)
     if not quiet:
         _print_summary(result, to_stderr=STANDARD in outputs)
+
+
+def _check_timeline(path: str) -> None:
+    """Refuse a file name whose suffix promises another format."""
+    suffix = Path(path).suffix
+    if suffix not in ("", ".parquet", PERFETTO_SUFFIX):
+        raise InputError(
+            f"must end in .parquet, or in {PERFETTO_SUFFIX} for Perfetto, not in {suffix}.",
+            source=path,
+        )
 
 
 def _print_summary(result: Result, to_stderr: bool) -> None:
