@@ -269,6 +269,7 @@ def test_an_interrupted_run_leaves_no_files(number: signal.Signals, status: int)
     assert set(os.listdir()) == before
 
 
+@pytest.mark.slow
 def test_a_long_run_shows_its_progress_on_a_terminal() -> None:
     generate_long_workload()
     main, side = pty.openpty()

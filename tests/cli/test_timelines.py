@@ -86,6 +86,7 @@ def test_recording_changes_no_result(capsys: pytest.CaptureFixture[str]) -> None
     assert plain["jobs"] == recorded["jobs"]
 
 
+@pytest.mark.slow
 def test_a_timeline_goes_through_pipes() -> None:
     command = " ".join(HEADWAY)
     subprocess.run(
@@ -176,6 +177,7 @@ def test_a_bad_report_is_refused(
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["int", "term"]
 )
@@ -218,6 +220,7 @@ def test_simulating_without_a_timeline_imports_nothing_for_one() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_an_export_goes_through_pipes() -> None:
     command = " ".join(HEADWAY)
     subprocess.run(

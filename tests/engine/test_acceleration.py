@@ -125,6 +125,7 @@ def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> Non
     assert run(case, "full") == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("less", "more"), [("none", "fused"), ("fused", "solo"), ("solo", "full")])
 def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
     """Each leaves out instants that the one before it has."""
@@ -141,6 +142,7 @@ def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
     assert run(found, less) == run(found, more)
 
 
+@pytest.mark.slow
 def test_random_cases_reach_fair_shares_that_are_skipped_forward() -> None:
     """A set that repeats, and in which a message takes what another leaves, is skipped exactly."""
 

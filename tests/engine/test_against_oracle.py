@@ -176,6 +176,7 @@ def passes(case: Case) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reaches", "what"),
     [

@@ -161,6 +161,7 @@ def crosses(case: Case) -> bool:
     return bool(case.cluster.uplinks) and differs(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reaches", [differs, crosses])
 def test_random_cases_reach_shares_that_are_left_to_others(reaches: Any) -> None:
     assert find(cases(general=True), reaches, settings=settings(phases=[Phase.generate]))

@@ -222,6 +222,7 @@ def wait_for_runs(folder: Path, count: int, process: subprocess.Popen[str]) -> N
     eventually(enough)
 
 
+@pytest.mark.slow
 def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     for count in (10, 60, 110):
         process = start(tmp_path, "-j", "2")

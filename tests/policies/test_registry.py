@@ -79,6 +79,7 @@ def test_a_name_that_could_not_be_written_is_refused(name: str) -> None:
         placement_policy(name)
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_built_in_policy_gives_the_same_result(tmp_path: Path) -> None:
     source = Path(sys.modules["headway.policies.placement.lwf"].__file__ or "").read_text()
     (tmp_path / "mine.py").write_text(source.replace('"lwf"', '"mine"'))
@@ -158,6 +159,7 @@ def test_a_policy_typed_at_a_prompt_works_too() -> None:
     assert done.stdout == "3\n"
 
 
+@pytest.mark.slow
 def test_own_policies_come_from_the_disk_cache_next_time(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "def mine(cluster, job, candidates, parameter):\n    return True\n"
@@ -175,6 +177,7 @@ def test_own_policies_come_from_the_disk_cache_next_time(tmp_path: Path) -> None
     assert said[1] == ""
 
 
+@pytest.mark.slow
 def test_a_file_can_be_named_by_path_and_imported_as_a_module(tmp_path: Path) -> None:
     """What one way has compiled does not get in the way of the other."""
     (tmp_path / "mine.py").write_text(
@@ -207,6 +210,7 @@ def test_a_file_may_be_loaded_by_several_threads_at_once(tmp_path: Path) -> None
     assert list(names) == ["slow"] * 4
 
 
+@pytest.mark.slow
 def test_an_edited_policy_is_compiled_anew(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     command = [

@@ -110,7 +110,10 @@ def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
         assert waited == found.parts_ns["waiting_for_gpu"]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(settings().max_examples, 150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(case=cases())
 def test_any_jobs_parts_are_exact(tmp_path: Path, case: Case) -> None:
     options = options_of(case)

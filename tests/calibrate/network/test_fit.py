@@ -36,6 +36,7 @@ def test_exact_times_give_back_the_network_exactly() -> None:
     assert found.largest_residual < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "how"),
     [

@@ -161,6 +161,7 @@ def test_starts_finishes_and_messages_are_those_of_the_engine(policy: str) -> No
     assert sum(run.compare() for run in runs(policy, turns=False)) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_on_shared_gpus_every_pass_starts_and_ends_as_in_the_engine(policy: str) -> None:
     waited = 0

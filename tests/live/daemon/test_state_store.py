@@ -101,6 +101,7 @@ def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "s.db").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_locked_database_refuses_new_jobs_and_writes_the_rest_once_unlocked(
     tmp_path: Path,
 ) -> None:

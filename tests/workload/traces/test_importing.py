@@ -249,6 +249,7 @@ def test_philly_jobs_may_span_chunks(tmp_path: Path) -> None:
         assert [job.job_id for job in workload] == [f"jób {n}" for n in range(3000)]
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_in_bounded_memory(tmp_path: Path) -> None:
     """200 MB, of which one job in a thousand is kept, in far less memory than that."""
     path = tmp_path / "large.json"
