@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
@@ -208,33 +206,3 @@ def test_late_starts_are_written_to_the_nanosecond(tmp_path: Path) -> None:
     late = make_workload(make_job(gpus=2, arrival_ns=2**61 + 1))
     result = record(tmp_path / "t", late, Cluster(2, 1))
     check(tmp_path / "t", result)
-
-
-def test_a_run_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    path.write_text("old")
-
-    def interrupt(_: object) -> None:
-        raise KeyboardInterrupt
-
-    with (
-        pytest.raises(KeyboardInterrupt),
-        perfetto_timeline(path, CROWD, TWO_BY_TWO) as sink,
-    ):
-        simulate(CROWD, TWO_BY_TWO, timeline=sink, progress=interrupt)
-    assert (os.listdir(tmp_path), path.read_text()) == (["t"], "old")
-
-
-def test_a_timeline_without_its_result_is_refused(tmp_path: Path) -> None:
-    with (
-        pytest.raises(InputError, match="not finished"),
-        perfetto_timeline(tmp_path / "t", CROWD, TWO_BY_TWO) as sink,
-    ):
-        simulate(CROWD, TWO_BY_TWO, timeline=sink)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_window_after_the_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=re.escape("the run ends at 0.")):
-        record(tmp_path / "t", CROWD, TWO_BY_TWO, Window(10**15))
-    assert os.listdir(tmp_path) == []

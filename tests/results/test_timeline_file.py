@@ -31,7 +31,7 @@ from headway.reports.gantt import draw_report
 from headway.results.schema import Result
 from headway.results.store import write_parquet
 from headway.results.timeline import file
-from headway.results.timeline.file import read_timeline, record_timeline
+from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import KINDS, RecordedRun
 from headway.results.timeline.sinks import Timeline
 from headway.results.timeline.window import Window
@@ -205,36 +205,6 @@ def test_it_works_without_the_compiler(tmp_path: Path) -> None:
 def test_a_path_is_not_a_pattern(tmp_path: Path) -> None:
     record(tmp_path / "run[1]*.parquet", CROWD, TWO_BY_TWO)
     assert len(read_timeline(tmp_path / "run[1]*.parquet").tasks) > 0
-
-
-def test_a_run_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    path.write_text("old")
-
-    def interrupt(_: object) -> None:
-        raise KeyboardInterrupt
-
-    with (
-        pytest.raises(KeyboardInterrupt),
-        record_timeline(path, CROWD, TWO_BY_TWO) as sink,
-    ):
-        simulate(CROWD, TWO_BY_TWO, timeline=sink, progress=interrupt)
-    assert (os.listdir(tmp_path), path.read_text()) == (["t"], "old")
-
-
-def test_a_timeline_without_its_result_is_refused(tmp_path: Path) -> None:
-    with (
-        pytest.raises(InputError, match="not finished"),
-        record_timeline(tmp_path / "t", CROWD, TWO_BY_TWO) as sink,
-    ):
-        simulate(CROWD, TWO_BY_TWO, timeline=sink)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_window_after_the_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=re.escape("the run ends at 0.")):
-        record(tmp_path / "t", CROWD, TWO_BY_TWO, Window(10**15))
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.fixture(scope="module")
