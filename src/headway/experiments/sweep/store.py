@@ -24,7 +24,7 @@ from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordi
 from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.results.schema import Summary
-from headway.results.store import PARQUET_MAGIC, code_version
+from headway.results.store import PARQUET_MAGIC, code_version, parquet_content
 
 if TYPE_CHECKING:
     import polars
@@ -153,19 +153,15 @@ def _lock(path: Path) -> int:
 
 def read_runs(folder: Path) -> tuple[polars.DataFrame, dict[str, str]]:
     """Return the table of runs in a folder, and the file's metadata."""
-    import polars
-
     path = folder / RUNS
     if not path.is_file():
         raise InputError(f"there is no {RUNS}; run a sweep first.", source=str(folder))
+    with open_input(path) as stream:
+        content = stream.read()
     try:
-        with open_input(path) as stream:
-            metadata = polars.read_parquet_metadata(stream)
-        with open_input(path) as stream:
-            frame = polars.read_parquet(stream)
-    except polars.exceptions.PolarsError as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"cannot be read: {reason}.", source=str(path)) from None
+        frame, metadata = parquet_content(BytesIO(content))
+    except InputError as error:
+        raise error.at(str(path)) from None
     if "headway.baseline" not in metadata or not {*COORDINATES, *FIGURES} <= {*frame.columns}:
         raise InputError("is not a table of runs that this version wrote.", source=str(path))
     return frame, metadata
