@@ -153,8 +153,7 @@ def ask_about(s: State, message: int) -> None:
     """Ask the admission about a waiting message at this instant: jobs in order, then messages."""
     if s.is_asked[message] == 0:
         s.is_asked[message] = 1
-        messages = s.cluster.messages
-        job, index = messages[message].job, s.tally[0].asked
+        job, index = s.cluster.messages[message].job, s.tally[0].asked
         while index > 0:
             other = s.asked_jobs[index - 1]
             if not (comes_before(s, job, other) or (job == other and message < s.asked[index - 1])):
