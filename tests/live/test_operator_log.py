@@ -73,7 +73,10 @@ def test_a_pipe_that_nobody_reads_blocks_no_logging_and_dropped_lines_are_counte
     entries = [json.loads(line) for line in received.splitlines()]
     assert entries[-1]["event"] == "last"
     assert (entries[-2]["level"], entries[-2]["event"]) == ("warning", "log lines dropped")
-    assert len(entries) - 2 + entries[-2]["lines"] == 100
+    # A slow writer thread makes room while lines arrive: then there are several notices.
+    notices = [entry for entry in entries if entry["event"] == "log lines dropped"]
+    written = len(entries) - len(notices) - 1
+    assert written + sum(notice["lines"] for notice in notices) == 100
 
 
 def test_an_unknown_level_is_refused() -> None:
