@@ -30,6 +30,17 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.sampling import (
+    FIRST_HALF,
+    JUMPING,
+    SETTLING,
+    added_variance,
+    begin_window,
+    continue_window,
+    measure,
+    note_half,
+    within_accuracy,
+)
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
 from headway.engine.state import DONE, SOLO, Rule, State
 from headway.jit import inlined, part
@@ -37,6 +48,9 @@ from headway.network.messages import messages_meet
 
 _WORTH = 4
 """The fewest periods that are worth skipping."""
+
+_BLUR = 8
+"""Windows that a set which is sampled is moved forward even if neighbours change their order."""
 
 _PAUSE = 16
 """Iterations of the anchor until the next look at a set that repeats but could not be skipped."""
@@ -121,8 +135,12 @@ def note_iteration(s: State, job: int) -> None:
         s.tally[0].ended += 1
         return
     s.cycles[anchor].others += 1
-    if s.cycles[anchor].others > _STUCK:
-        _dissolve(s, int(anchor))
+    if s.cycles[anchor].others > s.cycles[anchor].patience:
+        if s.rules[0].window > 0:
+            s.ended[s.tally[0].ended] = job
+            s.tally[0].ended += 1
+        else:
+            _dissolve(s, int(anchor))
 
 
 @part
@@ -138,13 +156,15 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int, priority: Rule) ->
         for i in range(s.tally[0].ended):
             job = s.ended[i]
             if s.job_progress[job].solo_ns == NOBODY:
-                if s.job_progress[job].cycle == NOBODY:
+                anchor = s.job_progress[job].cycle
+                if anchor == NOBODY:
                     s.cycles[job].ends = 0
                     s.cycles[job].copy_at = 1
                     s.cycles[job].look_at = 0
+                    s.cycles[job].patience = _STUCK
                     _look(s, job, now_ns, next_arrival_ns, priority)
-                elif s.job_progress[job].cycle == job:
-                    _look(s, job, now_ns, next_arrival_ns, priority)
+                elif s.cycles[anchor].periods == 0 and (anchor == job or s.rules[0].window > 0):
+                    _look(s, int(anchor), now_ns, next_arrival_ns, priority)
     s.tally[0].ended = 0
 
 
@@ -153,6 +173,7 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
     cycles = s.cycles
     cycles[anchor].ends += 1
+    cycles[anchor].seen += cycles[anchor].others + 1
     cycles[anchor].others = 0
     ends = cycles[anchor].ends
     if ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns):
@@ -167,10 +188,40 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
         if _skip(s, anchor, now_ns, next_arrival_ns, priority):
             return
         cycles[anchor].look_at = ends + _PAUSE
-    if ends >= cycles[anchor].copy_at:
+    if s.rules[0].window > 0 and ends > 1:
+        _sample(s, anchor, now_ns, next_arrival_ns, priority)
+    elif ends >= cycles[anchor].copy_at:
         _gather(s, anchor)
         take_snapshot(s, anchor, now_ns)
         cycles[anchor].copy_at = 2 * ends
+        if s.rules[0].window > 0:
+            begin_window(s, anchor, now_ns, SETTLING)
+
+
+@part
+def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+    """Measure a set that does not repeat, and move it forward when a window ends."""
+    cycles = s.cycles
+    seen, target, phase = cycles[anchor].seen, cycles[anchor].target, cycles[anchor].phase
+    if phase == SETTLING:
+        if seen >= target:
+            s.tally[0].d_warm += 1
+            _gather(s, anchor)
+            begin_window(s, anchor, now_ns, FIRST_HALF)
+    elif phase == FIRST_HALF:
+        if 2 * seen >= target:
+            note_half(s, anchor, now_ns)
+    elif seen >= target:
+        s.tally[0].d_windows += 1
+        measure(s, anchor, now_ns)
+        cycles[anchor].phase = JUMPING
+        if _skip(s, anchor, now_ns, next_arrival_ns, priority):
+            s.tally[0].d_skips += 1
+        elif cycles[anchor].phase == JUMPING:
+            begin_window(s, anchor, now_ns, FIRST_HALF)
+        else:
+            cycles[anchor].target = 2 * seen
+            note_half(s, anchor, now_ns)
 
 
 @part
@@ -270,10 +321,29 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
     periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
-    while periods >= _WORTH and not _keeps_order(s, anchor, periods, priority):
-        periods //= 2
+    jumps = s.rules[0].window > 0 and cycles[anchor].phase == JUMPING
+    fewest = _WORTH
+    if jumps:
+        if periods < _WORTH:
+            tally[0].d_short += 1
+        elif not within_accuracy(s, anchor, now_ns, _WORTH):
+            tally[0].d_budget += 1
+            cycles[anchor].phase = FIRST_HALF
+            return False
+        while periods >= _WORTH and not within_accuracy(s, anchor, now_ns, periods):
+            periods //= 2
+        fewest = min(periods, _BLUR)
+        if periods >= _WORTH and not _keeps_order(s, anchor, fewest, priority):
+            tally[0].d_order += 1
+    while periods > fewest and not _keeps_order(s, anchor, periods, priority):
+        periods = max(fewest, periods // 2)
+    if periods == fewest and not jumps and not _keeps_order(s, anchor, periods, priority):
+        return False
     if periods < _WORTH:
         return False
+    if jumps:
+        take_snapshot(s, anchor, now_ns)
+        tally[0].d_periods += periods
     cycles[anchor].since_ns = now_ns
     cycles[anchor].periods = periods
     cycles[anchor].index = tally[0].skipped
@@ -358,6 +428,7 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
     cycles, tally = s.cycles, s.tally
     passed_ns = periods * cycles[anchor].period_ns
     now_ns = cycles[anchor].since_ns + passed_ns
+    jumped = s.rules[0].window > 0 and cycles[anchor].phase == JUMPING
     job = anchor
     while job != NOBODY:
         member = s.job_snapshots[job]
@@ -381,8 +452,15 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
                 s.groups[group].end_ns += passed_ns
                 end_ns = s.groups[group].end_ns
                 tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, group, end_ns)
+        if jumped:
+            member.variance += added_variance(s, job, periods)
+            tally[0].estimated_tasks += periods * (
+                2 * member.iterations * jobs[job].gpus + member.messages
+            )
         count_from_here(s, job)
         job = s.job_progress[job].next_member
+    if jumped:
+        continue_window(s, anchor, FIRST_HALF)
     cycles[anchor].since_ns = now_ns
     cycles[anchor].periods = 0
     tally[0].skipped -= 1
@@ -396,7 +474,10 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
 @part
 def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
     """Bring a set back at the time that was planned; skip it again if it may be."""
+    jumped = s.rules[0].window > 0 and s.cycles[anchor].phase == JUMPING
     _return(s, anchor, s.cycles[anchor].periods, priority)
+    if jumped:
+        return
     if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns, priority):
         s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
 

@@ -93,6 +93,8 @@ def simulate(
         workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
     )
     wall_s = drive(state, policies, timeline, progress)
+    global LAST
+    LAST=state
 
     jobs, seats = state.cluster.jobs, state.cluster.seats
     seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)

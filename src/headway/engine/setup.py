@@ -77,6 +77,9 @@ def prepare(
     rules.fuses[:] = level >= 1
     rules.skips_solo[:] = level >= 2
     rules.skips_sets[:] = level >= 3
+    import os
+    rules.window[:] = int(os.environ.get('SW','0')) if level >= 3 else 0
+    rules.accuracy[:] = float(os.environ.get('SA','0.01'))
     return make_state(system, jobs, servers, gpus, ports, paces, rules, timeline_rows)
 
 

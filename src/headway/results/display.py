@@ -42,16 +42,21 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def describe_summary(summary: Summary) -> list[tuple[str, str]]:
     """Return the summary as pairs of label and value."""
     speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
+    sampled = f", {summary.sampled_share:.0%} sampled" if summary.sampled_share else ""
     return [
-        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
+        ("average JCT", _with_margin(summary.average_jct_s, summary.average_jct_margin_s)),
         ("median JCT", f"{summary.median_jct_s:,.2f} s"),
         ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
-        ("makespan", f"{summary.makespan_s:,.2f} s"),
+        ("makespan", _with_margin(summary.makespan_s, summary.makespan_margin_s)),
         ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
         ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
-        ("tasks simulated", f"{summary.simulated_tasks:,}"),
+        ("tasks simulated", f"{summary.simulated_tasks:,}{sampled}"),
         ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
     ]
+
+
+def _with_margin(seconds: float, margin_s: float) -> str:
+    return f"{seconds:,.2f} s" + (f" ± {margin_s:,.2f} s (95%)" if margin_s else "")
 
 
 def result_text(result: Result) -> str:
