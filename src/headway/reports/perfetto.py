@@ -271,7 +271,7 @@ class PerfettoWriter:
         """Double the capacity for lanes."""
         e = self._encoder
         more = ((0, 0), (0, e.lane_tracks.shape[1]))
-        self._encoder = e._replace(
+        self._encoder = e.replace(
             lane_tracks=np.pad(e.lane_tracks, more), lane_ends_ns=np.pad(e.lane_ends_ns, more)
         )
 
@@ -282,7 +282,7 @@ class PerfettoWriter:
         if needed > len(e.sent):
             sent = zeros(max(needed, 2 * len(e.sent)), SENT)
             sent[: len(e.sent)] = e.sent
-            self._encoder = e._replace(sent=sent)
+            self._encoder = e.replace(sent=sent)
 
 
 def _starts(sizes: list[int]) -> NDArray[np.int64]:

@@ -7,13 +7,13 @@ every message or string is preceded by its length. The field numbers are those o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.records import COMMUNICATION, FORWARD, NOBODY, Records
-from headway.jit import part
+from headway.jit import View, part
 
 SEQUENCE = 1
 NEEDS_INTERNED = 2
@@ -62,10 +62,10 @@ TALLY = np.dtype(
 """The encoder's constants and its progress, in one record."""
 
 
-class Encoder(NamedTuple):
+class Encoder(View):
     """The state of the encoder of tasks."""
 
-    tally: Records
+    tally: Annotated[Records, TALLY]
     texts: Bytes
     """Each job's `ID #`, then ` forward`, ` backward`, ` all-reduce`."""
     first_text: NDArray[np.int64]
@@ -79,7 +79,7 @@ class Encoder(NamedTuple):
     lane_ends_ns: NDArray[np.int64]
     lanes: NDArray[np.int64]
     """The lanes of each server: their tracks, the ends of their last messages, their number."""
-    sent: Records
+    sent: Annotated[Records, SENT]
 
 
 @part
@@ -259,7 +259,7 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
     return DONE if row == len(tasks) else BUFFER_FULL
 
 
-class CounterEncoder(NamedTuple):
+class CounterEncoder(View):
     """The state of the encoder of counters: their changes in the order of time, their values."""
 
     time_ns: NDArray[np.int64]
