@@ -12,7 +12,7 @@ import ctypes
 import gc
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
@@ -24,6 +24,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import register_pass
 from numba.core.dispatcher import _FunctionCompiler
+from numba.core.ir import Assign, Expr
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typed_passes import NativeLowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate
@@ -58,12 +59,23 @@ def compile_code(function: Callable[..., Any], signature: Signature, **options: 
         returns, arguments = numba_type(signature.returns), map(numba_type, signature.arguments)
         dispatcher = PartDispatcher(function, options)
         result = dispatcher.compile_part(returns(*arguments))
-        if result.signature.return_type != returns:
-            raise ResultError(str(result.signature.return_type))
+        if returns in (types.int64, types.boolean):
+            for kind in _returned_types(result.type_annotation):
+                if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
+                    raise ResultError(str(kind))
         return _machine_code(result)
     finally:
         if collecting:
             gc.enable()
+
+
+def _returned_types(annotation: Any) -> Iterator[Any]:
+    """Yield the types of what a function returns, before Numba converts it."""
+    for block in annotation.blocks.values():
+        for assignment in block.find_insts(Assign):
+            expression = assignment.value
+            if isinstance(expression, Expr) and expression.op == "cast":
+                yield annotation.typemap[expression.value.name]
 
 
 def _machine_code(result: Any) -> Code:
