@@ -31,18 +31,19 @@ from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.sampling import (
+    EXPIRED,
     FIRST_HALF,
-    JUMPING,
+    MEASURED,
+    SECOND_HALF,
     SETTLING,
-    added_variance,
     begin_window,
-    continue_window,
-    measure,
+    count_estimates,
+    end_window,
     note_half,
     within_accuracy,
 )
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
-from headway.engine.state import DONE, SOLO, Rule, State
+from headway.engine.state import DONE, SOLO, State
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
@@ -50,7 +51,7 @@ _WORTH = 4
 """The fewest periods that are worth skipping."""
 
 _BLUR = 8
-"""Windows that a set which is sampled is moved forward even if neighbours change their order."""
+"""Windows that a set may be moved forward although neighbours change their order meanwhile."""
 
 _PAUSE = 16
 """Iterations of the anchor until the next look at a set that repeats but could not be skipped."""
@@ -72,7 +73,7 @@ def _dissolve(s: State, anchor: int) -> None:
 
 
 @part
-def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def forget_sets_beside(s: State, job: int, now_ns: int) -> None:
     """Forget the sets of a job and of its neighbours, because the job's behaviour changes.
 
     Sets that are skipped are brought back first, to the last end of a period.
@@ -84,7 +85,7 @@ def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
     for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
         near = gpus[seats[seat].gpu].held
         while near != NOBODY:
-            _forget(s, int(s.job_progress[seats[near].job].cycle), now_ns, priority)
+            _forget(s, int(s.job_progress[seats[near].job].cycle), now_ns)
             near = seats[near].beside
     if jobs[job].servers > 1:
         message = messages[jobs[job].first_message]
@@ -92,25 +93,25 @@ def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
             near = ports[links[link].port].held
             while near != NOBODY:
                 neighbour = messages[links[near].message].job
-                _forget(s, int(s.job_progress[neighbour].cycle), now_ns, priority)
+                _forget(s, int(s.job_progress[neighbour].cycle), now_ns)
                 near = links[near].beside
 
 
-@inlined
-def _forget(s: State, anchor: int, now_ns: int, priority: Rule) -> None:
+@part
+def _forget(s: State, anchor: int, now_ns: int) -> None:
     if anchor != NOBODY:
         if s.cycles[anchor].periods > 0:
             passed_ns = now_ns - s.cycles[anchor].since_ns
-            _return(s, anchor, passed_ns // s.cycles[anchor].period_ns, priority)
+            _return(s, anchor, passed_ns // s.cycles[anchor].period_ns)
         _dissolve(s, anchor)
 
 
 @part
-def stir(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def stir(s: State, job: int, now_ns: int) -> None:
     """Count a job as no longer inert."""
     s.job_progress[job].inert = 0
     s.job_progress[job].surprises += 1
-    forget_sets_beside(s, job, now_ns, priority)
+    forget_sets_beside(s, job, now_ns)
 
 
 @part
@@ -136,15 +137,15 @@ def note_iteration(s: State, job: int) -> None:
         return
     s.cycles[anchor].others += 1
     if s.cycles[anchor].others > s.cycles[anchor].patience:
-        if s.rules[0].window > 0:
+        if s.rules[0].window == 0:
+            _dissolve(s, int(anchor))
+        else:
             s.ended[s.tally[0].ended] = job
             s.tally[0].ended += 1
-        else:
-            _dissolve(s, int(anchor))
 
 
 @part
-def look_at_sets(s: State, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
     """Look at the sets whose anchors ended an iteration at this instant.
 
     While a set catches up, the state of others is not that of this instant: do nothing.
@@ -156,20 +157,21 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int, priority: Rule) ->
         for i in range(s.tally[0].ended):
             job = s.ended[i]
             if s.job_progress[job].solo_ns == NOBODY:
-                anchor = s.job_progress[job].cycle
+                anchor = int(s.job_progress[job].cycle)
                 if anchor == NOBODY:
                     s.cycles[job].ends = 0
                     s.cycles[job].copy_at = 1
                     s.cycles[job].look_at = 0
                     s.cycles[job].patience = _STUCK
-                    _look(s, job, now_ns, next_arrival_ns, priority)
-                elif s.cycles[anchor].periods == 0 and (anchor == job or s.rules[0].window > 0):
-                    _look(s, int(anchor), now_ns, next_arrival_ns, priority)
+                    s.cycles[job].phase = SETTLING
+                    _look(s, job, now_ns, next_arrival_ns)
+                elif anchor == job or (s.rules[0].window > 0 and s.cycles[anchor].periods == 0):
+                    _look(s, anchor, now_ns, next_arrival_ns)
     s.tally[0].ended = 0
 
 
-@inlined
-def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+@part
+def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
     cycles = s.cycles
     cycles[anchor].ends += 1
@@ -178,6 +180,7 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     ends = cycles[anchor].ends
     if ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns):
         cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
+        cycles[anchor].phase = FIRST_HALF
         job = anchor
         while job != NOBODY:
             s.job_snapshots[job].iterations = (
@@ -185,43 +188,43 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
             )
             s.job_snapshots[job].messages = s.job_progress[job].sent - s.job_snapshots[job].sent
             job = s.job_progress[job].next_member
-        if _skip(s, anchor, now_ns, next_arrival_ns, priority):
+        if _skip(s, anchor, now_ns, next_arrival_ns):
             return
         cycles[anchor].look_at = ends + _PAUSE
-    if s.rules[0].window > 0 and ends > 1:
-        _sample(s, anchor, now_ns, next_arrival_ns, priority)
+    if s.rules[0].window > 0:
+        _sample(s, anchor, now_ns, next_arrival_ns)
     elif ends >= cycles[anchor].copy_at:
         _gather(s, anchor)
         take_snapshot(s, anchor, now_ns)
         cycles[anchor].copy_at = 2 * ends
-        if s.rules[0].window > 0:
-            begin_window(s, anchor, now_ns, SETTLING)
 
 
 @part
-def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
-    """Measure a set that does not repeat, and move it forward when a window ends."""
+def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
+    """Measure a set that does not repeat; move it forward when a window ends."""
     cycles = s.cycles
     seen, target, phase = cycles[anchor].seen, cycles[anchor].target, cycles[anchor].phase
-    if phase == SETTLING:
+    if cycles[anchor].ends == 1:
+        _gather(s, anchor)
+        begin_window(s, anchor, now_ns, SETTLING)
+    elif phase == SETTLING:
         if seen >= target:
-            s.tally[0].d_warm += 1
             _gather(s, anchor)
             begin_window(s, anchor, now_ns, FIRST_HALF)
     elif phase == FIRST_HALF:
         if 2 * seen >= target:
             note_half(s, anchor, now_ns)
-    elif seen >= target:
-        s.tally[0].d_windows += 1
-        measure(s, anchor, now_ns)
-        cycles[anchor].phase = JUMPING
-        if _skip(s, anchor, now_ns, next_arrival_ns, priority):
-            s.tally[0].d_skips += 1
-        elif cycles[anchor].phase == JUMPING:
+    elif phase != SECOND_HALF or seen >= target:
+        if phase == SECOND_HALF:
+            end_window(s, anchor, now_ns)
+            s.tally[0].d_windows += 1
+            if not within_accuracy(s, anchor, now_ns, _WORTH):
+                s.tally[0].d_budget += 1
+                cycles[anchor].target = 2 * seen
+                note_half(s, anchor, now_ns)
+                return
+        if not _skip(s, anchor, now_ns, next_arrival_ns):
             begin_window(s, anchor, now_ns, FIRST_HALF)
-        else:
-            cycles[anchor].target = 2 * seen
-            note_half(s, anchor, now_ns)
 
 
 @part
@@ -263,7 +266,7 @@ def _gather(s: State, anchor: int) -> None:
         following = job
 
 
-@inlined
+@part
 def _meet(s: State, job: int, mark: int, found: int) -> int:
     """Add a job to those found, unless it is among them, solo or inert; return their number."""
     progress = s.job_progress
@@ -279,7 +282,7 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
     return found + 1
 
 
-@inlined
+@part
 def _does_nothing(s: State, job: int) -> bool:
     """Whether no task of a job runs, and some wait for their GPU."""
     jobs, seats = s.cluster.jobs, s.seat_progress
@@ -291,7 +294,7 @@ def _does_nothing(s: State, job: int) -> bool:
     return ready
 
 
-@inlined
+@part
 def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> int:
     """Return for how many periods no job arrives, and none of the set or beside it finishes."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
@@ -316,34 +319,27 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> i
 
 
 @part
-def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> bool:
+def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
-    periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
-    jumps = s.rules[0].window > 0 and cycles[anchor].phase == JUMPING
-    fewest = _WORTH
-    if jumps:
-        if periods < _WORTH:
-            tally[0].d_short += 1
-        elif not within_accuracy(s, anchor, now_ns, _WORTH):
-            tally[0].d_budget += 1
-            cycles[anchor].phase = FIRST_HALF
-            return False
-        while periods >= _WORTH and not within_accuracy(s, anchor, now_ns, periods):
-            periods //= 2
-        fewest = min(periods, _BLUR)
-        if periods >= _WORTH and not _keeps_order(s, anchor, fewest, priority):
-            tally[0].d_order += 1
-    while periods > fewest and not _keeps_order(s, anchor, periods, priority):
-        periods = max(fewest, periods // 2)
-    if periods == fewest and not jumps and not _keeps_order(s, anchor, periods, priority):
+    measured = cycles[anchor].phase == MEASURED
+    if cycles[anchor].phase == EXPIRED:
         return False
+    periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
+    while measured and periods >= _WORTH and not within_accuracy(s, anchor, now_ns, periods):
+        periods //= 2
+    while periods >= _WORTH and not _keeps_order(s, anchor, periods):
+        if measured and periods <= _BLUR:
+            s.tally[0].d_order += 1
+            cycles[anchor].phase = EXPIRED
+            break
+        periods //= 2
     if periods < _WORTH:
         return False
-    if jumps:
+    if measured:
+        s.tally[0].d_skips += 1
         take_snapshot(s, anchor, now_ns)
-        tally[0].d_periods += periods
     cycles[anchor].since_ns = now_ns
     cycles[anchor].periods = periods
     cycles[anchor].index = tally[0].skipped
@@ -367,8 +363,8 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     return True
 
 
-@inlined
-def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
+@part
+def _keeps_order(s: State, anchor: int, periods: int) -> bool:
     """Whether jobs that share a GPU or a port keep their order, from the copy to the return.
 
     Keys only fall or only rise, so they are between those of the copy and of the return.
@@ -378,7 +374,7 @@ def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
     job = anchor
     while job != NOBODY:
         left = jobs[job].iterations_left - periods * s.job_snapshots[job].iterations
-        s.job_snapshots[job].last_key = key_with(s, job, left, priority)
+        s.job_snapshots[job].last_key = key_with(s, job, left)
         job = s.job_progress[job].next_member
     meet = messages_meet(s.cluster)
     job = anchor
@@ -401,7 +397,7 @@ def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
     return True
 
 
-@inlined
+@part
 def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     """Whether the keys of two neighbours, the first in the set, do not meet.
 
@@ -422,18 +418,19 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
 
 
 @part
-def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
+def _return(s: State, anchor: int, periods: int) -> None:
     """Give a skipped set the state that it has after this number of periods, and its events."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
+    if cycles[anchor].phase >= MEASURED:
+        count_estimates(s, anchor, periods)
     passed_ns = periods * cycles[anchor].period_ns
     now_ns = cycles[anchor].since_ns + passed_ns
-    jumped = s.rules[0].window > 0 and cycles[anchor].phase == JUMPING
     job = anchor
     while job != NOBODY:
         member = s.job_snapshots[job]
         if member.iterations > 0:
-            skip_iterations(s, job, periods * member.iterations, 0, priority)
+            skip_iterations(s, job, periods * member.iterations, 0)
         tally[0].messages += periods * member.messages
         s.job_progress[job].sent += periods * member.messages
         first = jobs[job].first_message
@@ -452,16 +449,10 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
                 s.groups[group].end_ns += passed_ns
                 end_ns = s.groups[group].end_ns
                 tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, group, end_ns)
-        if jumped:
-            member.variance += added_variance(s, job, periods)
-            tally[0].estimated_tasks += periods * (
-                2 * member.iterations * jobs[job].gpus + member.messages
-            )
         count_from_here(s, job)
         job = s.job_progress[job].next_member
-    if jumped:
-        continue_window(s, anchor, FIRST_HALF)
     cycles[anchor].since_ns = now_ns
+    cycles[anchor].seen = 0
     cycles[anchor].periods = 0
     tally[0].skipped -= 1
     last = s.skipped[tally[0].skipped]
@@ -472,27 +463,26 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
 
 
 @part
-def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Bring a set back at the time that was planned; skip it again if it may be."""
-    jumped = s.rules[0].window > 0 and s.cycles[anchor].phase == JUMPING
-    _return(s, anchor, s.cycles[anchor].periods, priority)
-    if jumped:
-        return
-    if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns, priority):
+    _return(s, anchor, s.cycles[anchor].periods)
+    if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns):
         s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
+        if s.cycles[anchor].phase >= MEASURED:
+            begin_window(s, anchor, now_ns, FIRST_HALF)
 
 
 @part
-def bring_all_back(s: State, before_ns: int, priority: Rule) -> None:
+def bring_all_back(s: State, before_ns: int) -> None:
     """Bring all sets back to the last ends of periods before an instant."""
     while s.tally[0].skipped > 0:
         anchor = s.skipped[0]
         passed_ns = before_ns - s.cycles[anchor].since_ns
-        _return(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns, priority)
+        _return(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns)
         s.cycles[anchor].look_at = 0
 
 
-@inlined
+@part
 def may_finish(s: State, now_ns: int) -> bool:
     """Whether a job may finish at this instant, judged from the first events of the heap."""
     gpu_count, message_count = len(s.cluster.gpus), len(s.cluster.messages)

@@ -1,18 +1,20 @@
 """Sampling: a set of jobs that does not repeat is measured for a while, then moved forward.
 
-The set is simulated exactly through a *window*, in which every member ends some iterations. Then it
-is moved forward by a number of windows as if each would be like this one: every member advances by
-the iterations that it ended in the window, as often as there are windows, and the state of the set
-relative to the present stays as it is. This is what `cycles` does with a set that repeats, and the
-same limits apply: no member finishes, no neighbours change their order, no job arrives.
+The set is simulated exactly through a *window*, in which its members end some iterations each. Then
+it is moved forward by a number of windows as if all would be like this one: every member advances
+by its iterations in the window, times that number, and the state of the set relative to the present
+stays as it is. This is what `cycles` does with a set that repeats, under the same conditions: no
+member finishes, no job arrives or is placed beside it. When one of these interferes, the set is
+brought back by whole windows, catches up event by event, and is moved on if it is still the same.
+When neighbours change their order, the set is measured again.
 
-Two things make it an estimate. The first window after a change is not used, so that the set settles
-down. And the two halves of a window say how well it was measured: if a member ended c1 and c2
-iterations in w1 and w2 ns, then (c1 w2 - c2 w1)**2 / (w1 w2) estimates the variance of the number
-of iterations in such a window. The variance of what the member will have done after m windows more
-is m (m + 1) times that. The errors of a set's members, taken as independent and in units of the
-service of an iteration, must not exceed the wanted accuracy, relative to the time since the
-members' arrivals. If they would, the window is extended instead.
+What makes it an estimate is checked twice. After a change the set first settles down for as long as
+a window. And the halves of a window say how well it was measured: if a member ended c1 and c2
+iterations in w1 and w2 ns, then (c1 w2 - c2 w1)**2 / (w1 w2) estimates the variance of its
+iterations in such a window, and m (m + 1) times that is the variance of what it will have ended
+after m windows more. These errors, in ns of service, must not add up, as independent ones do, to
+more than the wanted accuracy allows for the time that the members have been in the system. If they
+would, the set is measured for longer.
 """
 
 from __future__ import annotations
@@ -24,19 +26,19 @@ from headway.engine.snapshots import take_snapshot
 from headway.engine.state import State
 from headway.jit import inlined, part
 
-SETTLING, FIRST_HALF, SECOND_HALF, JUMPING = range(4)
-"""What a set does."""
+SETTLING, FIRST_HALF, SECOND_HALF, MEASURED, EXPIRED = range(5)
+"""Phases of a set: before and in a window; with a window to move it by; until it comes back."""
 
 _QUANTILE = 1.96
-"""Of the normal distribution: 95% are within this many standard deviations."""
+"""Standard deviations that 95% of a normal distribution are within."""
 
 _PATIENCE = 4
-"""Windows after which a set is looked at without waiting for an iteration of its anchor."""
+"""Windows after which to look at a set without waiting for its anchor."""
 
 
 @part
 def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
-    """Begin to settle, or to measure: count each member's iterations from here."""
+    """Begin to settle, or to measure: count every member's iterations from here."""
     cycles = s.cycles
     take_snapshot(s, anchor, now_ns)
     members = 0
@@ -44,23 +46,17 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
     while job != NOBODY:
         members += 1
         job = s.job_progress[job].next_member
+    cycles[anchor].phase = phase
+    cycles[anchor].seen = 0
     cycles[anchor].target = s.rules[0].window * members
     cycles[anchor].patience = _PATIENCE * cycles[anchor].target
-    continue_window(s, anchor, phase)
-
-
-@inlined
-def continue_window(s: State, anchor: int, phase: int) -> None:
-    """Begin a window from the state of the snapshot."""
-    s.cycles[anchor].seen = 0
-    s.cycles[anchor].phase = phase
 
 
 @part
 def note_half(s: State, anchor: int, now_ns: int) -> None:
-    """Remember how far each member is in the middle of a window."""
-    s.cycles[anchor].half_ns = now_ns
+    """Remember how far every member is at half of a window."""
     s.cycles[anchor].phase = SECOND_HALF
+    s.cycles[anchor].half_ns = now_ns
     job = anchor
     while job != NOBODY:
         s.job_snapshots[job].half_left = s.cluster.jobs[job].iterations_left
@@ -68,10 +64,12 @@ def note_half(s: State, anchor: int, now_ns: int) -> None:
 
 
 @part
-def measure(s: State, anchor: int, now_ns: int) -> None:
-    """Take the window that ends now for a period."""
+def end_window(s: State, anchor: int, now_ns: int) -> None:
+    """Take the window that ends now for the period of the set."""
     cycles, jobs = s.cycles, s.cluster.jobs
+    cycles[anchor].phase = MEASURED
     cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
+    cycles[anchor].moved = 0
     first_ns = float(cycles[anchor].half_ns - cycles[anchor].since_ns)
     second_ns = float(now_ns - cycles[anchor].half_ns)
     job = anchor
@@ -80,25 +78,40 @@ def measure(s: State, anchor: int, now_ns: int) -> None:
         member.iterations = member.iterations_left - left
         member.messages = s.job_progress[job].sent - member.sent
         first, second = member.iterations_left - member.half_left, member.half_left - left
-        iterations = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
-        member.deviation_ns = iterations * jobs[job].service_ns
+        off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
+        member.deviation_ns = off * jobs[job].service_ns
         job = s.job_progress[job].next_member
 
 
 @inlined
-def added_variance(s: State, job: int, periods: int) -> float:
-    """Return the variance of a member's progress, in ns of service, after some windows more."""
-    return float(periods * (periods + 1.0) * s.job_snapshots[job].deviation_ns ** 2)
+def added_variance(s: State, anchor: int, job: int, periods: int) -> float:
+    """Return by how much some windows more raise the variance of a member's progress."""
+    moved = s.cycles[anchor].moved
+    terms = (moved + periods) * (moved + periods + 1.0) - moved * (moved + 1.0)
+    return float(terms * s.job_snapshots[job].deviation_ns ** 2)
 
 
 @part
 def within_accuracy(s: State, anchor: int, now_ns: int, periods: int) -> bool:
-    """Whether the set may be moved forward by this number of windows."""
-    ahead_ns = periods * s.cycles[anchor].period_ns
+    """Whether a set is still known well enough after being moved by this number of windows."""
+    back_ns = now_ns + periods * s.cycles[anchor].period_ns
     variance, elapsed_ns = 0.0, 0.0
     job = anchor
     while job != NOBODY:
-        variance += s.job_snapshots[job].variance + added_variance(s, job, periods)
-        elapsed_ns += now_ns + ahead_ns - s.cluster.jobs[job].arrival_ns
+        variance += s.job_snapshots[job].variance + added_variance(s, anchor, job, periods)
+        elapsed_ns += back_ns - s.cluster.jobs[job].arrival_ns
         job = s.job_progress[job].next_member
-    return _QUANTILE * math.sqrt(variance) <= s.rules[0].accuracy * elapsed_ns
+    return bool(_QUANTILE * math.sqrt(variance) <= s.rules[0].accuracy * elapsed_ns)
+
+
+@part
+def count_estimates(s: State, anchor: int, periods: int) -> None:
+    """Add up what moving a set by this number of windows left to an estimate."""
+    job = anchor
+    while job != NOBODY:
+        member = s.job_snapshots[job]
+        member.variance += added_variance(s, anchor, job, periods)
+        tasks = 2 * member.iterations * s.cluster.jobs[job].gpus + member.messages
+        s.tally[0].estimated_tasks += periods * tasks
+        job = s.job_progress[job].next_member
+    s.cycles[anchor].moved += periods

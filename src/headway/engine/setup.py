@@ -14,6 +14,7 @@ from headway.domain.layout import lay_out_servers
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.records import JOB, Integers, zeros
 from headway.domain.workload import Workload
+from headway.engine.compilation import compiled_policies
 from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
 from headway.network.system import make_system
@@ -80,7 +81,8 @@ def prepare(
     import os
     rules.window[:] = int(os.environ.get('SW','0')) if level >= 3 else 0
     rules.accuracy[:] = float(os.environ.get('SA','0.01'))
-    return make_state(system, jobs, servers, gpus, ports, paces, rules, timeline_rows)
+    codes = compiled_policies(policies)
+    return make_state(system, jobs, servers, gpus, ports, paces, rules, codes, timeline_rows)
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:

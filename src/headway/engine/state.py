@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from headway.domain.records import (
     Records,
     zeros,
 )
+from headway.jit import View
 from headway.network.traffic import Traffic, make_traffic
+from headway.policies.compilation import SIGNATURES
 
 JOB_PROGRESS = np.dtype(
     [
@@ -126,6 +128,7 @@ CYCLE = np.dtype(
         ("seen", np.int64),  # iterations of all members since the window began
         ("target", np.int64),  # how many of them make a window
         ("half_ns", np.int64),  # when the first half of the window ended
+        ("moved", np.int64),  # windows that the set was moved forward since it was measured
     ],
     align=True,
 )
@@ -226,26 +229,29 @@ TALLY = np.dtype(
 """One record of counts."""
 
 Rule = Callable[..., Any]
-"""A compiled policy."""
+"""A compiled policy; its parameter, the last argument, is in `RULES`."""
 
 
-class State(NamedTuple):
+class State(View):
     """The view that policies see, and the engine's own bookkeeping."""
 
     cluster: ClusterView
-    rules: Records
-    tally: Records
+    placement: Annotated[Rule, SIGNATURES["placement"]]
+    priority: Annotated[Rule, SIGNATURES["priority"]]
+    admission: Annotated[Rule, SIGNATURES["admission"]]
+    rules: Annotated[Records, RULES]
+    tally: Annotated[Records, TALLY]
     traffic: Traffic
-    job_progress: Records
-    gpu_progress: Records
-    seat_progress: Records
-    paces: Records
-    groups: Records
-    heap: Records
+    job_progress: Annotated[Records, JOB_PROGRESS]
+    gpu_progress: Annotated[Records, GPU_PROGRESS]
+    seat_progress: Annotated[Records, SEAT_PROGRESS]
+    paces: Annotated[Records, PACE]
+    groups: Annotated[Records, GROUP]
+    heap: Annotated[Records, EVENT]
     positions: Integers  # of each event in the heap, or NOBODY
     arrivals: Integers  # jobs by (arrival, index)
     fresh: Integers  # arrived at this instant; in priority order
-    queues: Records
+    queues: Annotated[Records, QUEUE]
     queue_of: Integers  # the queue of each job
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
@@ -258,12 +264,12 @@ class State(NamedTuple):
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
-    cycles: Records
-    job_snapshots: Records
-    message_snapshots: Records
-    seat_snapshots: Records
+    cycles: Annotated[Records, CYCLE]
+    job_snapshots: Annotated[Records, JOB_SNAPSHOT]
+    message_snapshots: Annotated[Records, MESSAGE_SNAPSHOT]
+    seat_snapshots: Annotated[Records, SEAT_SNAPSHOT]
     skipped: Integers  # the anchors of the sets that are skipped
-    timeline: Records
+    timeline: Annotated[Records, TASK]
 
 
 def make_state(
@@ -274,9 +280,11 @@ def make_state(
     ports: Records,
     paces: Records,
     rules: Records,
+    policies: Sequence[Rule],
     timeline_rows: int,
 ) -> State:
-    """Lay out a simulation that has not begun."""
+    """Lay out a simulation that has not begun; `policies` decide in the order of `State`."""
+    placement, priority, admission = policies
     seat_count = int(jobs.gpus.sum())
     jobs.first_seat[1:] = np.cumsum(jobs.gpus)[:-1]
     jobs.messages[:] = 1
@@ -310,7 +318,19 @@ def make_state(
         return np.zeros(count, np.int64)
 
     return State(
-        cluster=ClusterView(system, jobs, messages, gpus, servers, seats, links, ports),
+        cluster=ClusterView(
+            system=system,
+            jobs=jobs,
+            messages=messages,
+            gpus=gpus,
+            servers=servers,
+            seats=seats,
+            links=links,
+            ports=ports,
+        ),
+        placement=placement,
+        priority=priority,
+        admission=admission,
         rules=rules,
         tally=tally,
         traffic=make_traffic(len(messages), len(ports)),
