@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from headway.cli.console import ProgressBar, figures_table, messages, results
 from headway.cli.options import (
+    AccuracyOption,
     AdmissionOption,
     BucketOption,
     ClusterOption,
@@ -27,9 +28,10 @@ from headway.cli.options import (
 )
 from headway.cli.timeline import PERFETTO_SUFFIX
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different, check_output
-from headway.results.display import describe_settings, describe_summary
+from headway.results.display import describe_accuracy, describe_settings, describe_summary
 from headway.results.timeline.window import Window
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def simulate_command(
             "results are the same."
         ),
     ] = "full",
+    accuracy: AccuracyOption = None,
     json: Annotated[
         str | None, typer.Option(help="Write the result as JSON to this file, or - for stdout.")
     ] = None,
@@ -115,6 +118,10 @@ def simulate_command(
 
     if timeline is None and not (from_s is None and to_s is None):
         raise InputError("--from and --to select a part of the timeline; give --timeline too.")
+    if accuracy is not None:
+        accuracy_from(accuracy)
+        if timeline is not None:
+            raise InputError("--accuracy leaves tasks out, and --timeline shows all; choose one.")
     window = Window.of_seconds(from_s, to_s)
     outputs = [path for path in (json, parquet, timeline) if path is not None]
     for output in outputs:
@@ -149,6 +156,7 @@ def simulate_command(
             policy=policies,
             seed=seed,
             acceleration=cast("Acceleration", acceleration),
+            accuracy=accuracy,
             timeline=sink,
             progress=bar,
         )
@@ -182,6 +190,8 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
     for label, value in describe_summary(result.summary):
         table.add_row(label, value)
     console.print(table)
+    for line in describe_accuracy(result):
+        console.print(f"\n{line}", markup=False)
     if len(result.use_by_type) > 1:
         console.print()
         console.print(_types_table(result))

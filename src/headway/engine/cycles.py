@@ -38,7 +38,9 @@ from headway.engine.sampling import (
     SETTLING,
     begin_window,
     count_estimates,
+    does_nothing,
     end_window,
+    measure_repetition,
     note_half,
     within_accuracy,
 )
@@ -165,7 +167,7 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
                     s.cycles[job].patience = _STUCK
                     s.cycles[job].phase = SETTLING
                     _look(s, job, now_ns, next_arrival_ns)
-                elif anchor == job or (s.rules[0].window > 0 and s.cycles[anchor].periods == 0):
+                elif s.cycles[anchor].periods == 0 and (anchor == job or s.rules[0].window > 0):
                     _look(s, anchor, now_ns, next_arrival_ns)
     s.tally[0].ended = 0
 
@@ -190,7 +192,10 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
             job = s.job_progress[job].next_member
         if _skip(s, anchor, now_ns, next_arrival_ns):
             return
-        cycles[anchor].look_at = ends + _PAUSE
+        if s.rules[0].window > 0:
+            measure_repetition(s, anchor)
+        else:
+            cycles[anchor].look_at = ends + _PAUSE
     if s.rules[0].window > 0:
         _sample(s, anchor, now_ns, next_arrival_ns)
     elif ends >= cycles[anchor].copy_at:
@@ -217,13 +222,13 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     elif phase != SECOND_HALF or seen >= target:
         if phase == SECOND_HALF:
             end_window(s, anchor, now_ns)
-            s.tally[0].d_windows += 1
             if not within_accuracy(s, anchor, now_ns, _WORTH):
-                s.tally[0].d_budget += 1
                 cycles[anchor].target = 2 * seen
                 note_half(s, anchor, now_ns)
                 return
-        if not _skip(s, anchor, now_ns, next_arrival_ns):
+        if not _skip(s, anchor, now_ns, next_arrival_ns) and (
+            cycles[anchor].phase == EXPIRED or (phase == MEASURED and seen >= target)
+        ):
             begin_window(s, anchor, now_ns, FIRST_HALF)
 
 
@@ -275,7 +280,8 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
     progress[job].mark = mark
     unmoved = progress[job].seen_left == s.cluster.jobs[job].iterations_left
     progress[job].seen_left = s.cluster.jobs[job].iterations_left
-    if unmoved and progress[job].surprises < _SURPRISES and _does_nothing(s, job):
+    trusted = s.rules[0].window == 0 and progress[job].surprises < _SURPRISES
+    if unmoved and trusted and does_nothing(s, job):
         progress[job].inert = 1
         return found
     s.scratch[found] = job
@@ -283,25 +289,13 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
 
 
 @part
-def _does_nothing(s: State, job: int) -> bool:
-    """Whether no task of a job runs, and some wait for their GPU."""
-    jobs, seats = s.cluster.jobs, s.seat_progress
-    ready = False
-    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-        if seats[seat].group != NOBODY:
-            return False
-        ready = ready or seats[seat].stage != DONE
-    return ready
-
-
-@part
-def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> int:
+def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int, fewest: int) -> int:
     """Return for how many periods no job arrives, and none of the set or beside it finishes."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     period_ns = s.cycles[anchor].period_ns
     periods = (min(next_arrival_ns, HORIZON_NS) - now_ns - 1) // period_ns
     job = anchor
-    while job != NOBODY and periods >= _WORTH:
+    while job != NOBODY and periods >= fewest:
         first = jobs[job].first_message
         for message in range(first, first + jobs[job].messages):
             in_flight = s.cluster.messages[message].state == IN_FLIGHT
@@ -323,22 +317,23 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
-    measured = cycles[anchor].phase == MEASURED
     if cycles[anchor].phase == EXPIRED:
         return False
-    periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
-    while measured and periods >= _WORTH and not within_accuracy(s, anchor, now_ns, periods):
+    measured = cycles[anchor].phase == MEASURED
+    fewest = 1 if measured else _WORTH
+    periods = _most_periods(s, anchor, now_ns, next_arrival_ns, fewest)
+    while measured and periods > 0 and not within_accuracy(s, anchor, now_ns, periods):
         periods //= 2
-    while periods >= _WORTH and not _keeps_order(s, anchor, periods):
-        if measured and periods <= _BLUR:
-            s.tally[0].d_order += 1
+        if periods == 0:
             cycles[anchor].phase = EXPIRED
-            break
-        periods //= 2
-    if periods < _WORTH:
+    if measured:
+        periods = _approach_change_of_order(s, anchor, periods)
+    else:
+        while periods >= _WORTH and not _keeps_order(s, anchor, periods):
+            periods //= 2
+    if periods < fewest:
         return False
     if measured:
-        s.tally[0].d_skips += 1
         take_snapshot(s, anchor, now_ns)
     cycles[anchor].since_ns = now_ns
     cycles[anchor].periods = periods
@@ -361,6 +356,28 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     back_ns = now_ns + periods * cycles[anchor].period_ns
     tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, event, back_ns)
     return True
+
+
+@part
+def _approach_change_of_order(s: State, anchor: int, most: int) -> int:
+    """Return how many windows to move a set forward: most of those until neighbours change order.
+
+    If that is soon, pass over it, and measure the set again.
+    """
+    periods = most
+    while periods > _BLUR and not _keeps_order(s, anchor, periods):
+        most = periods
+        periods //= 2
+    if periods > _BLUR:
+        while most - periods > periods // 8:
+            middle = (periods + most) // 2
+            if _keeps_order(s, anchor, middle):
+                periods = middle
+            else:
+                most = middle
+    elif periods > 0 and not _keeps_order(s, anchor, periods):
+        s.cycles[anchor].phase = EXPIRED
+    return int(periods)
 
 
 @part
@@ -402,12 +419,14 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     """Whether the keys of two neighbours, the first in the set, do not meet.
 
     A solo job comes first, and its key does not rise; the key of an inert one does not move.
+    Two members are compared once.
     """
-    if job == other or s.job_progress[other].solo_ns != NOBODY:
+    in_set = s.job_progress[other].cycle == anchor
+    if job == other or s.job_progress[other].solo_ns != NOBODY or (in_set and other < job):
         return True
     key = s.cluster.jobs[other].priority_key
     lowest, highest = key, key
-    if s.job_progress[other].cycle == anchor:
+    if in_set:
         lowest = min(s.job_snapshots[other].priority_key, s.job_snapshots[other].last_key)
         highest = max(s.job_snapshots[other].priority_key, s.job_snapshots[other].last_key)
     own_lowest = min(s.job_snapshots[job].priority_key, s.job_snapshots[job].last_key)
@@ -467,8 +486,9 @@ def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None
     """Bring a set back at the time that was planned; skip it again if it may be."""
     _return(s, anchor, s.cycles[anchor].periods)
     if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns):
-        s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
-        if s.cycles[anchor].phase >= MEASURED:
+        if s.rules[0].window == 0:
+            s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
+        elif s.cycles[anchor].phase == EXPIRED:
             begin_window(s, anchor, now_ns, FIRST_HALF)
 
 

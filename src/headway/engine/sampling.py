@@ -23,7 +23,7 @@ import math
 
 from headway.domain.records import NOBODY
 from headway.engine.snapshots import take_snapshot
-from headway.engine.state import State
+from headway.engine.state import DONE, State
 from headway.jit import inlined, part
 
 SETTLING, FIRST_HALF, SECOND_HALF, MEASURED, EXPIRED = range(5)
@@ -32,8 +32,23 @@ SETTLING, FIRST_HALF, SECOND_HALF, MEASURED, EXPIRED = range(5)
 _QUANTILE = 1.96
 """Standard deviations that 95% of a normal distribution are within."""
 
+_ROUNDING = math.sqrt(1 / 6)
+"""The standard deviation of a number of iterations that is rounded at both ends of a window."""
+
 _PATIENCE = 4
 """Windows after which to look at a set without waiting for its anchor."""
+
+
+@part
+def does_nothing(s: State, job: int) -> bool:
+    """Whether no task of a job runs, and some wait for their GPU."""
+    jobs, seats = s.cluster.jobs, s.seat_progress
+    ready = False
+    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+        if seats[seat].group != NOBODY:
+            return False
+        ready = ready or seats[seat].stage != DONE
+    return ready
 
 
 @part
@@ -44,11 +59,12 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
     members = 0
     job = anchor
     while job != NOBODY:
-        members += 1
+        if not does_nothing(s, job):
+            members += 1
         job = s.job_progress[job].next_member
     cycles[anchor].phase = phase
     cycles[anchor].seen = 0
-    cycles[anchor].target = s.rules[0].window * members
+    cycles[anchor].target = s.rules[0].window * max(1, members)
     cycles[anchor].patience = _PATIENCE * cycles[anchor].target
 
 
@@ -68,6 +84,7 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
     """Take the window that ends now for the period of the set."""
     cycles, jobs = s.cycles, s.cluster.jobs
     cycles[anchor].phase = MEASURED
+    cycles[anchor].seen = 0
     cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
     cycles[anchor].moved = 0
     first_ns = float(cycles[anchor].half_ns - cycles[anchor].since_ns)
@@ -79,7 +96,19 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
         member.messages = s.job_progress[job].sent - member.sent
         first, second = member.iterations_left - member.half_left, member.half_left - left
         off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
-        member.deviation_ns = off * jobs[job].service_ns
+        member.deviation_ns = max(abs(off), _ROUNDING) * jobs[job].service_ns
+        job = s.job_progress[job].next_member
+
+
+@part
+def measure_repetition(s: State, anchor: int) -> None:
+    """Take the exact period of a set that cannot be skipped exactly for its window."""
+    s.cycles[anchor].phase = MEASURED
+    s.cycles[anchor].seen = 0
+    s.cycles[anchor].moved = 0
+    job = anchor
+    while job != NOBODY:
+        s.job_snapshots[job].deviation_ns = _ROUNDING * s.cluster.jobs[job].service_ns
         job = s.job_progress[job].next_member
 
 
@@ -88,7 +117,8 @@ def added_variance(s: State, anchor: int, job: int, periods: int) -> float:
     """Return by how much some windows more raise the variance of a member's progress."""
     moved = s.cycles[anchor].moved
     terms = (moved + periods) * (moved + periods + 1.0) - moved * (moved + 1.0)
-    return float(terms * s.job_snapshots[job].deviation_ns ** 2)
+    deviation_ns = s.job_snapshots[job].deviation_ns
+    return float(terms * deviation_ns * deviation_ns)
 
 
 @part

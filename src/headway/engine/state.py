@@ -212,13 +212,6 @@ TALLY = np.dtype(
         ("instants", np.int64),
         ("searches", np.int64),
         ("front_ns", np.int64),  # the latest instant so far
-        ("d_windows", np.int64),
-        ("d_skips", np.int64),
-        ("d_short", np.int64),
-        ("d_budget", np.int64),
-        ("d_order", np.int64),
-        ("d_periods", np.int64),
-        ("d_warm", np.int64),
         # The present.
         ("waiting", np.int64),  # messages ready and not admitted
         ("left_cluster", np.int64),  # jobs, since the placement was last asked

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.workload import Workload
@@ -122,6 +123,7 @@ def compare(
     *,
     network: NetworkModel | str = "10gbe",
     seeds: Sequence[int] | None = None,
+    accuracy: float | str | None = None,
     threads: int | None = None,
     done: Callable[[], None] | None = None,
 ) -> Comparison:
@@ -135,6 +137,7 @@ def compare(
         network: The network between servers, its name, or the path of a TOML file.
         seeds: One per workload, for policies that draw random numbers (`rand`); by default 0, 1,
             2, …
+        accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
         threads: Runs at a time; by default the number of cores.
         done: Called after each run.
 
@@ -154,6 +157,7 @@ def compare(
         raise InputError("must be as many as there are workloads.", field="seeds")
     where = cluster_from(cluster) if isinstance(cluster, str) else cluster
     link = network_from(network) if isinstance(network, str) else network
+    wanted = None if accuracy is None else accuracy_from(accuracy)
     workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
@@ -165,6 +169,7 @@ def compare(
             network=link,
             policy=policy,
             seed=draws[index],
+            accuracy=wanted,
             progress=checkpoint,
         )
         return policy.name, index, result.summary

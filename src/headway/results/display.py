@@ -59,13 +59,25 @@ def _with_margin(seconds: float, margin_s: float) -> str:
     return f"{seconds:,.2f} s" + (f" ± {margin_s:,.2f} s (95%)" if margin_s else "")
 
 
+def describe_accuracy(result: Result) -> list[str]:
+    """Return a line that says if a sampled run missed the wanted accuracy, or nothing."""
+    wanted, summary = result.settings.accuracy, result.summary
+    if wanted is None or summary.average_jct_margin_s <= wanted * summary.average_jct_s:
+        return []
+    return [
+        f"The interval is wider than the {wanted:.3g} wanted: small changes decide which job runs "
+        "where. Only an exact run is more certain."
+    ]
+
+
 def result_text(result: Result) -> str:
     """Return settings and summary as plain text."""
     rows = describe_summary(result.summary)
     label_width = max(len(label) for label, _ in rows)
     value_width = max(len(value) for _, value in rows)
     table = [f"{label:<{label_width}}  {value:>{value_width}}" for label, value in rows]
-    return "\n".join([*describe_settings(result), "", *table])
+    notes = [f"\n{line}" for line in describe_accuracy(result)]
+    return "\n".join([*describe_settings(result), "", *table, *notes])
 
 
 def result_html(result: Result) -> str:
@@ -75,8 +87,9 @@ def result_html(result: Result) -> str:
         f'<tr><td style="text-align:left">{escape(label)}</td><td>{escape(value)}</td></tr>'
         for label, value in describe_summary(result.summary)
     )
+    notes = "".join(f"<p>{escape(line)}</p>\n" for line in describe_accuracy(result))
     return (
-        f"<div><p>{lines}</p>\n<table>{rows}</table>\n"
+        f"<div><p>{lines}</p>\n<table>{rows}</table>\n{notes}"
         f"<p>First jobs of {len(result.workload):,}:</p>\n{_first_jobs(result)}</div>"
     )
 

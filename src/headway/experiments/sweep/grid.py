@@ -83,6 +83,7 @@ def key_of(sweep: Sweep, point: Point) -> str:
         sweep.clusters[point.cluster].digest,
         sweep.networks[point.network].digest,
         sweep.policies[point.policy].digest,
+        str(sweep.accuracy),
     )
     return hashlib.blake2b(" ".join(parts).encode(), digest_size=12).hexdigest()
 
@@ -95,6 +96,7 @@ class Inputs:
     clusters: tuple[Cluster, ...]
     networks: tuple[NetworkModel, ...]
     policies: tuple[PolicySet, ...]
+    accuracy: float | None
     files: Mapping[str, bytes]
     rows: Collection[Rows]
     code: str
@@ -107,6 +109,7 @@ class Inputs:
             clusters=tuple(entry.value for entry in sweep.clusters),
             networks=tuple(entry.value for entry in sweep.networks),
             policies=tuple(entry.value for entry in sweep.policies),
+            accuracy=sweep.accuracy,
             files=sweep.files,
             rows=rows,
             code=code_version(),
@@ -131,6 +134,7 @@ class Runner:
                 network=inputs.networks[point.network],
                 policy=inputs.policies[point.policy],
                 seed=point.seed,
+                accuracy=inputs.accuracy,
                 progress=checkpoint,
             )
         except HeadwayError as error:
