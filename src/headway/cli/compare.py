@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import RunsBar, figures_table, messages, print_table, results
+from headway.cli.console import RunsBar, messages, print_table, results
 from headway.cli.options import (
     ClusterOption,
     GpuMemoryOption,
@@ -24,10 +23,9 @@ from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.figure_style import check_picture
 from headway.files import STANDARD, check_different, check_output, open_output
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.domain.workload import Workload
     from headway.experiments.compare import Comparison
     from headway.experiments.statistics import Estimate
@@ -116,7 +114,7 @@ def compare_command(
 
         with house_style():
             save_figure(draw(found), output)
-    console = results(to_stderr=json == STANDARD, uncut=True)
+    console = results(to_stderr=json == STANDARD)
     several = len(jobs) > 1
     console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)
     print_table(console, _means(found, several))
@@ -151,19 +149,14 @@ def _described(names: list[str], draws: list[int]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} workloads"
 
 
-def _means(found: Comparison, several: bool) -> Table:
-    table = figures_table(
-        "mean" if several else "",
-        "average JCT (s)",
-        "median",
-        "95th pct.",
-        "GPU use",
-        "kWh",
-        "kWh × h",
+def _means(found: Comparison, several: bool) -> TextTable:
+    table = TextTable(
+        ["mean" if several else ""],
+        ["average JCT (s)", "median", "95th pct.", "GPU use", "kWh", "kWh × h"],
     )
     for policy in found.policies:
         table.add_row(
-            escape(policy),
+            policy,
             _with_margin(found.mean(policy), several),
             *(
                 f"{found.mean(policy, metric).value:,.1f}"
@@ -176,16 +169,16 @@ def _means(found: Comparison, several: bool) -> Table:
     return table
 
 
-def _against_first(found: Comparison, several: bool) -> Table:
+def _against_first(found: Comparison, several: bool) -> TextTable:
     count = len(found.workloads)
-    table = figures_table(
-        "average JCT against the first's", "ratio", "difference (s)", f"lower, of {count}"
+    table = TextTable(
+        ["average JCT against the first's"], ["ratio", "difference (s)", f"lower, of {count}"]
     )
     for policy in found.policies[1:]:
         ratio, difference = found.ratio(policy), found.difference(policy)
         span = f"  [{ratio.low:.3f}, {ratio.high:.3f}]" if several else ""
         table.add_row(
-            escape(policy),
+            policy,
             f"{ratio.value:.3f}{span}",
             _with_margin(difference, several, sign="+"),
             f"{found.wins(policy)}",

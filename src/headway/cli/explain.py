@@ -6,10 +6,10 @@ import json as jsons
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import figures_table, print_table, results
+from headway.cli.console import print_table, results
 from headway.files import STANDARD, check_different, check_output, open_output
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
     from headway.reports.explain import Explanation
@@ -50,7 +50,7 @@ def explain_command(
 def _print(found: Explanation, to_stderr: bool) -> None:
     from headway.reports.explain import PARTS
 
-    console = results(to_stderr, uncut=True)
+    console = results(to_stderr)
     gpus, servers = len(found.gpus), len(found.servers)
     console.print(
         f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "
@@ -59,8 +59,7 @@ def _print(found: Explanation, to_stderr: bool) -> None:
         f"finished at {found.finish_ns / 1e9:,.3f} s\n",
         markup=False,
     )
-    table = figures_table("", "seconds", "share", "other jobs (seconds)")
-    table.columns[3].justify = "left"
+    table = TextTable([""], ["seconds", "share"], ["other jobs (seconds)"])
     for part in PARTS:
         ns = found.parts_ns[part]
         others = found.others.get(part, ())[:_MAX_SHOWN] if ns else ()
@@ -68,9 +67,9 @@ def _print(found: Explanation, to_stderr: bool) -> None:
             part.replace("_", " ").replace("gpu", "its GPU"),
             f"{ns / 1e9:,.3f}",
             f"{ns / found.jct_ns:.1%}",
-            escape(", ".join(f"{other.job_id} ({other.ns / 1e9:,.1f})" for other in others)),
+            ", ".join(f"{other.job_id} ({other.ns / 1e9:,.1f})" for other in others),
         )
     table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
-    print_table(console, table, text=3)
+    print_table(console, table)
     if found.parts_ns["queued"]:
         console.print("\nQueued: the jobs that held GPUs meanwhile, in GPU seconds.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from headway.cli.console import results
+from headway.cli.console import print_table, results
+from headway.text_table import TextTable
 
 
 def policies_command() -> None:
@@ -12,9 +11,7 @@ def policies_command() -> None:
     from headway.policies.policy_set import PRESETS, SCHEDULERS
     from headway.policies.registry import Kind, policies
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in ("kind", "name", ""):
-        table.add_column(header, no_wrap=header != "")
+    table = TextTable(["kind", "name"], texts=[""])
     kinds: tuple[Kind, ...] = ("placement", "priority", "admission")
     for kind in kinds:
         for policy in policies(kind):
@@ -24,7 +21,7 @@ def policies_command() -> None:
     for name, text in PRESETS.items():
         table.add_row("policy", name, text)
     console = results()
-    console.print(table)
+    print_table(console, table)
     console.print(
         "\nFor your own policies, give FILE.py:FUNCTION to --placement, --priority or --admission."
     )

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import ProgressBar, figures_table, messages, results
+from headway.cli.console import ProgressBar, messages, print_table, results
 from headway.cli.options import (
     AdmissionOption,
     BucketOption,
@@ -31,10 +30,9 @@ from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different, check_output
 from headway.results.display import describe_settings, describe_summary
 from headway.results.timeline.window import Window
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.engine.setup import Acceleration
     from headway.results.schema import Result
 
@@ -177,20 +175,19 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
     for line in describe_settings(result):
         console.print(line, markup=False)
     console.print()
-    table = figures_table("", "")
-    table.show_header = False
+    table = TextTable([""], [""])
     for label, value in describe_summary(result.summary):
         table.add_row(label, value)
-    console.print(table)
+    print_table(console, table)
     if len(result.use_by_type) > 1:
         console.print()
-        console.print(_types_table(result))
+        print_table(console, _types_table(result))
 
 
-def _types_table(result: Result) -> Table:
+def _types_table(result: Result) -> TextTable:
     """Return a table of the use of each GPU type."""
-    table = figures_table("type", "GPUs", "utilization", "energy")
+    table = TextTable(["type"], ["GPUs", "utilization", "energy"])
     for use in result.use_by_type:
         energy = f"{use.energy_j / 3.6e6:,.2f} kWh"
-        table.add_row(escape(str(use.gpu)), f"{use.gpus:,}", f"{use.utilization:.2%}", energy)
+        table.add_row(str(use.gpu), f"{use.gpus:,}", f"{use.utilization:.2%}", energy)
     return table

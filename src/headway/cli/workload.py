@@ -8,19 +8,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import figures_table, messages, print_table, results
+from headway.cli.console import messages, print_table, results
 from headway.cli.options import ProfilesOption
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
 from headway.results.display import describe_estimates
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.domain.job import Job
     from headway.domain.workload import Workload
 
@@ -137,11 +135,11 @@ def describe(
     for line in describe_estimates(estimated):
         console.print(line, markup=False)
     console.print()
-    console.print(_counts(workload, "GPUs", lambda job: job.gpus))
+    print_table(console, _counts(workload, "GPUs", lambda job: job.gpus))
     console.print()
-    console.print(_counts(workload, "model", lambda job: job.model or "(none)"))
+    print_table(console, _counts(workload, "model", lambda job: job.model or "(none)"))
     console.print()
-    console.print(_histogram(workload))
+    print_table(console, _histogram(workload))
 
 
 def _gpu_hours(job: Job) -> float:
@@ -152,16 +150,16 @@ def _compute_s(job: Job) -> float:
     return job.iterations * (job.forward_ns + job.backward_ns) / 1e9
 
 
-def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Table:
+def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> TextTable:
     groups: dict[Hashable, list[Job]] = {}
     for job in workload:
         groups.setdefault(key(job), []).append(job)
-    table = figures_table(name, "jobs", "share", "GPU hours", "share")
+    table = TextTable([name], ["jobs", "share", "GPU hours", "share"])
     total = sum(map(_gpu_hours, workload))
     for value in sorted(groups, key=lambda value: (isinstance(value, str), value)):
         hours = sum(map(_gpu_hours, groups[value]))
         table.add_row(
-            escape(str(value)),
+            str(value),
             f"{len(groups[value]):,}",
             f"{len(groups[value]) / len(workload):.1%}",
             f"{hours:,.1f}",
@@ -170,15 +168,14 @@ def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Ta
     return table
 
 
-def _histogram(workload: Workload) -> Table:
+def _histogram(workload: Workload) -> TextTable:
     """Count jobs by compute time, in bins whose width doubles."""
     from collections import Counter
     from math import floor, log2
 
     bins = Counter(floor(log2(_compute_s(job))) for job in workload)
     largest = max(bins.values())
-    table = figures_table("computes for", "jobs", "")
-    table.columns[2].justify = "left"
+    table = TextTable(["computes for"], ["jobs"], [""])
     for power in range(min(bins), max(bins) + 1):
         count = bins[power]
         bar = "█" * max(round(_BAR * count / largest), count > 0)
@@ -218,15 +215,16 @@ def profiles_command(
     """List sets of model profiles: what an iteration of each model costs on one GPU."""
     from headway.configuration.profiles import shipped_names
 
-    console = results(uncut=True)
+    console = results()
     for index, one in enumerate(profiles_from(sets or shipped_names())):
-        table = figures_table(
-            "model", "GPU", "batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"
+        table = TextTable(
+            ["model", "GPU"],
+            ["batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"],
         )
         for profile in one.profiles:
             table.add_row(
-                escape(profile.name),
-                escape(profile.gpu),
+                profile.name,
+                profile.gpu,
                 f"{profile.batch_size:,}",
                 f"{profile.forward_ns / 1e6:,.2f}",
                 f"{profile.backward_ns / 1e6:,.2f}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.console import figures_table, results
+from headway.cli.console import print_table, results
 from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
@@ -21,10 +21,10 @@ from headway.cli.live.client_options import (
 from headway.domain.errors import InputError, did_you_mean
 from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
+from headway.durations import duration_text
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.live.api.client import Client
 
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -150,11 +150,12 @@ def status_command(
         _show_job(client.job(job))
         return
     about = client.status()
+    console = results()
     for line in status_lines(about):
-        typer.echo(line)
+        console.print(line, markup=False)
     if jobs := client.jobs(limit=100):
-        typer.echo()
-        results(uncut=True).print(jobs_table(jobs, len(jobs)))
+        console.print()
+        print_table(console, jobs_table(jobs, time.time()))
 
 
 def status_lines(about: dict[str, Any]) -> list[str]:
@@ -178,13 +179,14 @@ def status_lines(about: dict[str, Any]) -> list[str]:
     return lines
 
 
-def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
-    """Return a table of jobs."""
+def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
+    """Return a table of jobs; `now` is the time of day."""
     from headway.live.core.job_state import FINISHED
 
-    table = figures_table("job", "state", "GPUs", "iterations", "submitted")
-    table.add_column("name and status", no_wrap=True)
-    for one in jobs[:max_rows]:
+    table = TextTable(
+        ["job", "state"], ["GPUs", "iterations", "submitted", "running"], ["name and status"]
+    )
+    for one in jobs:
         total = one["spec"]["iterations"]
         done = f"{one['iterations']:,}" + ("" if total is None else f"/{total:,}")
         status = one["why"] if one["state"] not in FINISHED else one["reason"]
@@ -194,7 +196,8 @@ def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
             one["state"],
             str(one["spec"]["gpus"]),
             done,
-            _local_time(one["submitted_at"]),
+            f"{_elapsed(one['submitted_at'], now)} ago",
+            _elapsed(one["started_at"], one["ended_at"] or now),
             f"{title}: {status}" if status else title,
         )
     return table
@@ -216,14 +219,26 @@ def _show_job(job: dict[str, Any]) -> None:
         "submitted": _local_time(job["submitted_at"]),
         "started": _local_time(job["started_at"]),
         "ended": _local_time(job["ended_at"]),
+        "running": _running_time(job),
     }
     for title, text in lines.items():
         if text:
             typer.echo(f"{title + ':':12}{text}")
 
 
+def _running_time(job: dict[str, Any]) -> str:
+    if job["started_at"] is None:
+        return ""
+    return _elapsed(job["started_at"], job["ended_at"] or time.time())
+
+
 def _reason(job: dict[str, Any]) -> str:
     return f": {job['reason']}" if job["reason"] else ""
+
+
+def _elapsed(since: float | None, until: float) -> str:
+    """Return how much time has passed; clocks of two machines may differ a little."""
+    return "-" if since is None else duration_text(round(max(0.0, until - since)))
 
 
 def _local_time(at: float | None) -> str:
