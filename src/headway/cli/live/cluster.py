@@ -86,6 +86,9 @@ def policy_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Show the current policy, or switch to another."""
+    """Show the policy of the running scheduler, or switch it.
+
+    `headway policies` lists what there is.
+    """
     client = connect(folder, server, token_file, certificate)
     typer.echo(client.policy() if name is None else client.set_policy(name))

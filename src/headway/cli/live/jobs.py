@@ -17,6 +17,7 @@ from headway.cli.live.client_options import (
     ServerOption,
     TokenOption,
     connect,
+    connect_when_started,
 )
 from headway.domain.errors import InputError, did_you_mean
 from headway.domain.limits import MAX_BYTES, scaled
@@ -76,10 +77,15 @@ def submit_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Submit a job: a script and its arguments, passed on without a shell. Prints the job's id."""
-    client = connect(folder, server, token_file, certificate)
+    """Submit a job: a script and its arguments, passed on without a shell. Prints the job's id.
+
+    It waits for a scheduler that is starting.
+    """
+    command = _command(words)
+    client = connect_when_started(folder, server, token_file, certificate)
+    _check_size(client.status(), gpus)
     spec: dict[str, Any] = {
-        "command": _command(words),
+        "command": command,
         "gpus": gpus,
         "priority": priority,
         "retries": retries,
@@ -95,6 +101,17 @@ def submit_command(
     typer.echo(job)
     if wait:
         raise typer.Exit(_wait_for(client, job))
+
+
+def _check_size(about: dict[str, Any], gpus: int) -> None:
+    """Refuse a job that can never start; on Ray, where nodes may join, warn about it."""
+    slots = about["slots"]
+    if gpus <= slots:
+        return
+    problem = f"{gpus:,} GPUs, but the scheduler has {slots:,} slot{'s' * (slots != 1)}"
+    if about["executor"] != "ray":
+        raise InputError(f"{problem}; the job could never start.", field="--gpus")
+    typer.echo(f"{problem}; the job waits until more nodes join.", err=True)
 
 
 def _command(words: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.live.client_options import FolderOption
+from headway.cli.live.plain_log import use_plain_log
 from headway.domain.errors import InputError
 
 FAILED = 1
@@ -54,6 +56,10 @@ def serve_command(
     log_level: Annotated[
         str, typer.Option(help="Level of the operator log: debug, info, warning or error.")
     ] = "info",
+    log_json: Annotated[
+        bool,
+        typer.Option("--log-json", help="Write the log as JSON on a terminal too, not in words."),
+    ] = False,
 ) -> None:
     """Schedule real jobs on this machine, a testbed or Ray, until Ctrl-C or SIGTERM.
 
@@ -66,6 +72,8 @@ def serve_command(
     except ImportError:
         raise InputError("this requires the extra 'serve': pip install 'headway[serve]'.") from None
     operator_log.configure(log_level)
+    if sys.stderr.isatty() and not log_json:
+        use_plain_log()
     settings = ServeSettings() if config is None else settings_from(str(config))
     path = None if folder is None else folder.absolute()
     settings = replace(
