@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.text import Text
 
+from headway.files import STANDARD
 from headway.text_table import UNLIMITED, TextTable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+    from rich.status import Status
 
     from headway.engine.run import Progress
 
@@ -34,6 +37,18 @@ def results(to_stderr: bool = False) -> Console:
 def messages() -> Console:
     """Return the console for progress and notices."""
     return Console(stderr=True, highlight=False)
+
+
+def report_written(*paths: str | os.PathLike[str] | None) -> None:
+    """Name every file that was written, one a line, on standard error."""
+    for path in paths:
+        if path is not None and os.fspath(path) != STANDARD:
+            messages().print(f"Written: {os.fspath(path)}", markup=False, soft_wrap=True)
+
+
+def working(text: str) -> Status:
+    """Return a context that shows what is being done, on a terminal, until it is done."""
+    return messages().status(Text(f"{text} …"))
 
 
 def print_table(console: Console, table: TextTable) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import print_table, results
+from headway.cli.console import print_table, report_written, results
 from headway.domain.errors import InputError
 from headway.files import STANDARD, open_output
 from headway.network.allreduce import ALGORITHMS, Link, network_from_link
@@ -56,3 +56,4 @@ def network_command(
         with open_output(toml) as stream:
             stream.write(("\n".join(lines) + "\n").encode())
     print_table(results(to_stderr=toml == STANDARD), table)
+    report_written(toml)

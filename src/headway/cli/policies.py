@@ -7,7 +7,10 @@ from headway.text_table import TextTable
 
 
 def policies_command() -> None:
-    """List all policies, schedulers and presets."""
+    """List the policies to choose from: placements, priorities, admissions and combinations.
+
+    `headway policy` shows and switches that of the running scheduler.
+    """
     from headway.policies.policy_set import PRESETS, SCHEDULERS
     from headway.policies.registry import Kind, policies
 
@@ -19,9 +22,13 @@ def policies_command() -> None:
     for name, (priority, admission) in SCHEDULERS.items():
         table.add_row("scheduler", name, f"priority {priority}, admission {admission}")
     for name, text in PRESETS.items():
-        table.add_row("policy", name, text)
+        names, _, bucket_mb = text.partition("@")
+        sent = f", all-reduces in buckets of {bucket_mb} MB" if bucket_mb else ""
+        table.add_row("policy", name, f"{names}{sent}")
     console = results()
     print_table(console, table)
     console.print(
-        "\nFor your own policies, give FILE.py:FUNCTION to --placement, --priority or --admission."
+        "\nGive a policy to --policy, or combine: PLACEMENT+PRIORITY+ADMISSION or "
+        "PLACEMENT+SCHEDULER; @25 at the end sends all-reduces in buckets of 25 MB. For a policy "
+        "of your own give FILE.py:FUNCTION; `headway new policy` writes a file to start from."
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import RunsBar, messages, print_table, results
-from headway.cli.options import ThreadsOption
+from headway.cli.options import ThreadsOption, names_from
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
 from headway.text_table import TextTable
@@ -137,10 +137,6 @@ def sweep_command(
         raise typer.Exit(FAILED)
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _print(
     frame: polars.DataFrame,
     expected: int,
@@ -158,7 +154,7 @@ def _print(
         raise InputError(
             f"must be one of the policies that were run: {', '.join(known)}.", field="baseline"
         )
-    layout = layout_of(frame, _names(rows), _names(columns), _names(value))
+    layout = layout_of(frame, names_from(rows), names_from(columns), names_from(value))
     console = results()
     over = averaged_over(frame, layout)
     missing = f", of {expected:,}" if len(frame) < expected else ""

@@ -32,6 +32,16 @@ def report(fit: Fit, width: int = UNLIMITED) -> str:
         f"The model {verdict} this network: cells are off by {fit.median_residual:.1%} (median) "
         f"and at most {fit.largest_residual:.1%}."
     )
+    if not fit.fits:
+        worst = max(fit.cells, key=lambda cell: abs(cell.residual))
+        lines += textwrap.wrap(
+            f"The worst cell is k = {worst.k}, {worst.message_bytes / MEBIBYTE:.4g} MB: "
+            f"{_ms(worst.median_ns)} ms measured, {_ms(worst.predicted_ns)} ms by the model. "
+            "Measure again while nothing else uses the network, with more repeats; if it stays, "
+            "what the remarks above say is how this network differs from the model, and "
+            "simulations of it are rough.",
+            _WIDTH,
+        )
     return "\n".join(part for line in lines for part in wrap(line, width))
 
 
