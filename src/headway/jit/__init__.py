@@ -86,7 +86,7 @@ class Part:
     @property
     def _numba_type_(self) -> Any:
         """How Numba sees a reference to this function."""
-        from numba import types
+        from headway.jit.compiler import types
 
         return types.Dispatcher(self.dispatcher)
 
