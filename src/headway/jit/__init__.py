@@ -39,7 +39,6 @@ __all__ = [
     "cache_folder",
     "call",
     "inlined",
-    "is_disabled",
     "load",
     "part",
     "routine",
@@ -52,11 +51,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _log = logging.getLogger("headway")
 _lock = threading.RLock()
 _disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
-
-
-def is_disabled() -> bool:
-    """Whether compilation is switched off."""
-    return _disabled
 
 
 class ResultError(Exception):
@@ -86,9 +80,7 @@ class Part:
     @property
     def _numba_type_(self) -> Any:
         """How Numba sees a reference to this function."""
-        from headway.jit.compiler import types
-
-        return types.Dispatcher(self.dispatcher)
+        return self.dispatcher.numba_type()
 
 
 def _part(function: Function, **options: bool) -> Function:
@@ -150,7 +142,8 @@ class EntryPoint:
 def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..., Any]:
     """Return an entry point's code, compiled now if it is not on disk.
 
-    If so, those of `meanwhile` that are not on disk either are compiled by another process.
+    If so, those of `meanwhile`, other parts of the same thing or policies, that are not on disk
+    either are compiled by another process.
 
     Raises:
         ResultError: The function does not return what its signature says.
@@ -161,7 +154,11 @@ def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..
     with _lock:
         code = _stored(entry)
         if code is None:
-            with _compiled_elsewhere([other for other in meanwhile if other.is_missing()]):
+            others = [other for other in meanwhile if other.is_missing()]
+            policies = len({other.title for other in others} - {entry.title})
+            what = f"{entry.title} and {policies} policies" if policies else entry.title
+            _log.info("Compiling %s for this machine, once …", what)
+            with _compiled_elsewhere(others):
                 code = _compile(entry)
         return code
 
@@ -179,7 +176,6 @@ def _stored(entry: EntryPoint) -> Compiled | None:
 
 def _compile(entry: EntryPoint) -> Compiled:
     """Compile an entry point and keep its code."""
-    _log.info("Compiling %s for this machine, once …", entry.title)
     from headway.jit.compiler import compile_code
 
     code = compile_code(entry.function, entry.signature, **entry.options)
