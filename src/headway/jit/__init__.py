@@ -13,6 +13,7 @@ import hashlib
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -211,6 +212,8 @@ def _start_methods() -> list[str]:
 
 def _compile_quietly(entries: Sequence[EntryPoint]) -> None:
     """Compile in a process of its own; the first process repeats what fails, for its error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The first process ends this one.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for entry in entries:
         with contextlib.suppress(BaseException):
             _compile(entry)
