@@ -6,25 +6,29 @@ import difflib
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numba
-from numba import types
+import numpy as np
 
 from headway import jit
 from headway.domain.errors import PolicyError, did_you_mean
-from headway.domain.records import VIEW_DTYPES, ClusterView
+from headway.domain.records import (
+    GPU,
+    JOB,
+    LINK,
+    MESSAGE,
+    PORT,
+    SEAT,
+    SERVER,
+    SYSTEM,
+    ClusterView,
+)
 from headway.policies.registry import Kind, Policy
 
-_CANDIDATES = types.Array(types.int64, 1, "C")
-_CLUSTER = types.NamedTuple(
-    [types.Array(numba.from_dtype(dtype), 1, "C") for dtype in VIEW_DTYPES], ClusterView
-)
-
-SIGNATURES: dict[Kind, Any] = {
-    "placement": types.boolean(_CLUSTER, types.int64, _CANDIDATES, types.float64),
-    "priority": types.int64(_CLUSTER, types.int64, types.float64),
-    "admission": types.int64(_CLUSTER, types.int64, types.float64),
+SIGNATURES: dict[Kind, jit.Signature] = {
+    "placement": jit.signature(bool, ClusterView, int, np.dtype(np.int64), float),
+    "priority": jit.signature(int, ClusterView, int, float),
+    "admission": jit.signature(int, ClusterView, int, float),
 }
 
 _RETURNS: dict[Kind, str] = {
@@ -32,6 +36,8 @@ _RETURNS: dict[Kind, str] = {
     "priority": "a whole number",
     "admission": "True, False or a time in nanoseconds",
 }
+
+_RECORDS = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 
 _compiled: dict[Policy, Callable[..., Any]] = {}
 _lock = threading.Lock()
@@ -41,29 +47,31 @@ def compiled(policy: Policy) -> Callable[..., Any]:
     """Return the policy's machine code; the same for every run of this process."""
     with _lock:
         if policy not in _compiled:
-            _compiled[policy] = _compile(policy)
+            _compiled[policy] = _load(policy)
         return _compiled[policy]
 
 
-def _compile(policy: Policy) -> Callable[..., Any]:
-    """Compile a policy with indices checked, so that a mistake is an error and not a crash."""
-    title = f"{policy.kind} policy {policy.name}"
-    signature = SIGNATURES[policy.kind]
+def entry_point(policy: Policy) -> jit.EntryPoint:
+    """Return a policy as it is compiled: with indices checked, so that mistakes are errors."""
     options = {"boundscheck": True, "_nrt": policy.allocates}
+    title = f"{policy.kind} policy {policy.name}"
+    return jit.EntryPoint(policy.function, SIGNATURES[policy.kind], title, options)
+
+
+def _load(policy: Policy) -> Callable[..., Any]:
+    entry = entry_point(policy)
     try:
-        code: Any = jit.entry_point(policy.function, signature, title, **options)
+        return jit.load(entry)
+    except jit.ResultError as error:
+        raise PolicyError(f"{entry.title} must return {_RETURNS[policy.kind]}.") from error
     except Exception as error:
         reason = _reason(error)
         advice = _advice(reason, policy)
         raise PolicyError(
-            f"{title} does not compile. {advice}Numba says: {reason}"
+            f"{entry.title} does not compile. {advice}Numba says: {reason}"
             if advice
-            else f"{title} does not compile: {reason}"
+            else f"{entry.title} does not compile: {reason}"
         ) from error
-    for overload in getattr(code, "nopython_signatures", ()):
-        if overload.return_type != signature.return_type:
-            raise PolicyError(f"{title} must return {_RETURNS[policy.kind]}.")
-    return cast(Callable[..., Any], code)
 
 
 _ADVICE = (
@@ -115,8 +123,8 @@ _ADVICE = (
 
 def _advice(reason: str, policy: Policy) -> str:
     """Return what to do about a usual mistake, or nothing."""
-    if match := re.search(r"Unknown attribute '(\w+)' of type ClusterView", reason):
-        return f"cluster has no '{match[1]}'.{did_you_mean(match[1], ClusterView._fields)} "
+    if match := re.search(r"Unknown attribute '(\w+)' of type \S*ClusterView", reason):
+        return f"cluster has no '{match[1]}'.{did_you_mean(match[1], ClusterView.__annotations__)} "
     if re.search(r"No conversion from .* to (?:int64|bool)", reason):
         return f"It must return {_RETURNS[policy.kind]} on every path. "
     return next(
@@ -133,7 +141,7 @@ def _reason(error: Exception) -> str:
     """Return the telling lines of what Numba raised: what failed, and where."""
     if isinstance(error, KeyError):
         missing = str(error.args[0])
-        fields = {name for dtype in VIEW_DTYPES for name in dtype.names or ()} - {missing}
+        fields = {name for dtype in _RECORDS for name in dtype.names or ()} - {missing}
         near = difflib.get_close_matches(missing, fields, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         return f"there is no field '{missing}' in this record.{hint}"
