@@ -69,6 +69,8 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._unanswered_pings = 0
         self._rescheduled = False
+        self.hung = False
+        """Whether it was ended because its worker had stopped answering."""
         self._refused = False
         self._ended = False
 
@@ -183,6 +185,7 @@ class Connection(asyncio.Protocol):
     def _ping(self) -> None:
         """Send a ping, or disconnect a worker that has left too many unanswered."""
         if self._unanswered_pings == MAX_UNANSWERED_PINGS:
+            self.hung = True
             self.end()
             return
         self._unanswered_pings += 1

@@ -57,8 +57,8 @@ class GateHandler(Protocol):
     ) -> None:
         """A worker reports its iterations so far; 0 ns or bytes means unknown."""
 
-    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
-        """A rank's connection has ended, and its open requests with it."""
+    def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
+        """A rank's connection has ended, and its open requests with it; `hung` if by silence."""
 
 
 class Gate:
@@ -159,7 +159,7 @@ class Gate:
         worker = connection.worker
         if worker is not None and self._workers.get(worker) is connection:
             self._forget(worker)
-            self._handler.worker_lost(*worker)
+            self._handler.worker_lost(*worker, hung=connection.hung)
 
     def hello_received(self, connection: Connection, hello: frames.Hello) -> str:
         """Welcome a worker whose token is valid, else return why not."""

@@ -82,10 +82,10 @@ class Scheduler:
         self._settings, self._folder, self._token = settings, folder, token
         self._store, self._executor = store, executor
         network = settings.network_model()
-        self._log_header = encode_header(policy, network, 0)
+        self._log_header = encode_header(policy, network, 0, settings.leases)
         self._log = EventLogWriter(folder.event_log, settings.log_bytes)
         self._daemon = Daemon(
-            Core(policy, network),
+            Core(policy, network, 0, settings.leases),
             policy,
             store,
             self._log,

@@ -191,7 +191,7 @@ def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
         title = one["spec"]["name"] or Path(one["spec"]["command"][-1]).name
         table.add_row(
             one["job_id"],
-            one["state"],
+            "stuck" if one["stuck"] else one["state"],
             str(one["spec"]["gpus"]),
             done,
             _local_time(one["submitted_at"]),

@@ -101,6 +101,10 @@ class JobRegistry:
         if new.state != old.state or new.slots != old.slots:
             self._feed.publish("job", new)
 
+    def publish(self, job_id: str) -> None:
+        """Publish a change that is not part of a job's record."""
+        self._feed.publish("job", self._records[job_id])
+
     def _changed_state(self, old: JobRecord, new: JobRecord) -> JobRecord:
         """Count a change of state and return the record with the time of its start or end."""
         self._counts[old.state] -= 1
