@@ -26,10 +26,11 @@ from headway.live.api.app import make_app
 from headway.live.api.server import ApiServer
 from headway.live.core.core import Core
 from headway.live.daemon.clock import Clock
-from headway.live.daemon.daemon import POLICY, Daemon
+from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.errors import DamagedStateError
 from headway.live.daemon.event_log.format import encode_header
 from headway.live.daemon.event_log.writer import EventLogWriter
-from headway.live.daemon.recovery import restore
+from headway.live.daemon.recovery import Unknown, restore
 from headway.live.daemon.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, ServeSettings
 from headway.live.daemon.state_folder import (
     ApiAddress,
@@ -37,7 +38,7 @@ from headway.live.daemon.state_folder import (
     locked_folder,
     published_address,
 )
-from headway.live.daemon.state_store import StateStore
+from headway.live.daemon.state_store import POLICY, StateStore, set_aside
 from headway.live.executors import Attempt, Executor
 from headway.live.executors.attempt_folders import last_job
 from headway.live.executors.local.executor import LocalExecutor
@@ -48,8 +49,12 @@ MAX_OPEN_FILES = 65_536
 _LOOPBACK_OF = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
-def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
+def serve(
+    settings: ServeSettings, *, stop_jobs: bool = False, unknown: Unknown = Unknown.REFUSE
+) -> bool:
     """Run a scheduler until SIGTERM or SIGINT; with `stop_jobs`, running jobs are stopped then too.
+
+    `unknown` says what to do about attempts that run and are not in the database.
 
     Returns False if it ended because one of its parts failed, which has been logged.
     """
@@ -57,14 +62,14 @@ def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
         token = tokens.read(folder.token) if folder.token.exists() else tokens.create(folder.token)
         tls = _tls_context(settings)
         executor = _make_executor(settings, folder)
-        store = StateStore(folder.database)
+        store = _open_store(folder, unknown)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
         # Compiles the policy, which is slow the first time, before any client can be waiting.
         scheduler = Scheduler(settings, folder, token, policy, store, executor)
         _raise_open_files_limit()
         api = bind_tcp(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
-            return asyncio.run(scheduler.run(listening, tls, stop_jobs))
+            return asyncio.run(scheduler.run(listening, tls, stop_jobs, unknown))
 
 
 class Scheduler:
@@ -105,7 +110,11 @@ class Scheduler:
         self._stopping.set()
 
     async def run(
-        self, listening: socket.socket, tls: ssl.SSLContext | None, stop_jobs: bool
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext | None,
+        stop_jobs: bool,
+        unknown: Unknown = Unknown.REFUSE,
     ) -> bool:
         """Start, wait for a signal or a failure, and shut down; return False after a failure."""
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -125,7 +134,8 @@ class Scheduler:
                 addresses.append(GateAddress(host=host, port=port))
             await self.gate.bind(*addresses, ssl=tls)
             parts.push_async_callback(self.gate.close)
-            await restore(self._daemon)
+            await restore(self._daemon, self._folder, unknown)
+            self._store.set(POLICY, self._daemon.policy)
             await self.gate.accept()
             saving = self._essential_task(self._daemon.save_periodically(), "periodic saving")
             parts.callback(saving.cancel)
@@ -218,6 +228,18 @@ class Scheduler:
             self._daemon.feed.publish("storage", {"what": what, "problem": problem})
 
         return report
+
+
+def _open_store(folder: StateFolder, unknown: Unknown) -> StateStore:
+    """Open the database; set a damaged one aside if its jobs are to be rebuilt or forgotten."""
+    try:
+        return StateStore(folder.database)
+    except DamagedStateError as error:
+        if unknown is Unknown.REFUSE:
+            raise
+        aside = set_aside(folder.database)
+        operator_log.warning("damaged state set aside", file=str(aside), problem=error.problem)
+        return StateStore(folder.database)
 
 
 def _tls_context(settings: ServeSettings) -> ssl.SSLContext | None:

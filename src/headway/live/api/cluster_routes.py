@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 
 from headway.live.api.errors import ApiError, error_responses
 from headway.live.api.request_body import read_body
-from headway.live.api.responses import SYNC_TIMEOUT_S, JsonResponse
+from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import ChangeStream
 from headway.live.api.views import node_views, status_view
 from headway.live.daemon.daemon import Daemon
@@ -38,18 +38,16 @@ def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]
         """Describe every node: its slots, its messages in flight, and what waits there and why."""
         return JsonResponse({"nodes": node_views(daemon)})
 
-    @app.post("/v1/nodes/{node}/drain")
+    @app.post("/v1/nodes/{node}/drain", responses=error_responses(507))
     async def _drain(node: str) -> Response:
         """Place no new jobs on a node."""
-        daemon.drain(node, True)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
+        await daemon.drain(node, True)
         return JsonResponse({"node": node, "draining": True})
 
-    @app.post("/v1/nodes/{node}/undrain")
+    @app.post("/v1/nodes/{node}/undrain", responses=error_responses(507))
     async def _undrain(node: str) -> Response:
         """Allow new jobs on a node again."""
-        daemon.drain(node, False)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
+        await daemon.drain(node, False)
         return JsonResponse({"node": node, "draining": False})
 
     @app.get("/v1/policy")
@@ -57,7 +55,7 @@ def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]
         """Return the current policy."""
         return JsonResponse({"policy": daemon.policy})
 
-    @app.put("/v1/policy", openapi_extra=body, responses=error_responses(408, 413))
+    @app.put("/v1/policy", openapi_extra=body, responses=error_responses(408, 413, 507))
     async def _set_policy(request: Request) -> Response:
         """Switch to another policy."""
         try:
@@ -65,7 +63,6 @@ def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(400, f'the body must be like {{"policy": "paper"}}: {error}.') from None
         await daemon.set_policy(choice.policy)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
         return JsonResponse({"policy": daemon.policy})
 
     @app.get("/v1/events", responses=error_responses(503))

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from headway.live.api.errors import ApiError, error_responses
 from headway.live.api.request_body import read_body
-from headway.live.api.responses import SYNC_TIMEOUT_S, JsonResponse
+from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import stream_log
 from headway.live.api.submission import Submission, parse_submission
 from headway.live.api.views import job_view
@@ -64,11 +64,10 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
         record = await daemon.submit(parse_submission(await read_body(request)))
         return JsonResponse(job_view(daemon, record.job_id), 201)
 
-    @app.post("/v1/jobs/{job}/cancel", responses=error_responses(409))
+    @app.post("/v1/jobs/{job}/cancel", responses=error_responses(409, 507))
     async def _cancel(job: str) -> Response:
         """Cancel a job: its processes get SIGTERM, and SIGKILL if they do not exit."""
-        daemon.cancel(job)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
+        await daemon.cancel(job)
         return JsonResponse(job_view(daemon, job))
 
     @app.get("/v1/jobs/{job}/logs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -55,6 +56,15 @@ class JobRegistry:
     def reserve_ids(self, last: int) -> None:
         """Number new jobs above `last`, an id used by a job that is no longer remembered."""
         self._last_id = max(self._last_id, last)
+
+    def adopt(self, records: Iterable[JobRecord]) -> None:
+        """Add or replace jobs that were rebuilt from other sources than the store."""
+        self._records |= {record.job_id: record for record in records}
+        self._records = dict(sorted(self._records.items(), key=lambda one: int(one[0])))
+        self._counts = Counter(record.state for record in self._records.values())
+        self.reserve_ids(max((int(job_id) for job_id in self._records), default=0))
+        for record in self._records.values():
+            self._store.save(record)
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state."""

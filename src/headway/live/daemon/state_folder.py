@@ -13,6 +13,9 @@ from pathlib import Path
 
 from headway.domain.errors import InputError
 
+_ADDRESS_BYTES = 4096
+"""What the address file occupies, so that a longer address fits in it later."""
+
 
 def default_folder() -> Path:
     """Return $XDG_STATE_HOME/headway, or ~/.local/state/headway."""
@@ -112,23 +115,26 @@ def published_address(folder: StateFolder, address: ApiAddress) -> Iterator[None
     proves that the scheduler is alive without sending a request.
     """
     text = json.dumps({"url": address.url, "certificate": address.certificate})
+    # The file of an earlier scheduler is reused, whose space is there even if the disk is full.
     part = folder.address.with_suffix(".part")
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder.address, part)
     try:
-        lock = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        lock = os.open(part, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, f"{text}\n".encode())
+            os.pwrite(lock, f"{text}\n".encode().ljust(_ADDRESS_BYTES), 0)
             os.replace(part, folder.address)
         except BaseException:
             os.close(lock)
-            part.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(f"{error.strerror or error}.", source=str(folder.address)) from None
     try:
         yield
     finally:
-        folder.address.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(folder.address, part)
         os.close(lock)
 
 

@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import rendezvous, shim
 from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME, Outcome
 from headway.live.executors.node_tools import PYTHON, SHIM_LOST, kill_remaining, read_outcome
@@ -89,6 +92,20 @@ def find_shim(folder: Path) -> ShimProcess | None:
         return None
     finally:
         os.close(lock)
+
+
+def launched_with(folder: Path) -> tuple[JobSpec | None, tuple[Slot, ...]]:
+    """Return the job and the slots of a running attempt, or None and no slots."""
+    try:
+        plan = msgspec.json.decode((folder / "running.json").read_bytes(), type=_Plan)
+    except (OSError, msgspec.MsgspecError):
+        return None, ()
+    return plan.spec, plan.slots
+
+
+class _Plan(msgspec.Struct):
+    spec: JobSpec
+    slots: tuple[Slot, ...]
 
 
 def final_outcome(folder: Path) -> Outcome:
