@@ -114,6 +114,23 @@ class Gate:
             # asyncio accepts up to its backlog in one turn: let more wait than it should accept.
             bound.listen(_BACKLOG)
 
+    async def renew_files(self) -> list[str]:
+        """Listen anew where the file of a Unix socket was deleted; return the paths.
+
+        Workers that are connected stay connected.
+        """
+        renewed = []
+        for index, file in enumerate(self._files):
+            if file.exists():
+                continue
+            bound, self._files[index] = bind_unix(file.path)
+            await self._listen(bound, None)
+            server, bound = self._servers[-1]
+            await server.start_serving()
+            bound.listen(_BACKLOG)
+            renewed.append(file.path)
+        return renewed
+
     def grant(self, job_id: str, attempt: int, request: int, rank: int = 0) -> bool:
         """Grant a worker's request; False if no such request waits."""
         connection = self._workers.get(WorkerId(job_id, attempt, rank))

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from headway.domain.errors import InputError
+from headway.domain.errors import HeadwayError, InputError
 from headway.gate import tokens
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
 from headway.gate.server import Gate
-from headway.gate.sockets import bind_tcp
+from headway.gate.sockets import bind_tcp, is_loopback
 from headway.live import operator_log
 from headway.live.api.app import make_app
 from headway.live.api.server import ApiServer
@@ -46,6 +46,7 @@ from headway.live.executors.local.nodes import testbed_nodes, this_machine
 from headway.live.executors.rank_plans import LaunchNode
 
 MAX_OPEN_FILES = 65_536
+WATCH_INTERVAL_S = 2.0
 _LOOPBACK_OF = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
@@ -117,9 +118,11 @@ class Scheduler:
         unknown: Unknown = Unknown.REFUSE,
     ) -> bool:
         """Start, wait for a signal or a failure, and shut down; return False after a failure."""
+        asyncio.get_running_loop().set_exception_handler(operator_log.log_loop_error)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         async with contextlib.AsyncExitStack() as parts:
+            self._warn_of_plain_text()
             self._store.start(self._daemon.clock.now_ns, self._storage_reporter("state"))
             parts.push_async_callback(self._store.close)
             self._log.start(self._log_header, self._storage_reporter("event log"))
@@ -139,8 +142,10 @@ class Scheduler:
             await self.gate.accept()
             saving = self._essential_task(self._daemon.save_periodically(), "periodic saving")
             parts.callback(saving.cancel)
+            watching = self._essential_task(self._watch_files(), "watching files")
+            parts.callback(watching.cancel)
             server = self._api_server()
-            serving = self._essential_task(server.serve([listening]), "API server")
+            serving = self._essential_task(server.serve_in_thread(listening), "API server")
             parts.push_async_callback(self._close_api, server, serving)
             # Everything that exists now stays: a collection that scans it would delay grants.
             gc.collect()
@@ -218,6 +223,34 @@ class Scheduler:
         job_id, number = attempt.job_id, attempt.number
         token = tokens.job_token(self._token, job_id, number)
         return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
+
+    async def _watch_files(self) -> None:
+        """Listen anew when the gate's socket is deleted, and report a deleted state folder."""
+        gone = False
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            try:
+                for path in await self.gate.renew_files():
+                    operator_log.warning("gate's socket was deleted; listening anew", path=path)
+                gone = False
+            except HeadwayError as error:
+                if not gone:
+                    operator_log.warning("gate's socket cannot be renewed", problem=str(error))
+                    self._store.set(POLICY, self._daemon.policy)  # Finds out if it can be written.
+                gone = True
+
+    def _warn_of_plain_text(self) -> None:
+        """Warn if tokens and output cross the network unencrypted."""
+        settings = self._settings
+        gate_host = None if settings.gate_address is None else settings.gate_address[0]
+        hosts = {"api_host": settings.api_host, "gate_host": gate_host}
+        for name, host in hosts.items():
+            if settings.certificate is None and host is not None and not is_loopback(host):
+                operator_log.warning(
+                    "no certificate: tokens and the output of jobs cross the network in plain text",
+                    setting=name,
+                    host=host,
+                )
 
     def _storage_reporter(self, what: str) -> Callable[[str], None]:
         def report(problem: str) -> None:

@@ -129,7 +129,7 @@ def _wait_for(client: Client, job: str) -> int:
     """Poll until a job has ended; return the exit code."""
     from headway.live.core.job_state import FINISHED
 
-    while (found := client.job(job))["state"] not in FINISHED:
+    while (found := client.patiently(lambda: client.job(job)))["state"] not in FINISHED:
         time.sleep(_POLL_S)
     typer.echo(f"job {job} is {found['state']}{_reason(found)}", err=True)
     return 0 if found["state"] == "done" else NOT_DONE

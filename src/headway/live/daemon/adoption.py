@@ -40,12 +40,17 @@ def refuse_unknown(unknown: Sequence[LaunchedAttempt], database: Path) -> None:
 
 
 def rebuild(event_log: Path, unknown: Iterable[LaunchedAttempt]) -> Rebuilt:
-    """Return the jobs of the latest run that had any, and those of attempts that are running."""
+    """Return all jobs that are in the event log, and those of attempts that are running.
+
+    Each run begins with the jobs that are not finished: of earlier runs, only finished ones count.
+    """
     found = Rebuilt()
-    for run in sorted(log_runs(event_log), reverse=True):
-        found = _replayed(event_log, run)
-        if found.jobs:
-            break
+    for run in sorted(log_runs(event_log)):
+        later = _replayed(event_log, run)
+        found.clock_ns = max(found.clock_ns, later.clock_ns)
+        if later.jobs:
+            ended = {job_id: one for job_id, one in found.jobs.items() if one.finished}
+            found.jobs = ended | later.jobs
     for one in unknown:
         if one.spec is None:
             continue

@@ -2,7 +2,8 @@
 
 HeadwayError
 ├── InputError
-│   └── DamagedStateError   the state cannot be read
+│   ├── DamagedStateError   the state cannot be read
+│   └── NoSchedulerError    no scheduler answers, perhaps for the moment
 ├── NotFoundError           no such job or node
 ├── ConflictError           the job's state does not allow it
 ├── UnavailableError        the scheduler is shutting down
@@ -26,6 +27,10 @@ class DamagedStateError(InputError):
             "end these and begin anew.",
             source=str(path),
         )
+
+
+class NoSchedulerError(InputError):
+    """No scheduler is running, or it stopped before it answered."""
 
 
 class NotFoundError(HeadwayError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.domain.errors import InputError
+from headway.live.daemon.errors import NoSchedulerError
 
 _ADDRESS_BYTES = 4096
 """What the address file occupies, so that a longer address fits in it later."""
@@ -147,7 +148,7 @@ def read_address(folder: StateFolder) -> ApiAddress:
             values = json.loads(stream.read())
         return ApiAddress(str(values["url"]), values.get("certificate"))
     except FileNotFoundError:
-        raise InputError(
+        raise NoSchedulerError(
             f"no scheduler is running on {folder.path}; start one with headway serve, or give its "
             "location with --folder or --server."
         ) from None

@@ -33,7 +33,12 @@ from headway.live.executors.local.shim_process import (
     launched_with,
     start_shim,
 )
-from headway.live.executors.node_tools import FOLDER_VARIABLE, OVERDUE_S, write_plan
+from headway.live.executors.node_tools import (
+    FOLDER_VARIABLE,
+    OVERDUE_S,
+    adopt_orphans,
+    write_plan,
+)
 from headway.live.executors.rank_plans import LaunchNode, rank_plans
 
 RETRY_S = 1.0
@@ -82,6 +87,7 @@ class LocalExecutor:
         """Start, and return the nodes."""
         self._attempts.handler = handler
         make_folder(self._attempts.folder)
+        adopt_orphans()
         return [node.executor_node() for node in self._nodes.values()]
 
     async def find_unknown(self, known: Collection[Attempt]) -> Sequence[LaunchedAttempt]:
