@@ -92,6 +92,14 @@ def _count(soak: Soak, verdict: Verdict) -> None:
             f"{granted:,}, {asked - granted:,}"
         ),
         "workers killed": str(lines["kill-worker"]),
+        "ranks stopped": str(lines["kill-stop"]),
+        "jobs that flooded their log and the gate": str(
+            sum(fate.plan.instructions["floods"] for fate in soak.fates.values())
+        ),
+        "times that the disk was full": (
+            str(soak.full_disks) if soak.scheduler.small_disk else "none: this needs root"
+        ),
+        "databases lost": "1",
         "shims killed, and those at their start": f"{lines['kill-shim'] + at_start}, {at_start}",
         "scheduler killed, and its lives": f"{soak.scheduler.kills}, {soak.scheduler.lives}",
     }

@@ -39,6 +39,7 @@ _START_TIMEOUT_S = 2.0
 """How long a shim may take to begin before its plan is withdrawn."""
 
 _POLL_S = 0.01
+_PID_BYTES = 32
 
 _SPAWNING = threading.Lock()
 """A shim that is not yet running its program looks like an orphan."""
@@ -57,6 +58,7 @@ def start_shim(folder: Path, port: int) -> ShimProcess:
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.pwrite(lock, b" " * _PID_BYTES, 0)  # The disk may be full when the shim writes its id.
         # It inherits only the lock. SIGTERM stays blocked until the shim has its handler.
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         with _SPAWNING:
@@ -95,7 +97,7 @@ def find_shim(folder: Path) -> ShimProcess | None:
             return None
         if not _is_held(lock):
             return None
-        pid = int(os.pread(lock, 32, 0))
+        pid = int(os.pread(lock, _PID_BYTES, 0))
         port = int(json.loads(read_regular(folder / "running.json"))["port"])
         with contextlib.suppress(ProcessLookupError):
             pidfd = os.pidfd_open(pid)
