@@ -7,8 +7,8 @@ import math
 from headway.domain.records import COMMUNICATION, NOBODY
 from headway.engine.compute import ask_about, make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
-from headway.engine.state import Rule, State
-from headway.jit import inlined
+from headway.engine.state import State
+from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
 from headway.network.traffic import end_message, forget_changes, list_waiting, start_message
 from headway.policies import registry
@@ -34,7 +34,7 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
 
 
 @inlined
-def admit(s: State, now_ns: int, admission: Rule) -> None:
+def admit(s: State, now_ns: int) -> None:
     """Step 4: ask about each ready message in order, then update the costs that this changes.
 
     A steady policy is not asked again about a message that it left waiting until a message has
@@ -50,7 +50,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     kept = 0
     for i in range(tally[0].asked):
         message = s.asked[i]
-        answer = admission(s.cluster, message, rules[0].admission_parameter)
+        answer = s.admission(s.cluster, message, rules[0].admission_parameter)
         _postpone(s, message, answer, now_ns)
         if _admits(answer, now_ns):
             s.is_asked[message] = 0
@@ -68,7 +68,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     forget_changes(s.traffic)
 
 
-@inlined
+@part
 def _postpone(s: State, message: int, answer: int, now_ns: int) -> None:
     """Plan to ask again at the time that a policy named, if it named one."""
     event = len(s.cluster.gpus) + message
