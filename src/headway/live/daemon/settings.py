@@ -209,7 +209,10 @@ def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Ser
 def _leases(table: dict[str, Any]) -> LeaseRules:
     """Take the rules of leases out of a table."""
     values: dict[str, int] = {}
-    for key, name, least in (("lease_s", "least_ns", SECOND_NS // 10), ("end_stuck_after_s", "stuck_ns", 0)):
+    for key, name, least in (
+        ("lease_s", "least_ns", SECOND_NS // 10),
+        ("end_stuck_after_s", "stuck_ns", 0),
+    ):
         if key in table:
             values[name] = scaled(table.pop(key), SECOND_NS, key, least, LONGEST_LEASE_NS, "s")
     if "lease_factor" in table:
