@@ -146,7 +146,7 @@ def _wait_for(client: Client, job: str) -> int:
     """Poll until a job has ended; return the exit code."""
     from headway.live.core.job_state import FINISHED
 
-    while (found := client.job(job))["state"] not in FINISHED:
+    while (found := client.patiently(lambda: client.job(job)))["state"] not in FINISHED:
         time.sleep(_POLL_S)
     typer.echo(f"job {job} is {found['state']}{_reason(found)}", err=True)
     return 0 if found["state"] == "done" else NOT_DONE
@@ -210,7 +210,7 @@ def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
         title = one["spec"]["name"] or Path(one["spec"]["command"][-1]).name
         table.add_row(
             one["job_id"],
-            one["state"],
+            "stuck" if one["stuck"] else one["state"],
             str(one["spec"]["gpus"]),
             done,
             f"{_elapsed(one['submitted_at'], now)} ago",

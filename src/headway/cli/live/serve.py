@@ -53,6 +53,18 @@ def serve_command(
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop running jobs when the scheduler stops.")
     ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="If state.db was lost or is damaged, rebuild its jobs from the event log and the "
+            "processes that run.",
+        ),
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="If it was, end the processes that run and begin anew."),
+    ] = False,
     log_level: Annotated[
         str, typer.Option(help="Level of the operator log: debug, info, warning or error.")
     ] = "info",
@@ -68,6 +80,7 @@ def serve_command(
     try:
         from headway.live import operator_log
         from headway.live.assembly import serve
+        from headway.live.daemon.recovery import Unknown
         from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
         raise InputError("this requires the extra 'serve': pip install 'headway[serve]'.") from None
@@ -81,7 +94,10 @@ def serve_command(
         **_given(folder=path, policy=policy, network=network),
         executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
     )
-    if not serve(settings, stop_jobs=stop_jobs):
+    if adopt and forget:
+        raise InputError("--adopt and --forget exclude each other.")
+    unknown = Unknown.ADOPT if adopt else Unknown.FORGET if forget else Unknown.REFUSE
+    if not serve(settings, stop_jobs=stop_jobs, unknown=unknown):
         raise typer.Exit(FAILED)
 
 
