@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from headway.jit import EntryPoint
 from headway.jit.code import read_code
 from headway.jit.views import fields_of
 from headway.user_files import load_file
+from waiting import eventually
 
 CODE = "from headway import jit; print(jit.cache_folder())"
 
@@ -237,6 +239,26 @@ def test_the_second_start_imports_neither_numba_nor_what_it_needs() -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     again = subprocess.run(command, check=True, capture_output=True, text=True)
     assert again.stdout.split() == []
+
+
+def test_an_interrupted_compilation_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headway", "simulate", "muri-1"],
+        env={**os.environ, "HEADWAY_CACHE_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("Compiling the engine and 3 policies")
+    listing = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    (started,) = eventually(lambda: listing.read_text().split())
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "\nheadway: interrupted\n")
+    eventually(lambda: not Path(f"/proc/{started}").exists())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".code"]
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def run_state(case: Case, acceleration: str) -> State:
         acceleration,  # type: ignore[arg-type]
         0,
     )
-    advance = compiled_kernel()
+    advance = compiled_kernel(case.policies.choices)
     while advance(state, 1000) != kernel.FINISHED:
         pass
     return state

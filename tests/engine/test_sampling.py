@@ -24,8 +24,10 @@ from invariants import check_memory
 from strategies import Case, run_engine
 from test_acceleration import repetitive
 
+MODELS = ("vgg16", "resnet50", "inception-v3", "lstm-ptb")
+
 CROWDED = Recipe(
-    jobs=24, span_s=60, mix={1: 4, 2: 6, 4: 8, 8: 6}, iterations=(3_000, 9_000), models=None
+    jobs=24, span_s=60, mix={1: 4, 2: 6, 4: 8, 8: 6}, iterations=(3_000, 9_000), models=MODELS
 )
 """Jobs that share GPUs and servers, on 4x4 GPUs, and do not repeat."""
 
@@ -140,8 +142,8 @@ def test_margins_are_stored(sampled: Result, tmp_path_factory: pytest.TempPathFa
 def test_the_summary_shows_margins_and_share(sampled: Result, exact: Result) -> None:
     text = str(sampled)
     summary = sampled.summary
-    assert f"{summary.average_jct_s:,.2f} s ± {summary.average_jct_margin_s:,.2f} s (95%)" in text
-    assert f", {summary.sampled_share:.0%} sampled" in text
+    assert f"± {summary.average_jct_margin_s:,.2f} s (95%)" in text
+    assert f"{summary.sampled_share:.0%} sampled" in text
     assert "±" not in str(exact)
     assert "sampled" not in str(exact)
 

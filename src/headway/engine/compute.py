@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from headway.domain.records import BACKWARD, FORWARD, NOBODY, READY, Integers
 from headway.engine.cycles import (
-    forget_sets_beside,
     note_iteration,
-    stir,
-    trust_again,
 )
 from headway.engine.events import schedule
 from headway.engine.order import comes_before
-from headway.engine.solo import end_solo, interrupt, try_solo
+from headway.engine.solo import end_solo, try_solo
 from headway.engine.state import DONE, FUSED, SOLO, State
 from headway.jit import inlined, part
 from headway.network.placed_jobs import take_off_cluster
@@ -68,7 +65,7 @@ def _make_ready(s: State, seat: int, stage: int, now_ns: int) -> None:
     running = gpus[gpu].group
     if running != NOBODY:
         if s.groups[running].stage == SOLO:
-            interrupt(s, int(s.groups[running].job), now_ns)
+            s.rare.interrupt(s, int(s.groups[running].job), now_ns)
         elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
             _split(s, running, gpus[gpu].type, now_ns)
     seats[seat].stage = stage
@@ -126,8 +123,8 @@ def _end_iteration(s: State, job: int, now_ns: int) -> None:
         note_iteration(s, job)
         return
     jobs[job].finish_ns = now_ns
-    forget_sets_beside(s, job, now_ns)
-    trust_again(s, job)
+    s.rare.forget_sets_beside(s, job, now_ns)
+    s.rare.trust_again(s, job)
     take_off_cluster(s.cluster, job)
     index = s.job_progress[job].index
     tally[0].running -= 1
@@ -246,7 +243,7 @@ def dispatch(s: State, now_ns: int) -> None:
             s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
         seats[seat].group = gpus[gpu].group = group
         if s.job_progress[job].inert != 0:
-            stir(s, int(job), now_ns)
+            s.rare.stir(s, int(job), now_ns)
         if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
             try_solo(s, int(job), group, now_ns)
     s.tally[0].idle = 0

@@ -74,7 +74,6 @@ def _dissolve(s: State, anchor: int) -> None:
         job = s.job_progress[job].next_member
 
 
-@part
 def forget_sets_beside(s: State, job: int, now_ns: int) -> None:
     """Forget the sets of a job and of its neighbours, because the job's behaviour changes.
 
@@ -108,15 +107,13 @@ def _forget(s: State, anchor: int, now_ns: int) -> None:
         _dissolve(s, anchor)
 
 
-@part
 def stir(s: State, job: int, now_ns: int) -> None:
     """Count a job as no longer inert."""
     s.job_progress[job].inert = 0
     s.job_progress[job].surprises += 1
-    forget_sets_beside(s, job, now_ns)
+    s.rare.forget_sets_beside(s, job, now_ns)
 
 
-@part
 def trust_again(s: State, job: int) -> None:
     """Allow the neighbours of a job that comes or goes to count as inert again."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
@@ -146,7 +143,6 @@ def note_iteration(s: State, job: int) -> None:
             s.tally[0].ended += 1
 
 
-@part
 def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
     """Look at the sets whose anchors ended an iteration at this instant.
 
@@ -481,7 +477,6 @@ def _return(s: State, anchor: int, periods: int) -> None:
     tally[0].heap = cancel_rarely(s.heap, s.positions, tally[0].heap, event)
 
 
-@part
 def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Bring a set back at the time that was planned; skip it again if it may be."""
     _return(s, anchor, s.cycles[anchor].periods)
@@ -492,7 +487,6 @@ def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None
             begin_window(s, anchor, now_ns, FIRST_HALF)
 
 
-@part
 def bring_all_back(s: State, before_ns: int) -> None:
     """Bring all sets back to the last ends of periods before an instant."""
     while s.tally[0].skipped > 0:

@@ -10,9 +10,8 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.admission import admit, complete_message
 from headway.engine.compute import ask_about, complete_group, dispatch, end_iterations
-from headway.engine.cycles import bring_all_back, bring_back, look_at_sets, may_finish
+from headway.engine.cycles import may_finish
 from headway.engine.events import remove_first
-from headway.engine.placement import arrive, place
 from headway.engine.state import State
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)
@@ -41,7 +40,7 @@ def advance(s: State, budget: int) -> int:
             return OUT_OF_TIME
         if tally[0].skipped > 0 and tally[0].queue > 0 and may_finish(s, now_ns):
             # The queue may be tried at this instant, on the loads of all jobs.
-            bring_all_back(s, now_ns)
+            s.rare.bring_all_back(s, now_ns)
             continue
         s.cluster.system[0].now_ns = now_ns
         tally[0].instants += 1
@@ -57,7 +56,7 @@ def advance(s: State, budget: int) -> int:
                         complete_group(s, event, now_ns)
                     elif event >= gpu_count + message_count:
                         anchor = event - gpu_count - message_count
-                        bring_back(s, anchor, now_ns, next_arrival_ns)
+                        s.rare.bring_back(s, anchor, now_ns, next_arrival_ns)
                     elif messages[event - gpu_count].state == IN_FLIGHT:
                         complete_message(s, event - gpu_count, now_ns)
                     else:
@@ -73,7 +72,7 @@ def advance(s: State, budget: int) -> int:
                 tally[0].arrived < job_count
                 and jobs[s.arrivals[tally[0].arrived]].arrival_ns == now_ns
             ):
-                arrive(s, s.arrivals[tally[0].arrived])
+                s.rare.arrive(s, s.arrivals[tally[0].arrived])
                 tally[0].arrived += 1
 
             # 3. Placement.
@@ -82,7 +81,7 @@ def advance(s: State, budget: int) -> int:
                 or (tally[0].left_cluster == 0 and s.rules[0].placement_steady != 0)
             ):
                 break
-            misplaced = place(s, now_ns)
+            misplaced = s.rare.place(s, now_ns)
             if misplaced != NOBODY:
                 tally[0].misplaced = misplaced
                 return BAD_PLACEMENT
@@ -96,5 +95,5 @@ def advance(s: State, budget: int) -> int:
         dispatch(s, now_ns)
 
         if tally[0].ended > 0:
-            look_at_sets(s, now_ns, next_arrival_ns)
+            s.rare.look_at_sets(s, now_ns, next_arrival_ns)
     return BUDGET_SPENT

@@ -11,9 +11,8 @@ from __future__ import annotations
 from headway.domain.occupancy import add_load, add_up_loads, assign_first, list_candidates
 from headway.domain.records import NOBODY
 from headway.engine.compute import insert_in_order, start_iteration
-from headway.engine.cycles import forget_sets_beside, trust_again
 from headway.engine.order import comes_before
-from headway.engine.solo import catch_up, interrupt
+from headway.engine.solo import catch_up
 from headway.engine.state import State
 from headway.jit import part
 from headway.network.messages import messages_meet
@@ -22,7 +21,6 @@ from headway.network.placed_jobs import one_service_ns, put_on_cluster
 _NO_ROOM, _REFUSED, _PLACED, _INVALID = range(4)
 
 
-@part
 def arrive(s: State, job: int) -> None:
     """Step 2: a job arrives."""
     parameter = s.rules[0].priority_parameter
@@ -44,7 +42,6 @@ def _enqueue(s: State, job: int) -> None:
     tally[0].queue += 1
 
 
-@part
 def place(s: State, now_ns: int) -> int:
     """Step 3: try the queue in order.
 
@@ -227,7 +224,7 @@ def _begin(s: State, job: int, now_ns: int) -> None:
         other = seats[seat].beside
         while other != NOBODY:
             if s.job_progress[seats[other].job].solo_ns != NOBODY:
-                interrupt(s, int(seats[other].job), now_ns)
+                s.rare.interrupt(s, int(seats[other].job), now_ns)
             other = seats[other].beside
     if jobs[job].servers > 1 and messages_meet(s.cluster):
         message = s.cluster.messages[jobs[job].first_message]
@@ -236,7 +233,7 @@ def _begin(s: State, job: int, now_ns: int) -> None:
             if other != NOBODY:
                 neighbour = s.cluster.messages[links[other].message].job
                 if s.job_progress[neighbour].solo_ns != NOBODY:
-                    interrupt(s, int(neighbour), now_ns)
-    forget_sets_beside(s, job, now_ns)
-    trust_again(s, job)
+                    s.rare.interrupt(s, int(neighbour), now_ns)
+    s.rare.forget_sets_beside(s, job, now_ns)
+    s.rare.trust_again(s, job)
     start_iteration(s, job, now_ns)

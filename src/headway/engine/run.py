@@ -212,7 +212,7 @@ def drive(
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
-    advance = compiled_kernel()
+    advance = compiled_kernel(policies)
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0

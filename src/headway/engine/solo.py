@@ -20,7 +20,6 @@ import math
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
-from headway.engine.cycles import forget_sets_beside
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.state import DONE, SOLO, State
@@ -65,11 +64,10 @@ def try_solo(s: State, job: int, group: int, now_ns: int) -> None:
         for link in range(message.first_link, message.first_link + message.links):
             if s.cluster.ports[s.cluster.links[link].port].links > 1:
                 return
-    _go_solo(s, job, int(group), shared, now_ns)
+    s.rare.go_solo(s, job, int(group), shared, now_ns)
 
 
-@part
-def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int) -> None:
+def go_solo(s: State, job: int, group: int, shared: bool, now_ns: int) -> None:
     """Give a job the one event of its end, if its key does not rise above those beside it."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     one_server = jobs[job].servers == 1
@@ -95,7 +93,7 @@ def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int) -> None:
     s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, group, end_ns)
     s.job_progress[job].solo_ns = now_ns
     s.job_progress[job].period_ns = period_ns
-    forget_sets_beside(s, job, now_ns)
+    s.rare.forget_sets_beside(s, job, now_ns)
 
 
 @part
@@ -122,10 +120,9 @@ def end_solo(s: State, job: int, now_ns: int) -> None:
 @part
 def _forget_solo(s: State, job: int, now_ns: int) -> None:
     s.job_progress[job].solo_ns = NOBODY
-    forget_sets_beside(s, job, now_ns)
+    s.rare.forget_sets_beside(s, job, now_ns)
 
 
-@part
 def interrupt(s: State, job: int, now_ns: int) -> None:
     """Give a solo job the state that it has at this instant, before the instant's completions.
 

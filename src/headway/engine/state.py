@@ -19,7 +19,7 @@ from headway.domain.records import (
     Records,
     zeros,
 )
-from headway.jit import View
+from headway.jit import View, signature
 from headway.network.traffic import Traffic, make_traffic
 from headway.policies.compilation import SIGNATURES
 
@@ -225,6 +225,29 @@ Rule = Callable[..., Any]
 """A compiled policy; its parameter, the last argument, is in `RULES`."""
 
 
+Step = Callable[..., Any]
+"""A step of the kernel that is compiled on its own."""
+
+
+class RareSteps(View):
+    """What happens far less often than a task: see the functions of these names.
+
+    They are compiled on their own, beside the kernel, and called by address, so that the first
+    start takes half the time.
+    """
+
+    arrive: Annotated[Step, signature(None, State, int)]
+    place: Annotated[Step, signature(int, State, int)]
+    go_solo: Annotated[Step, signature(None, State, int, int, bool, int)]
+    interrupt: Annotated[Step, signature(None, State, int, int)]
+    look_at_sets: Annotated[Step, signature(None, State, int, int)]
+    bring_back: Annotated[Step, signature(None, State, int, int, int)]
+    bring_all_back: Annotated[Step, signature(None, State, int)]
+    forget_sets_beside: Annotated[Step, signature(None, State, int, int)]
+    stir: Annotated[Step, signature(None, State, int, int)]
+    trust_again: Annotated[Step, signature(None, State, int)]
+
+
 class State(View):
     """The view that policies see, and the engine's own bookkeeping."""
 
@@ -232,6 +255,7 @@ class State(View):
     placement: Annotated[Rule, SIGNATURES["placement"]]
     priority: Annotated[Rule, SIGNATURES["priority"]]
     admission: Annotated[Rule, SIGNATURES["admission"]]
+    rare: RareSteps
     rules: Annotated[Records, RULES]
     tally: Annotated[Records, TALLY]
     traffic: Traffic
@@ -274,6 +298,7 @@ def make_state(
     paces: Records,
     rules: Records,
     policies: Sequence[Rule],
+    rare: RareSteps,
     timeline_rows: int,
 ) -> State:
     """Lay out a simulation that has not begun; `policies` decide in the order of `State`."""
@@ -324,6 +349,7 @@ def make_state(
         placement=placement,
         priority=priority,
         admission=admission,
+        rare=rare,
         rules=rules,
         tally=tally,
         traffic=make_traffic(len(messages), len(ports)),

@@ -13,6 +13,7 @@ import hashlib
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from headway.jit.code import (
     cache_folder,
     code_path,
     kind_of,
+    loaded,
     read_code,
     source_hash,
     write_code,
@@ -39,7 +41,6 @@ __all__ = [
     "cache_folder",
     "call",
     "inlined",
-    "is_disabled",
     "load",
     "part",
     "routine",
@@ -52,11 +53,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _log = logging.getLogger("headway")
 _lock = threading.RLock()
 _disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
-
-
-def is_disabled() -> bool:
-    """Whether compilation is switched off."""
-    return _disabled
 
 
 class ResultError(Exception):
@@ -86,9 +82,7 @@ class Part:
     @property
     def _numba_type_(self) -> Any:
         """How Numba sees a reference to this function."""
-        from numba import types
-
-        return types.Dispatcher(self.dispatcher)
+        return self.dispatcher.numba_type()
 
 
 def _part(function: Function, **options: bool) -> Function:
@@ -150,7 +144,8 @@ class EntryPoint:
 def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..., Any]:
     """Return an entry point's code, compiled now if it is not on disk.
 
-    If so, those of `meanwhile` that are not on disk either are compiled by another process.
+    If so, those of `meanwhile`, other parts of the same thing or policies, that are not on disk
+    either are compiled by another process.
 
     Raises:
         ResultError: The function does not return what its signature says.
@@ -161,7 +156,11 @@ def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..
     with _lock:
         code = _stored(entry)
         if code is None:
-            with _compiled_elsewhere([other for other in meanwhile if other.is_missing()]):
+            others = [other for other in meanwhile if other.is_missing()]
+            policies = len({other.title for other in others} - {entry.title})
+            what = f"{entry.title} and {policies} policies" if policies else entry.title
+            _log.info("Compiling %s for this machine, once …", what)
+            with _compiled_elsewhere(others):
                 code = _compile(entry)
         return code
 
@@ -174,19 +173,18 @@ def _stored(entry: EntryPoint) -> Compiled | None:
     except DamagedCodeError:
         _log.warning("The compiled code of %s is damaged: %s", entry.title, path)
         return None
-    return None if code is None else Compiled(code, entry.signature)
+    return None if code is None else loaded(code, entry.signature)
 
 
 def _compile(entry: EntryPoint) -> Compiled:
     """Compile an entry point and keep its code."""
-    _log.info("Compiling %s for this machine, once …", entry.title)
     from headway.jit.compiler import compile_code
 
     code = compile_code(entry.function, entry.signature, **entry.options)
     path = entry.path()
     if path is not None and not code.environments:
         write_code(path, code)
-    return Compiled(code, entry.signature)
+    return loaded(code, entry.signature)
 
 
 @contextlib.contextmanager
@@ -215,6 +213,8 @@ def _start_methods() -> list[str]:
 
 def _compile_quietly(entries: Sequence[EntryPoint]) -> None:
     """Compile in a process of its own; the first process repeats what fails, for its error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The first process ends this one.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for entry in entries:
         with contextlib.suppress(BaseException):
             _compile(entry)

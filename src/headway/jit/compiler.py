@@ -288,6 +288,10 @@ class PartDispatcher(CPUDispatcher):
         wide = {name: _widened(kind) for name, kind in kws.items()}
         return super().get_call_template([_widened(kind) for kind in args], wide)
 
+    def numba_type(self) -> Any:
+        """Return the type of a reference to the function."""
+        return types.Dispatcher(self)
+
     def compile_part(self, signature: Any) -> Any:
         """Return what the compilation for one signature gave."""
         self.compile(signature)
