@@ -1,4 +1,4 @@
-"""Sampled simulation: intervals that hold the exact result, and exactness where nothing is gained."""
+"""Sampled simulation: intervals hold the exact result, and what cannot be sampled is exact."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headway.results.store import read_result, write_json, write_parquet
 from headway.results.timeline.sinks import Timeline
 from headway.workload.generate import Recipe, generate_workload
 from invariants import check_memory
+from repetitive_cases import repetitive
 from strategies import Case, run_engine
-from test_acceleration import repetitive
 
 MODELS = ("vgg16", "resnet50", "inception-v3", "lstm-ptb")
 
@@ -62,7 +62,7 @@ def test_an_exact_run_has_no_margins(exact: Result) -> None:
 
 def test_a_crowded_workload_is_sampled_within_its_margins(exact: Result, sampled: Result) -> None:
     summary, true = sampled.summary, exact.summary
-    assert 0.2 < summary.sampled_share < 1
+    assert 0.1 < summary.sampled_share < 1
     assert summary.simulated_tasks == true.simulated_tasks
     assert (sampled.gpu_busy_ns.sum(), sampled.settings.accuracy) == (exact.gpu_busy_ns.sum(), 0.01)
     assert abs(summary.average_jct_s - true.average_jct_s) <= summary.average_jct_margin_s

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.status import Status
 
-    from headway.engine.run import Progress
+    from headway.engine.progress import Progress
 
 PATIENCE_S = 1.0
 """A progress bar is shown for work that lasts longer than this."""

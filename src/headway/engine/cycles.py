@@ -45,7 +45,7 @@ from headway.engine.sampling import (
     within_accuracy,
 )
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
-from headway.engine.state import DONE, SOLO, State
+from headway.engine.state import SOLO, State
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
+from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
+from headway.engine.progress import Progress
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
@@ -38,15 +41,6 @@ _WINDOWS = (2, 3, 4, 5, 6)
 """Iterations of each job in the windows of a sampled simulation: one run with each of these."""
 
 _log = logging.getLogger("headway")
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run has come."""
-
-    fraction: float
-    now_s: float
-    tasks: int
 
 
 def simulate(
@@ -101,13 +95,7 @@ def simulate(
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted)
     if wanted is None or not policy.choices.may_be_skipped:
         return run.result(0, timeline, progress)
-    found = []
-    for index, window in enumerate(_WINDOWS):
-        result = run.result(window, None, _part_of(progress, index, len(_WINDOWS)))
-        if result.summary.sampled_share == 0:
-            return result
-        found.append(result)
-    return median_run(found)
+    return _sampled(run, progress)
 
 
 def _check_sampling(
@@ -130,16 +118,6 @@ def _check_sampling(
                 choice.policy.kind,
                 choice.name,
             )
-
-
-def _part_of(
-    progress: Callable[[Progress], None] | None, index: int, count: int
-) -> Callable[[Progress], None] | None:
-    """Return a progress callback for one of several equal parts of a run."""
-    if progress is None:
-        return None
-    report = progress
-    return lambda now: report(Progress((index + now.fraction) / count, now.now_s, now.tasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +181,33 @@ class _Run:
             jct_margin_s=np.zeros(len(jobs)),
             timeline=timeline if isinstance(timeline, Timeline) else None,
         )
+
+
+def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
+    """Simulate with one window and, if that left anything to estimates, with the others."""
+    found: dict[int, Result] = {}
+    fractions = dict.fromkeys(_WINDOWS, 0.0)
+    reporting = threading.Lock()
+
+    def work(window: int, checkpoint: Checkpoint) -> tuple[int, Result]:
+        def report(now: Progress) -> None:
+            checkpoint(now)
+            if progress is not None:
+                with reporting:
+                    fractions[window] = now.fraction
+                    mean = sum(fractions.values()) / len(fractions)
+                    progress(Progress(mean, now.now_s, now.tasks))
+
+        return window, run.result(window, None, report)
+
+    first, *others = _WINDOWS
+    run_in_threads([first], work, 1, lambda pair: found.update([pair]))
+    if found[first].summary.sampled_share > 0:
+        run_in_threads(others, work, thread_count(None), lambda pair: found.update([pair]))
+    for window in found:
+        if found[window].summary.sampled_share == 0:
+            return found[window]
+    return median_run([found[window] for window in _WINDOWS])
 
 
 def drive(

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import NOBODY
+from headway.engine.order import buckets_of
 from headway.engine.snapshots import take_snapshot
 from headway.engine.state import DONE, State
 from headway.jit import inlined, part
@@ -93,7 +94,7 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
     while job != NOBODY:
         member, left = s.job_snapshots[job], jobs[job].iterations_left
         member.iterations = member.iterations_left - left
-        member.messages = s.job_progress[job].sent - member.sent
+        member.messages = member.iterations * buckets_of(s, job)
         first, second = member.iterations_left - member.half_left, member.half_left - left
         off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
         member.deviation_ns = max(abs(off), _ROUNDING) * jobs[job].service_ns

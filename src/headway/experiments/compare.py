@@ -21,9 +21,9 @@ from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.workload import Workload
+from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.run import simulate
 from headway.experiments import statistics
-from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
 from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError
 from headway.domain.workload import Workload
+from headway.engine.parallel import Checkpoint
 from headway.engine.run import simulate
-from headway.experiments.parallel import Checkpoint
 from headway.experiments.sweep.specification import Coordinate, Sweep, WorkloadSource
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from headway.domain.limits import whole
-from headway.engine.run import Progress
+from headway.engine.progress import Progress
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
