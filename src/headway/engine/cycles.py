@@ -392,6 +392,8 @@ def _keeps_order(s: State, anchor: int, periods: int) -> bool:
     meet = messages_meet(s.cluster)
     job = anchor
     while job != NOBODY:
+        s.tally[0].searches += 1
+        s.job_progress[job].mark = s.tally[0].searches
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             near = gpus[seats[seat].gpu].held
             while near != NOBODY:
@@ -415,10 +417,14 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     """Whether the keys of two neighbours, the first in the set, do not meet.
 
     A solo job comes first, and its key does not rise; the key of an inert one does not move.
-    Two members are compared once.
+    Two members are compared once, however many GPUs and ports they share.
     """
+    mark = s.tally[0].searches
+    if s.job_progress[other].mark == mark:
+        return True
+    s.job_progress[other].mark = mark
     in_set = s.job_progress[other].cycle == anchor
-    if job == other or s.job_progress[other].solo_ns != NOBODY or (in_set and other < job):
+    if s.job_progress[other].solo_ns != NOBODY or (in_set and other < job):
         return True
     key = s.cluster.jobs[other].priority_key
     lowest, highest = key, key

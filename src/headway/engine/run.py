@@ -37,7 +37,7 @@ _SLICE_S = 0.05
 
 _TIMELINE_ROWS = 1 << 16
 
-_WINDOWS = (2, 3, 4, 5, 6)
+_WINDOWS = (2, 3, 4)
 """Iterations of each job in the windows of a sampled simulation: one run with each of these."""
 
 _log = logging.getLogger("headway")
@@ -204,9 +204,9 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     run_in_threads([first], work, 1, lambda pair: found.update([pair]))
     if found[first].summary.sampled_share > 0:
         run_in_threads(others, work, thread_count(None), lambda pair: found.update([pair]))
-    for window in found:
-        if found[window].summary.sampled_share == 0:
-            return found[window]
+    for result in found.values():
+        if result.summary.sampled_share == 0:
+            return result
     return median_run([found[window] for window in _WINDOWS])
 
 
