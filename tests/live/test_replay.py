@@ -187,7 +187,7 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     target = log.with_name("w.csv")
     outcome = headway(capsys, "replay", str(log), "--workload", str(target))
     assert outcome.status == 0
-    assert outcome.err == "skipped 1 job without iterations.\n"
+    assert outcome.err == f"Written: {target}\nskipped 1 job without iterations.\n"
     one, two = read_workload(target)
     assert (one.job_id, one.arrival_ns, one.gpus, one.iterations) == ("one", 10, 2, 5)
     assert (one.forward_ns, one.backward_ns, one.gradient_bytes) == (1_000_000, 2_000_000, 8)
