@@ -612,6 +612,9 @@ OPTIONS = {
     "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
+    "--accuracy 2": "accuracy: must be between 0 and 100%, such as 1% or 0.01, not '2'.",
+    "--accuracy 1% --timeline x.parquet": "--accuracy leaves tasks out, and --timeline shows all; "
+    "choose one.",
     "--seed -1": "seed: must be at least 0, not -1.",
     "--parquet /nowhere/x.parquet": "/nowhere/x.parquet: there is no folder /nowhere.",
     "--parquet /": "/: is a folder, not a file.",
@@ -630,7 +633,7 @@ def test_an_unknown_policy_lists_the_known_ones(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_bad_option(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
-    expect(capsys, OPTIONS[options], "w.csv", *options.split(" ", 1))
+    expect(capsys, OPTIONS[options], "w.csv", *options.split())
 
 
 def test_a_policy_that_needs_allocation_gets_a_hint(

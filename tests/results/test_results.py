@@ -47,6 +47,7 @@ COLUMNS = {
     "start_ns": polars.Int64(),
     "finish_ns": polars.Int64(),
     "jct_s": polars.Float64(),
+    "jct_margin_s": polars.Float64(),
     "waiting_s": polars.Float64(),
     "gpus": polars.List(polars.Int64),
     "energy_j": polars.Float64(),
@@ -75,12 +76,15 @@ def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
     assert list(data) == [*RUN_KEYS, "jobs"]
     assert list(data["summary"]) == [
         "average_jct_s",
+        "average_jct_margin_s",
         "median_jct_s",
         "p95_jct_s",
         "makespan_s",
+        "makespan_margin_s",
         "average_gpu_utilization",
         "energy_j",
         "simulated_tasks",
+        "sampled_share",
         "wall_s",
     ]
     assert [list(job) for job in data["jobs"]] == [list(COLUMNS)] * 3

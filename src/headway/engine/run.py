@@ -26,7 +26,7 @@ from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
-from headway.results.intervals import median_run
+from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
@@ -159,7 +159,7 @@ class _Run:
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
         seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
         busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
-        return Result(
+        result = Result(
             workload=workload,
             settings=Settings(
                 cluster=cluster,
@@ -181,6 +181,10 @@ class _Run:
             jct_margin_s=np.zeros(len(jobs)),
             timeline=timeline if isinstance(timeline, Timeline) else None,
         )
+        if tally.estimated_tasks > 0:
+            deviation_s = np.sqrt(state.job_snapshots.variance) / 1e9
+            return with_measuring_error(result, deviation_s)
+        return result
 
 
 def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:

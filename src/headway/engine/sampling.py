@@ -8,13 +8,14 @@ member finishes, no job arrives or is placed beside it. When one of these interf
 brought back by whole windows, catches up event by event, and is moved on if it is still the same.
 When neighbours change their order, the set is measured again.
 
-What makes it an estimate is checked twice. After a change the set first settles down for as long as
-a window. And the halves of a window say how well it was measured: if a member ended c1 and c2
-iterations in w1 and w2 ns, then (c1 w2 - c2 w1)**2 / (w1 w2) estimates the variance of its
-iterations in such a window, and m (m + 1) times that is the variance of what it will have ended
-after m windows more. These errors, in ns of service, must not add up, as independent ones do, to
-more than the wanted accuracy allows for the time that the members have been in the system. If they
-would, the set is measured for longer.
+What makes it an estimate is checked in three ways. After a change the set first settles down for as
+long as a window. A window is good for a limited number of others, so that progress which varies
+slowly is measured again and again. And the halves of a window say how well it was measured: if a
+member ended c1 and c2 iterations in w1 and w2 ns, then (c1 w2 - c2 w1)**2 / (w1 w2) estimates the
+variance of its iterations in such a window, and m (m + 1) times that is the variance of what it
+will have ended after m windows more. These errors, in ns of service, must not add up, as
+independent ones do, to more than the wanted accuracy allows for the time that the members have been
+in the system. If they would, the set is measured for longer.
 """
 
 from __future__ import annotations
@@ -35,6 +36,16 @@ _QUANTILE = 1.96
 
 _ROUNDING = math.sqrt(1 / 6)
 """The standard deviation of a number of iterations that is rounded at both ends of a window."""
+
+_UNSEEN = 0.1
+"""The relative standard deviation of progress to expect at least: a window is too short to show how
+the progress varies over many windows.
+"""
+
+_REACH, _REACH_OF_TIME = 64, 1 / 32
+"""How far a window reaches: this number of windows, or this part of the time that the members have
+been in the system, whichever is more.
+"""
 
 _PATIENCE = 4
 """Windows after which to look at a set without waiting for its anchor."""
@@ -97,7 +108,8 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
         member.messages = member.iterations * buckets_of(s, job)
         first, second = member.iterations_left - member.half_left, member.half_left - left
         off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
-        member.deviation_ns = max(abs(off), _ROUNDING) * jobs[job].service_ns
+        least = max(_ROUNDING, _UNSEEN * member.iterations)
+        member.deviation_ns = max(abs(off), least) * jobs[job].service_ns
         job = s.job_progress[job].next_member
 
 
@@ -125,13 +137,19 @@ def added_variance(s: State, anchor: int, job: int, periods: int) -> float:
 @part
 def within_accuracy(s: State, anchor: int, now_ns: int, periods: int) -> bool:
     """Whether a set is still known well enough after being moved by this number of windows."""
-    back_ns = now_ns + periods * s.cycles[anchor].period_ns
+    period_ns = s.cycles[anchor].period_ns
+    back_ns = now_ns + periods * period_ns
     variance, elapsed_ns = 0.0, 0.0
+    members = 0
     job = anchor
     while job != NOBODY:
         variance += s.job_snapshots[job].variance + added_variance(s, anchor, job, periods)
         elapsed_ns += back_ns - s.cluster.jobs[job].arrival_ns
+        members += 1
         job = s.job_progress[job].next_member
+    moved = s.cycles[anchor].moved + periods
+    if moved > _REACH and moved * period_ns * members > _REACH_OF_TIME * elapsed_ns:
+        return False
     return bool(_QUANTILE * math.sqrt(variance) <= s.rules[0].accuracy * elapsed_ns)
 
 

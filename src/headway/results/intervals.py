@@ -4,7 +4,7 @@ Runs that sample differently differ by what sampling estimates wrongly, and by a
 it: a job that finishes a little earlier lets another in, elsewhere. The exact run is taken for one
 more of the same kind. With n runs, a figure of mean x and standard deviation s, it is with 95%
 probability within t * s * sqrt(1 + 1/n) of x, with Student's t of n - 1 degrees of freedom: a
-prediction interval.
+prediction interval. Where all runs happen to agree, the error of measuring remains.
 """
 
 from __future__ import annotations
@@ -22,8 +22,22 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-STUDENT_T = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+STUDENT_T = {3: 4.303, 5: 2.776}
 """P(|T| < t) = 0.95, by the number of runs."""
+
+_QUANTILE = 1.96
+"""Standard deviations that 95% of a normal distribution are within."""
+
+
+def with_measuring_error(run: Result, deviation_s: Floats) -> Result:
+    """Return a run with the margins that the standard deviations of its jobs' progress give."""
+    margin_s = _QUANTILE * deviation_s
+    summary = replace(
+        run.summary,
+        average_jct_margin_s=math.sqrt(float((margin_s * margin_s).sum())) / len(margin_s),
+        makespan_margin_s=float(margin_s[run.finish_ns.argmax()]),
+    )
+    return replace(run, summary=summary, jct_margin_s=margin_s)
 
 
 def margins(values: Floats, reported: Floats) -> Floats:
@@ -49,8 +63,9 @@ def median_run(runs: Sequence[Result]) -> Result:
     ).tolist()
     summary = replace(
         middle.summary,
-        average_jct_margin_s=average_s,
-        makespan_margin_s=makespan_s,
+        average_jct_margin_s=max(average_s, middle.summary.average_jct_margin_s),
+        makespan_margin_s=max(makespan_s, middle.summary.makespan_margin_s),
         wall_s=sum(run.summary.wall_s for run in runs),
     )
-    return replace(middle, summary=summary, jct_margin_s=margins(jct_s, middle.jct_s))
+    margin_s = np.maximum(margins(jct_s, middle.jct_s), middle.jct_margin_s)
+    return replace(middle, summary=summary, jct_margin_s=margin_s)
