@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import COMMUNICATION, NOBODY
-from headway.engine.compute import ask_about, make_message_ready, note_end, record_task
+from headway.engine.compute import make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.state import Rule, State
+from headway.engine.watching import (
+    ask_about,
+    ask_next,
+    known_refusal,
+    note_refusal,
+    take_first,
+    wake,
+    watch_all,
+)
 from headway.jit import inlined
 from headway.network.laws.dispatch import update_costs
 from headway.network.traffic import end_message, forget_changes, list_waiting, start_message
 from headway.policies import registry
+from headway.policies.answers import named_port
+from headway.policies.registry import WAIT
 
 _admits = inlined(registry.admits)
 
@@ -35,33 +46,48 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
 
 @inlined
 def admit(s: State, now_ns: int, admission: Rule) -> None:
-    """Step 4: ask about each ready message in order, then update the costs that this changes.
+    """Step 4: ask about ready messages in order, then update the costs that this changes.
 
-    A steady policy is not asked again about a message that it left waiting until a message has
-    ended on one of its ports. A policy may name the time before which the message must not start;
-    the last answer counts.
+    A message that watches a port is asked about again when a message has ended there, if the port
+    is not known to be full by then. Otherwise a steady policy is asked again about a message that
+    it left waiting when a message has ended on one of its ports. A policy may name the time before
+    which the message must not start; the last answer counts.
     """
     tally, rules = s.tally, s.rules
     steady = rules[0].admission_steady != 0
-    if steady and tally[0].waiting > tally[0].asked:
+    if steady and tally[0].waiting > tally[0].asked + tally[0].watching:
         again = list_waiting(s.cluster, s.traffic)
         for i in range(again):
-            ask_about(s, s.traffic.found[i])
-    kept = 0
-    for i in range(tally[0].asked):
+            if s.watches[s.traffic.found[i]].port == NOBODY:
+                ask_about(s, s.traffic.found[i])
+    refused = wake(s)
+    kept, i = 0, 0
+    while i < tally[0].asked:
         message = s.asked[i]
-        answer = admission(s.cluster, message, rules[0].admission_parameter)
+        i += 1
+        s.is_asked[message] = 0
+        answer = known_refusal(s, message)
+        if answer == WAIT:
+            answer = admission(s.cluster, message, rules[0].admission_parameter)
+            tally[0].questions += 1
         _postpone(s, message, answer, now_ns)
+        port = s.watches[message].port
+        if port != NOBODY:
+            take_first(s, port)
+        s.watches[message].port = NOBODY
         if _admits(answer, now_ns):
-            s.is_asked[message] = 0
             tally[0].waiting -= 1
             start_message(s.cluster, s.traffic, message)
-        elif steady:
-            s.is_asked[message] = 0
-        else:
-            s.asked[kept], s.asked_jobs[kept] = message, s.asked_jobs[i]
+        elif answer < 0 and named_port(answer) < len(s.cluster.ports):
+            refused = note_refusal(s, message, answer, refused)
+        elif not steady:
+            s.is_asked[message] = 1
+            s.asked[kept] = message
             kept += 1
+        if port != NOBODY:
+            refused = ask_next(s, port, refused)
     tally[0].asked = kept
+    watch_all(s, refused)
     changed = update_costs(s.cluster, s.traffic)
     for i in range(changed):
         _schedule_end(s, s.traffic.found[i], now_ns)

@@ -21,6 +21,7 @@ from headway.engine.events import schedule
 from headway.engine.order import comes_before
 from headway.engine.solo import end_solo, interrupt, try_solo
 from headway.engine.state import DONE, FUSED, SOLO, Rule, State
+from headway.engine.watching import ask_about
 from headway.jit import inlined
 from headway.network.placed_jobs import take_off_cluster
 
@@ -146,22 +147,6 @@ def make_message_ready(s: State, message: int) -> None:
     record.state = READY
     s.tally[0].waiting += 1
     ask_about(s, message)
-
-
-@inlined
-def ask_about(s: State, message: int) -> None:
-    """Ask the admission about a waiting message at this instant: jobs in order, then messages."""
-    if s.is_asked[message] == 0:
-        s.is_asked[message] = 1
-        job, index = s.cluster.messages[message].job, s.tally[0].asked
-        while index > 0:
-            other = s.asked_jobs[index - 1]
-            if not (comes_before(s, job, other) or (job == other and message < s.asked[index - 1])):
-                break
-            s.asked[index], s.asked_jobs[index] = s.asked[index - 1], other
-            index -= 1
-        s.asked[index], s.asked_jobs[index] = message, job
-        s.tally[0].asked += 1
 
 
 @inlined

@@ -14,6 +14,13 @@ def comes_before(s: State, job: int, other: int) -> bool:
 
 
 @inlined
+def message_comes_before(s: State, message: int, other: int) -> bool:
+    """Order of admission: jobs in priority order, then messages."""
+    job, other_job = s.cluster.messages[message].job, s.cluster.messages[other].job
+    return comes_before(s, job, other_job) or (job == other_job and message < other)
+
+
+@inlined
 def key_with(s: State, job: int, iterations_left: int, priority: Rule) -> int:
     """Return the key that a placed job will have with this number of iterations left."""
     jobs = s.cluster.jobs

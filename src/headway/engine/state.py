@@ -156,6 +156,28 @@ MESSAGE_SNAPSHOT = np.dtype(
 SEAT_SNAPSHOT = np.dtype([("stage", np.int64), ("age_ns", np.int64)], align=True)
 """The stage of a seat, and how long its task has run, or NOBODY."""
 
+WATCH = np.dtype(
+    [
+        ("port", np.int32),  # the port that the message watches, or NOBODY
+        ("first_below", np.int32),  # in the port's heap of watchers
+        ("beside", np.int32),  # the next below the same one
+    ],
+    align=True,
+)
+"""A message that waits for a port; see `watching`."""
+
+WATCHED = np.dtype(
+    [
+        ("limit_bytes", np.int64),  # no message of this size may join until one ends here
+        ("first", np.int32),  # the first watcher, or NOBODY
+    ],
+    align=True,
+)
+"""A port and the messages that wait for it."""
+
+NO_LIMIT = 2**63 - 1
+"""The limit of a port about which the admission has not said anything."""
+
 RULES = np.dtype(
     [
         ("placement_parameter", np.float64),
@@ -182,6 +204,7 @@ TALLY = np.dtype(
         ("placed", np.int64),
         ("done", np.int64),
         ("asked", np.int64),
+        ("watching", np.int64),
         ("running", np.int64),
         ("idle", np.int64),
         ("free_groups", np.int64),
@@ -194,6 +217,7 @@ TALLY = np.dtype(
         ("compute_tasks", np.int64),
         ("messages", np.int64),
         ("instants", np.int64),
+        ("questions", np.int64),  # to the admission
         ("searches", np.int64),
         ("front_ns", np.int64),  # the latest instant so far
         # The present.
@@ -230,8 +254,9 @@ class State(NamedTuple):
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
     asked: Integers  # messages to ask the admission about; in priority order
-    asked_jobs: Integers  # the jobs of these messages
     is_asked: Integers  # by message: whether it is among them
+    watches: Records  # by message
+    watched: Records  # by port
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
     free_groups: Integers  # a stack
@@ -282,6 +307,9 @@ def make_state(
     paces.forward_group_ns[:] = paces.backward_group_ns[:] = NOBODY
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
+    watches, watched = zeros(len(messages), WATCH), zeros(len(ports), WATCHED)
+    watches.port[:] = watched.first[:] = NOBODY
+    watched.limit_bytes[:] = NO_LIMIT
     queues, queue_of = _queues(jobs)
     skips = bool(rules[0].skips_sets)
     events = len(gpus) + len(messages) + len(jobs)
@@ -308,8 +336,9 @@ def make_state(
         queue=integers(len(jobs)),
         active=integers(len(queues)),
         asked=integers(len(messages)),
-        asked_jobs=integers(len(messages)),
         is_asked=integers(len(messages)),
+        watches=watches,
+        watched=watched,
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
         free_groups=np.arange(len(gpus), dtype=np.int64),
