@@ -133,9 +133,11 @@ def starts(repeats: int) -> None:
             stderr=subprocess.DEVNULL,
         )
         environment = {**os.environ, "HEADWAY_CACHE_DIR": f"{folder}/cache"}
-        for name in ["first ever", *["warm"] * repeats]:
+        runs = [("first ever", "paper"), *[("warm", "paper")] * repeats]
+        runs += [("first", policy) for policy in ("headway", "spread+fifo+k-way", "apart+k-srsf")]
+        for name, policy in runs:
             command = [
-                *(*COMMAND, "simulate", f"{folder}/paper.csv", "-q"),
+                *(*COMMAND, "simulate", f"{folder}/paper.csv", "-q", "--policy", policy),
                 *("--json", f"{folder}/out.json"),
             ]
             done = subprocess.run(
@@ -147,7 +149,8 @@ def starts(repeats: int) -> None:
                 text=True,
             )
             wall_s, peak_kb = done.stdout.split()
-            print(f"  {name:12}{float(wall_s):>8.2f} s{int(peak_kb) / 1024:>8.0f} MB peak")
+            title = f"{name}, {policy}"
+            print(f"  {title:28}{float(wall_s):>8.2f} s{int(peak_kb) / 1024:>8.0f} MB peak")
 
 
 def growth(repeats: int, factors: tuple[int, ...]) -> None:

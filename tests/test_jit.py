@@ -1,11 +1,25 @@
-"""Where compiled code is kept."""
+"""Compilation: what compiled code may do, and how it is kept."""
 
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway import jit
+from headway.domain.records import ClusterView, zeros
+from headway.jit import EntryPoint
+from headway.jit.code import read_code
+from headway.jit.views import fields_of
+from headway.user_files import load_file
+from waiting import eventually
 
 CODE = "from headway import jit; print(jit.cache_folder())"
 
@@ -49,11 +63,227 @@ def test_an_edit_anywhere_in_the_sources_changes_the_folder(tmp_path: Path) -> N
     assert cache_folder(chosen, tmp_path) != before
 
 
-def test_numbas_own_setting_is_left_as_it_was() -> None:
-    import numba
+SMALL = """
+import numba
+import numpy as np
 
-    from headway import generate_workload, simulate
+from headway.jit import View, inlined, part, routine
+from headway.policies import ClusterView, most_messages
 
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    simulate(generate_workload("paper", seed=0))
-    assert before == numba.config.CACHE_DIR  # type: ignore[attr-defined]
+class Pair(View):
+    left: np.typing.NDArray[np.int64]
+    right: np.typing.NDArray[np.float64]
+
+@inlined
+def half(value):
+    return value // 2
+
+@part
+def total(pair):
+    result = 0
+    for i in range(len(pair.left)):
+        result += half(pair.left[i])
+    return result
+
+def work(pair, factor):
+    pair.right[0] = 2.5
+    return total(pair) * factor
+
+@routine
+def squares(count):
+    values = np.zeros(count, np.int64)
+    for i in range(count):
+        values[i] = i * i
+    return values
+
+def allocate(count, rounds):
+    result = 0
+    for _ in range(rounds):
+        result += squares(count)[count - 1]
+    return result
+
+def fail(job):
+    if job > 3:
+        raise ValueError("job", job)
+    return squares(3)[job]
+
+def ratio(value):
+    return value / 2
+
+@numba.njit
+def helper(cluster, message):
+    return most_messages(cluster, message) + 1
+
+def through_numba(cluster, message):
+    return helper(cluster, message)
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Any:
+    """A module of small functions to compile, new to the cache in every test."""
+    (tmp_path / "small.py").write_text(f"{SMALL}\n# {tmp_path}\n")
+    return load_file(tmp_path / "small.py", "small")
+
+
+def working(small: Any) -> EntryPoint:
+    return EntryPoint(small.work, jit.signature(int, small.Pair, int), "a test", {"_nrt": False})
+
+
+def pair(small: Any) -> Any:
+    return small.Pair(left=np.array([3, 4, 5]), right=np.zeros(1))
+
+
+def test_compiled_code_reads_and_writes_a_view(small: Any) -> None:
+    view = pair(small)
+    assert jit.load(working(small))(view, 10) == (1 + 2 + 2) * 10
+    assert view.right[0] == 2.5
+    assert small.work(view, 10) == 50, "without compilation it is the same"
+
+
+@pytest.mark.parametrize("count", [1, 10_000, 100_000])
+def test_arrays_that_compiled_code_makes_are_given_back(small: Any, count: int) -> None:
+    entry = EntryPoint(small.allocate, jit.signature(int, int, int), "a test")
+    code = jit.load(entry)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rounds = 4 * 10**8 // (8 * count) if count > 1 else 10**6
+    assert code(count, rounds) == rounds * (count - 1) ** 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # of 400,000 KB
+
+
+def test_an_error_in_compiled_code_is_raised_with_its_line(small: Any) -> None:
+    options = {"boundscheck": True}
+    code = jit.load(EntryPoint(small.fail, jit.signature(int, int), "a test", options))
+    assert code(2) == 4
+    with pytest.raises(ValueError, match="job") as caught:
+        code(4)
+    assert caught.value.args == ("job", 4)
+    name, file, line = caught.value.compiled_from  # type: ignore[attr-defined]
+    assert (name, Path(file).name, line) == ("fail", "small.py", SMALL.split("\n").index(
+        '        raise ValueError("job", job)') + 1)  # fmt: skip
+    with pytest.raises(IndexError):
+        code(3)
+
+
+def test_functions_compiled_by_numba_itself_may_call_parts(small: Any) -> None:
+    entry = EntryPoint(small.through_numba, jit.signature(int, ClusterView, int), "a test")
+    view = ClusterView(**{name: zeros(2, dtype) for name, dtype in fields_of(ClusterView).items()})
+    view.messages.links[:], view.ports.messages[:] = 1, 4
+    assert jit.load(entry)(view, 0) == 5
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "header", "other"])
+def test_damaged_code_is_compiled_again(
+    small: Any, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    entry = working(small)
+    jit.load(entry)
+    path = entry.path()
+    assert path is not None
+    intact = path.read_bytes()
+    flipped = bytearray(intact)
+    flipped[len(intact) // 2] ^= 1
+    damaged = {
+        "empty": b"",
+        "cut": intact[:-100],
+        "flipped": bytes(flipped),
+        "header": b'{"symbol": 3}\n' + intact.partition(b"\n")[2],
+        "other": b"\x00\xff" * 1000,
+    }
+    path.write_bytes(damaged[damage])
+    assert jit.load(entry)(pair(small), 1) == 5
+    assert "The compiled code of a test is damaged" in caplog.text
+    assert read_code(path) is not None
+    caplog.clear()
+    assert jit.load(entry)(pair(small), 1) == 5
+    assert not caplog.text
+
+
+def test_an_edit_of_the_file_is_compiled(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / "edited.py").write_text(f"def f(x):\n    return x + {number}\n")
+        sys.modules.pop("edited_edited", None)
+        module = load_file(tmp_path / "edited.py", "edited")
+        assert jit.load(EntryPoint(module.f, jit.signature(int, int), "a test"))(10) == 10 + number
+
+
+def test_functions_of_a_factory_differ_by_what_they_enclose(tmp_path: Path) -> None:
+    source = "def make(n):\n    def f(x):\n        return x + n\n    return f\n"
+    (tmp_path / "factory.py").write_text(source)
+    make = load_file(tmp_path / "factory.py", "factory").make
+    codes = [jit.load(EntryPoint(make(n), jit.signature(int, int), "a test")) for n in (1, 2)]
+    assert [code(10) for code in codes] == [11, 12]
+    assert EntryPoint(make(object()), jit.signature(int, int), "a test").path() is None
+
+
+def test_a_function_must_return_what_its_signature_says(small: Any) -> None:
+    with pytest.raises(jit.ResultError, match="float64"):
+        jit.load(EntryPoint(small.ratio, jit.signature(int, int), "a test"))
+
+
+def test_a_view_takes_only_what_it_declares(small: Any) -> None:
+    with pytest.raises(TypeError, match=r"Pair: missing or unknown: other, right"):
+        small.Pair(left=np.zeros(1, np.int64), other=1)
+    for wrong in (np.zeros(1), np.zeros((2, 2), np.int64), np.zeros(4, np.int64)[::2]):
+        with pytest.raises(TypeError, match=r"Pair\.left: not a row of int64"):
+            small.Pair(left=wrong, right=np.zeros(1))
+
+
+def test_the_second_start_imports_neither_numba_nor_what_it_needs() -> None:
+    code = (
+        "import sys; from headway import generate_workload, simulate\n"
+        "simulate(generate_workload('paper'))\n"
+        "print(*({'numba', 'scipy', 'polars'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    again = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert again.stdout.split() == []
+
+
+def test_an_interrupted_compilation_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headway", "simulate", "muri-1"],
+        env={**os.environ, "HEADWAY_CACHE_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("Compiling the engine and 3 policies")
+    listing = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    (started,) = eventually(lambda: listing.read_text().split())
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "\nheadway: interrupted\n")
+    eventually(lambda: not Path(f"/proc/{started}").exists())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".code"]
+
+
+@pytest.mark.slow
+def test_a_cold_start_compiles_no_function_twice(tmp_path: Path) -> None:
+    """Everything in one process, to see it all: with a second thread it does not fork."""
+    code = (
+        "import threading; from collections import Counter; from numba.core import event\n"
+        "from headway import generate_workload, simulate\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "counts = Counter()\n"
+        "class Count(event.Listener):\n"
+        "    def on_start(self, e): counts[e.data['dispatcher'].py_func] += 1\n"
+        "    def on_end(self, e): pass\n"
+        "event.register('numba:compile', Count())\n"
+        "simulate(generate_workload('paper'))\n"
+        "ours = {f.__qualname__: n for f, n in counts.items() if 'headway' in f.__module__}\n"
+        "print(len(ours), [name for name, count in ours.items() if count > 1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HEADWAY_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    functions, twice = done.stdout.split(maxsplit=1)
+    assert int(functions) > 80
+    assert twice.strip() == "[]"

@@ -15,7 +15,7 @@ from headway.domain.errors import InputError
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine import kernel
-from headway.engine.run import _kernel
+from headway.engine.compilation import compiled_kernel
 from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
@@ -103,9 +103,8 @@ def run_state(case: Case, acceleration: str) -> State:
         acceleration,  # type: ignore[arg-type]
         0,
     )
-    advance = _kernel(state)
-    rules = [choice.compiled() for choice in case.policies.choices]
-    while advance(state, *rules, 1000) != kernel.FINISHED:
+    advance = compiled_kernel(case.policies.choices)
+    while advance(state, 1000) != kernel.FINISHED:
         pass
     return state
 

@@ -53,7 +53,16 @@ def view_of(
             ports[port].messages += 1
             link += 1
     gpus, servers, seats = zeros(1, GPU), zeros(1, SERVER), zeros(1, SEAT)
-    return ClusterView(system, zeros(1, JOB), messages, gpus, servers, seats, links, ports)
+    return ClusterView(
+        system=system,
+        jobs=zeros(1, JOB),
+        messages=messages,
+        gpus=gpus,
+        servers=servers,
+        seats=seats,
+        links=links,
+        ports=ports,
+    )
 
 
 def costs_in(view: ClusterView, ports: list[int]) -> list[float]:

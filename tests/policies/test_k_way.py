@@ -53,14 +53,14 @@ def admitted(
 ) -> bool:
     """Ask a policy about a message on all servers; `running` is (bytes left, servers), in order."""
     view = ClusterView(
-        zeros(1, SYSTEM),
-        zeros(1, JOB),
-        zeros(len(running) + 1, MESSAGE),
-        zeros(servers, GPU),
-        zeros(servers, SERVER),
-        zeros(1, SEAT),
-        zeros(servers * (len(running) + 1), LINK),
-        zeros(servers, PORT),
+        system=zeros(1, SYSTEM),
+        jobs=zeros(1, JOB),
+        messages=zeros(len(running) + 1, MESSAGE),
+        gpus=zeros(servers, GPU),
+        servers=zeros(servers, SERVER),
+        seats=zeros(1, SEAT),
+        links=zeros(servers * (len(running) + 1), LINK),
+        ports=zeros(servers, PORT),
     )
     view.system.a_ns[:] = network.a_ns
     view.system.b_ns_per_byte[:] = network.b_ns_per_byte

@@ -12,6 +12,7 @@ import pytest
 import headway.policies
 from builders import EXAMPLES
 from headway.domain import records
+from headway.jit.views import fields_of
 
 PACKAGE = Path(headway.policies.__file__).parent
 POLICIES = sorted(
@@ -73,5 +74,5 @@ def test_the_module_itself_is_light_to_import() -> None:
 def test_the_view_has_no_field_that_is_the_engines_own() -> None:
     """The engine keeps these in arrays that policies do not get."""
     private = {"group", "ready", "listed", "stage", "touched", "asked", "rated", "previous"}
-    for dtype in records.VIEW_DTYPES:
+    for dtype in fields_of(records.ClusterView).values():
         assert not private & set(dtype.names or ())

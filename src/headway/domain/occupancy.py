@@ -31,7 +31,7 @@ def list_candidates(cluster: ClusterView, job: int, candidates: Integers) -> int
     return count
 
 
-@inlined
+@part
 def _sort(values: Integers, count: int) -> None:
     """Sort by insertion: a policy's first n are often in order already."""
     for end in range(1, count):
@@ -107,7 +107,7 @@ def release(cluster: ClusterView, job: int) -> None:
             seats[before].beside = seats[seat].beside
 
 
-@inlined
+@part
 def add_load(cluster: ClusterView, job: int) -> None:
     """Add a job's L_J to the loads of its GPUs and servers."""
     gpus, servers, seats = cluster.gpus, cluster.servers, cluster.seats

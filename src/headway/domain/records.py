@@ -7,12 +7,14 @@ sees; what only the engine needs to know of a job, a GPU or a seat is in `engine
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Records: TypeAlias = "np.recarray[Any, Any]"
+from headway.jit.views import View
+
+Records: TypeAlias = np.recarray[Any, Any]
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -163,21 +165,17 @@ FORWARD, BACKWARD, COMMUNICATION = 0, 1, 2
 """Kinds of task."""
 
 
-class ClusterView(NamedTuple):
+class ClusterView(View):
     """The cluster as a policy sees it (read only, by convention)."""
 
-    system: Records
-    jobs: Records
-    messages: Records
-    gpus: Records
-    servers: Records
-    seats: Records
-    links: Records
-    ports: Records
-
-
-VIEW_DTYPES = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
-"""The layouts of a view's arrays, in its order."""
+    system: Annotated[Records, SYSTEM]
+    jobs: Annotated[Records, JOB]
+    messages: Annotated[Records, MESSAGE]
+    gpus: Annotated[Records, GPU]
+    servers: Annotated[Records, SERVER]
+    seats: Annotated[Records, SEAT]
+    links: Annotated[Records, LINK]
+    ports: Annotated[Records, PORT]
 
 
 def zeros(count: int, dtype: np.dtype[Any]) -> Records:

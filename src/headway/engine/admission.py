@@ -7,7 +7,7 @@ import math
 from headway.domain.records import COMMUNICATION, NOBODY
 from headway.engine.compute import make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
-from headway.engine.state import Rule, State
+from headway.engine.state import State
 from headway.engine.watching import (
     ask_about,
     ask_next,
@@ -17,7 +17,7 @@ from headway.engine.watching import (
     wake,
     watch_all,
 )
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
 from headway.network.traffic import end_message, forget_changes, list_waiting, start_message
 from headway.policies import registry
@@ -45,7 +45,7 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
 
 
 @inlined
-def admit(s: State, now_ns: int, admission: Rule) -> None:
+def admit(s: State, now_ns: int) -> None:
     """Step 4: ask about ready messages in order, then update the costs that this changes.
 
     A message that watches a port is asked about again when a message has ended there, if the port
@@ -68,7 +68,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
         s.is_asked[message] = 0
         answer = known_refusal(s, message)
         if answer == WAIT:
-            answer = admission(s.cluster, message, rules[0].admission_parameter)
+            answer = s.admission(s.cluster, message, rules[0].admission_parameter)
             tally[0].questions += 1
         _postpone(s, message, answer, now_ns)
         port = s.watches[message].port
@@ -94,7 +94,7 @@ def admit(s: State, now_ns: int, admission: Rule) -> None:
     forget_changes(s.traffic)
 
 
-@inlined
+@part
 def _postpone(s: State, message: int, answer: int, now_ns: int) -> None:
     """Plan to ask again at the time that a policy named, if it named one."""
     event = len(s.cluster.gpus) + message

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from headway.domain.records import BACKWARD, FORWARD, NOBODY, READY, Integers
 from headway.engine.cycles import (
-    forget_sets_beside,
     note_iteration,
-    stir,
-    trust_again,
 )
 from headway.engine.events import schedule
 from headway.engine.order import comes_before
-from headway.engine.solo import end_solo, interrupt, try_solo
-from headway.engine.state import DONE, FUSED, SOLO, Rule, State
+from headway.engine.solo import end_solo, try_solo
+from headway.engine.state import DONE, FUSED, SOLO, State
 from headway.engine.watching import ask_about
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.network.placed_jobs import take_off_cluster
 
 
-@inlined
+@part
 def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int) -> None:
     """Add a job to entries[first:end], which are in priority order."""
     index = end
@@ -36,7 +33,7 @@ def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int)
     entries[index] = job
 
 
-@inlined
+@part
 def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: int) -> None:
     """Add a row to the timeline."""
     row = s.tally[0].timeline
@@ -49,7 +46,7 @@ def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: 
     s.tally[0].timeline = row + 1
 
 
-@inlined
+@part
 def _split(s: State, group: int, gpu_type: int, now_ns: int) -> None:
     """Split a fused group, whose forward tasks still run, from its backward tasks."""
     pace = s.groups[group].job * s.rules[0].types + gpu_type
@@ -61,7 +58,7 @@ def _split(s: State, group: int, gpu_type: int, now_ns: int) -> None:
 
 
 @inlined
-def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) -> None:
+def _make_ready(s: State, seat: int, stage: int, now_ns: int) -> None:
     """Put a seat's next compute task in line for its GPU."""
     gpus, seats = s.gpu_progress, s.seat_progress
     gpu = seats[seat].gpu
@@ -69,7 +66,7 @@ def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) ->
     running = gpus[gpu].group
     if running != NOBODY:
         if s.groups[running].stage == SOLO:
-            interrupt(s, int(s.groups[running].job), now_ns, priority)
+            s.rare.interrupt(s, int(s.groups[running].job), now_ns)
         elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
             _split(s, running, gpus[gpu].type, now_ns)
     seats[seat].stage = stage
@@ -90,13 +87,13 @@ def _make_ready(s: State, seat: int, stage: int, now_ns: int, priority: Rule) ->
         s.tally[0].idle += 1
 
 
-@inlined
-def start_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
+@part
+def start_iteration(s: State, job: int, now_ns: int) -> None:
     """Make every forward task of a job ready."""
     first, count = s.cluster.jobs[job].first_seat, s.cluster.jobs[job].gpus
     s.job_progress[job].tasks_left = count
     for seat in range(first, first + count):
-        _make_ready(s, seat, FORWARD, now_ns, priority)
+        _make_ready(s, seat, FORWARD, now_ns)
 
 
 @inlined
@@ -106,29 +103,29 @@ def note_end(s: State, job: int) -> None:
     s.tally[0].done += 1
 
 
-@inlined
-def end_iterations(s: State, now_ns: int, priority: Rule) -> None:
+@part
+def end_iterations(s: State, now_ns: int) -> None:
     """End the iterations whose tasks and messages are all completed."""
     for i in range(s.tally[0].done):
-        _end_iteration(s, s.scratch[i], now_ns, priority)
+        _end_iteration(s, s.scratch[i], now_ns)
     s.tally[0].done = 0
 
 
-@inlined
-def _end_iteration(s: State, job: int, now_ns: int, priority: Rule) -> None:
+@part
+def _end_iteration(s: State, job: int, now_ns: int) -> None:
     """Start the next iteration, or finish the job and free its GPUs."""
     jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= 1
     jobs[job].remaining_service_ns -= jobs[job].service_ns * jobs[job].gpus
     tally[0].compute_tasks += 2 * jobs[job].gpus
     if jobs[job].iterations_left > 0:
-        jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
-        start_iteration(s, job, now_ns, priority)
+        jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
+        start_iteration(s, job, now_ns)
         note_iteration(s, job)
         return
     jobs[job].finish_ns = now_ns
-    forget_sets_beside(s, job, now_ns, priority)
-    trust_again(s, job)
+    s.rare.forget_sets_beside(s, job, now_ns)
+    s.rare.trust_again(s, job)
     take_off_cluster(s.cluster, job)
     index = s.job_progress[job].index
     tally[0].running -= 1
@@ -150,14 +147,14 @@ def make_message_ready(s: State, message: int) -> None:
 
 
 @inlined
-def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
+def complete_group(s: State, group: int, now_ns: int) -> None:
     """End the tasks of a group: their GPUs are idle, their successors ready."""
     gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
     job, stage, seat = s.groups[group].job, s.groups[group].stage, s.groups[group].first_seat
     s.free_groups[tally[0].free_groups] = group
     tally[0].free_groups += 1
     if stage == SOLO:
-        end_solo(s, job, now_ns, priority)
+        end_solo(s, job, now_ns)
     while seat != NOBODY:
         following = seats[seat].next
         gpu = seats[seat].gpu
@@ -169,7 +166,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
         if len(s.timeline) > 0:
             record_task(s, stage, job, gpu, s.groups[group].start_ns, now_ns)
         if stage == FORWARD:
-            _make_ready(s, seat, BACKWARD, now_ns, priority)
+            _make_ready(s, seat, BACKWARD, now_ns)
         else:
             seats[seat].stage = DONE
         seat = following
@@ -185,7 +182,7 @@ def complete_group(s: State, group: int, now_ns: int, priority: Rule) -> None:
 
 
 @inlined
-def dispatch(s: State, now_ns: int, priority: Rule) -> None:
+def dispatch(s: State, now_ns: int) -> None:
     """Step 5: every idle GPU starts the ready task of the first job in priority order."""
     jobs, gpus, seats, paces = s.cluster.jobs, s.gpu_progress, s.seat_progress, s.paces
     types, skips_solo = s.rules[0].types, s.rules[0].skips_solo
@@ -231,7 +228,7 @@ def dispatch(s: State, now_ns: int, priority: Rule) -> None:
             s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
         seats[seat].group = gpus[gpu].group = group
         if s.job_progress[job].inert != 0:
-            stir(s, int(job), now_ns, priority)
+            s.rare.stir(s, int(job), now_ns)
         if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
-            try_solo(s, int(job), group, now_ns, priority)
+            try_solo(s, int(job), group, now_ns)
     s.tally[0].idle = 0

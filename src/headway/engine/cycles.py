@@ -31,7 +31,7 @@ from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
-from headway.engine.state import DONE, SOLO, Rule, State
+from headway.engine.state import DONE, SOLO, State
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
@@ -57,8 +57,7 @@ def _dissolve(s: State, anchor: int) -> None:
         job = s.job_progress[job].next_member
 
 
-@part
-def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def forget_sets_beside(s: State, job: int, now_ns: int) -> None:
     """Forget the sets of a job and of its neighbours, because the job's behaviour changes.
 
     Sets that are skipped are brought back first, to the last end of a period.
@@ -70,7 +69,7 @@ def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
     for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
         near = gpus[seats[seat].gpu].held
         while near != NOBODY:
-            _forget(s, int(s.job_progress[seats[near].job].cycle), now_ns, priority)
+            _forget(s, int(s.job_progress[seats[near].job].cycle), now_ns)
             near = seats[near].beside
     if jobs[job].servers > 1:
         message = messages[jobs[job].first_message]
@@ -78,28 +77,26 @@ def forget_sets_beside(s: State, job: int, now_ns: int, priority: Rule) -> None:
             near = ports[links[link].port].held
             while near != NOBODY:
                 neighbour = messages[links[near].message].job
-                _forget(s, int(s.job_progress[neighbour].cycle), now_ns, priority)
+                _forget(s, int(s.job_progress[neighbour].cycle), now_ns)
                 near = links[near].beside
 
 
-@inlined
-def _forget(s: State, anchor: int, now_ns: int, priority: Rule) -> None:
+@part
+def _forget(s: State, anchor: int, now_ns: int) -> None:
     if anchor != NOBODY:
         if s.cycles[anchor].periods > 0:
             passed_ns = now_ns - s.cycles[anchor].since_ns
-            _return(s, anchor, passed_ns // s.cycles[anchor].period_ns, priority)
+            _return(s, anchor, passed_ns // s.cycles[anchor].period_ns)
         _dissolve(s, anchor)
 
 
-@part
-def stir(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def stir(s: State, job: int, now_ns: int) -> None:
     """Count a job as no longer inert."""
     s.job_progress[job].inert = 0
     s.job_progress[job].surprises += 1
-    forget_sets_beside(s, job, now_ns, priority)
+    s.rare.forget_sets_beside(s, job, now_ns)
 
 
-@part
 def trust_again(s: State, job: int) -> None:
     """Allow the neighbours of a job that comes or goes to count as inert again."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
@@ -125,8 +122,7 @@ def note_iteration(s: State, job: int) -> None:
         _dissolve(s, int(anchor))
 
 
-@part
-def look_at_sets(s: State, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
     """Look at the sets whose anchors ended an iteration at this instant.
 
     While a set catches up, the state of others is not that of this instant: do nothing.
@@ -142,14 +138,14 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int, priority: Rule) ->
                     s.cycles[job].ends = 0
                     s.cycles[job].copy_at = 1
                     s.cycles[job].look_at = 0
-                    _look(s, job, now_ns, next_arrival_ns, priority)
+                    _look(s, job, now_ns, next_arrival_ns)
                 elif s.job_progress[job].cycle == job:
-                    _look(s, job, now_ns, next_arrival_ns, priority)
+                    _look(s, job, now_ns, next_arrival_ns)
     s.tally[0].ended = 0
 
 
-@inlined
-def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+@part
+def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
     cycles = s.cycles
     cycles[anchor].ends += 1
@@ -164,7 +160,7 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
             )
             s.job_snapshots[job].messages = s.job_progress[job].sent - s.job_snapshots[job].sent
             job = s.job_progress[job].next_member
-        if _skip(s, anchor, now_ns, next_arrival_ns, priority):
+        if _skip(s, anchor, now_ns, next_arrival_ns):
             return
         cycles[anchor].look_at = ends + _PAUSE
     if ends >= cycles[anchor].copy_at:
@@ -212,7 +208,7 @@ def _gather(s: State, anchor: int) -> None:
         following = job
 
 
-@inlined
+@part
 def _meet(s: State, job: int, mark: int, found: int) -> int:
     """Add a job to those found, unless it is among them, solo or inert; return their number."""
     progress = s.job_progress
@@ -228,7 +224,7 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
     return found + 1
 
 
-@inlined
+@part
 def _does_nothing(s: State, job: int) -> bool:
     """Whether no task of a job runs, and some wait for their GPU."""
     jobs, seats = s.cluster.jobs, s.seat_progress
@@ -240,7 +236,7 @@ def _does_nothing(s: State, job: int) -> bool:
     return ready
 
 
-@inlined
+@part
 def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> int:
     """Return for how many periods no job arrives, and none of the set or beside it finishes."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
@@ -265,12 +261,12 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> i
 
 
 @part
-def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> bool:
+def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
     periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
-    while periods >= _WORTH and not _keeps_order(s, anchor, periods, priority):
+    while periods >= _WORTH and not _keeps_order(s, anchor, periods):
         periods //= 2
     if periods < _WORTH:
         return False
@@ -297,8 +293,8 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Ru
     return True
 
 
-@inlined
-def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
+@part
+def _keeps_order(s: State, anchor: int, periods: int) -> bool:
     """Whether jobs that share a GPU or a port keep their order, from the copy to the return.
 
     Keys only fall or only rise, so they are between those of the copy and of the return.
@@ -308,7 +304,7 @@ def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
     job = anchor
     while job != NOBODY:
         left = jobs[job].iterations_left - periods * s.job_snapshots[job].iterations
-        s.job_snapshots[job].last_key = key_with(s, job, left, priority)
+        s.job_snapshots[job].last_key = key_with(s, job, left)
         job = s.job_progress[job].next_member
     meet = messages_meet(s.cluster)
     job = anchor
@@ -331,7 +327,7 @@ def _keeps_order(s: State, anchor: int, periods: int, priority: Rule) -> bool:
     return True
 
 
-@inlined
+@part
 def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     """Whether the keys of two neighbours, the first in the set, do not meet.
 
@@ -352,7 +348,7 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
 
 
 @part
-def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
+def _return(s: State, anchor: int, periods: int) -> None:
     """Give a skipped set the state that it has after this number of periods, and its events."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
@@ -362,7 +358,7 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
     while job != NOBODY:
         member = s.job_snapshots[job]
         if member.iterations > 0:
-            skip_iterations(s, job, periods * member.iterations, 0, priority)
+            skip_iterations(s, job, periods * member.iterations, 0)
         tally[0].messages += periods * member.messages
         s.job_progress[job].sent += periods * member.messages
         first = jobs[job].first_message
@@ -393,25 +389,23 @@ def _return(s: State, anchor: int, periods: int, priority: Rule) -> None:
     tally[0].heap = cancel_rarely(s.heap, s.positions, tally[0].heap, event)
 
 
-@part
-def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int, priority: Rule) -> None:
+def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Bring a set back at the time that was planned; skip it again if it may be."""
-    _return(s, anchor, s.cycles[anchor].periods, priority)
-    if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns, priority):
+    _return(s, anchor, s.cycles[anchor].periods)
+    if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns):
         s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
 
 
-@part
-def bring_all_back(s: State, before_ns: int, priority: Rule) -> None:
+def bring_all_back(s: State, before_ns: int) -> None:
     """Bring all sets back to the last ends of periods before an instant."""
     while s.tally[0].skipped > 0:
         anchor = s.skipped[0]
         passed_ns = before_ns - s.cycles[anchor].since_ns
-        _return(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns, priority)
+        _return(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns)
         s.cycles[anchor].look_at = 0
 
 
-@inlined
+@part
 def may_finish(s: State, now_ns: int) -> bool:
     """Whether a job may finish at this instant, judged from the first events of the heap."""
     gpu_count, message_count = len(s.cluster.gpus), len(s.cluster.messages)

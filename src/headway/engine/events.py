@@ -71,7 +71,7 @@ def remove_first(heap: Records, positions: Integers, size: int) -> int:
     return size
 
 
-@inlined
+@part
 def cancel(heap: Records, positions: Integers, size: int, event: int) -> int:
     """Drop an event if it is queued; return the new size."""
     index = positions[event]

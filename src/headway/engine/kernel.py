@@ -10,17 +10,16 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.admission import admit, complete_message
 from headway.engine.compute import complete_group, dispatch, end_iterations
-from headway.engine.cycles import bring_all_back, bring_back, look_at_sets, may_finish
+from headway.engine.cycles import may_finish
 from headway.engine.events import remove_first
-from headway.engine.placement import arrive, place
-from headway.engine.state import Rule, State
+from headway.engine.state import State
 from headway.engine.watching import ask_about
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)
 """Why the kernel stopped."""
 
 
-def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: int) -> int:
+def advance(s: State, budget: int) -> int:
     """Run up to `budget` instants; return why it stopped."""
     jobs, messages, tally = s.cluster.jobs, s.cluster.messages, s.tally
     job_count, gpu_count, message_count = len(jobs), len(s.cluster.gpus), len(messages)
@@ -42,7 +41,7 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
             return OUT_OF_TIME
         if tally[0].skipped > 0 and tally[0].queue > 0 and may_finish(s, now_ns):
             # The queue may be tried at this instant, on the loads of all jobs.
-            bring_all_back(s, now_ns, priority)
+            s.rare.bring_all_back(s, now_ns)
             continue
         s.cluster.system[0].now_ns = now_ns
         tally[0].instants += 1
@@ -55,17 +54,17 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
                     event = s.heap[0].event
                     tally[0].heap = remove_first(s.heap, s.positions, tally[0].heap)
                     if event < gpu_count:
-                        complete_group(s, event, now_ns, priority)
+                        complete_group(s, event, now_ns)
                     elif event >= gpu_count + message_count:
                         anchor = event - gpu_count - message_count
-                        bring_back(s, anchor, now_ns, next_arrival_ns, priority)
+                        s.rare.bring_back(s, anchor, now_ns, next_arrival_ns)
                     elif messages[event - gpu_count].state == IN_FLIGHT:
                         complete_message(s, event - gpu_count, now_ns)
                     else:
                         ask_about(s, event - gpu_count)
                 if tally[0].done == 0:
                     break
-                end_iterations(s, now_ns, priority)
+                end_iterations(s, now_ns)
             if again == 1:
                 break
 
@@ -74,7 +73,7 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
                 tally[0].arrived < job_count
                 and jobs[s.arrivals[tally[0].arrived]].arrival_ns == now_ns
             ):
-                arrive(s, s.arrivals[tally[0].arrived], priority)
+                s.rare.arrive(s, s.arrivals[tally[0].arrived])
                 tally[0].arrived += 1
 
             # 3. Placement.
@@ -83,7 +82,7 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
                 or (tally[0].left_cluster == 0 and s.rules[0].placement_steady != 0)
             ):
                 break
-            misplaced = place(s, now_ns, placement, priority)
+            misplaced = s.rare.place(s, now_ns)
             if misplaced != NOBODY:
                 tally[0].misplaced = misplaced
                 return BAD_PLACEMENT
@@ -91,11 +90,11 @@ def advance(s: State, placement: Rule, priority: Rule, admission: Rule, budget: 
 
         # 4. Admission.
         if tally[0].asked > 0 or s.traffic.counts[0].touched > 0:
-            admit(s, now_ns, admission)
+            admit(s, now_ns)
 
         # 5. Dispatch.
-        dispatch(s, now_ns, priority)
+        dispatch(s, now_ns)
 
         if tally[0].ended > 0:
-            look_at_sets(s, now_ns, next_arrival_ns, priority)
+            s.rare.look_at_sets(s, now_ns, next_arrival_ns)
     return BUDGET_SPENT

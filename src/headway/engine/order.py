@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headway.engine.state import Rule, State
-from headway.jit import inlined
+from headway.engine.state import State
+from headway.jit import inlined, part
 
 
 @inlined
@@ -20,26 +20,26 @@ def message_comes_before(s: State, message: int, other: int) -> bool:
     return comes_before(s, job, other_job) or (job == other_job and message < other)
 
 
-@inlined
-def key_with(s: State, job: int, iterations_left: int, priority: Rule) -> int:
+@part
+def key_with(s: State, job: int, iterations_left: int) -> int:
     """Return the key that a placed job will have with this number of iterations left."""
     jobs = s.cluster.jobs
     left, remaining_ns = jobs[job].iterations_left, jobs[job].remaining_service_ns
     jobs[job].iterations_left = iterations_left
     jobs[job].remaining_service_ns = iterations_left * jobs[job].service_ns * jobs[job].gpus
-    key = priority(s.cluster, job, s.rules[0].priority_parameter)
+    key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
     jobs[job].iterations_left = left
     jobs[job].remaining_service_ns = remaining_ns
     return int(key)
 
 
-@inlined
-def skip_iterations(s: State, job: int, count: int, messages: int, priority: Rule) -> None:
+@part
+def skip_iterations(s: State, job: int, count: int, messages: int) -> None:
     """Count iterations of a job as done, with this number of messages each."""
     jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= count
     jobs[job].remaining_service_ns -= count * jobs[job].service_ns * jobs[job].gpus
-    jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
+    jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
     tally[0].compute_tasks += 2 * count * jobs[job].gpus
     tally[0].messages += count * messages
     s.job_progress[job].sent += count * messages

@@ -11,27 +11,25 @@ from __future__ import annotations
 from headway.domain.occupancy import add_load, add_up_loads, assign_first, list_candidates
 from headway.domain.records import NOBODY
 from headway.engine.compute import insert_in_order, start_iteration
-from headway.engine.cycles import forget_sets_beside, trust_again
 from headway.engine.order import comes_before
-from headway.engine.solo import catch_up, interrupt
-from headway.engine.state import Rule, State
-from headway.jit import inlined, part
+from headway.engine.solo import catch_up
+from headway.engine.state import State
+from headway.jit import part
 from headway.network.messages import messages_meet
 from headway.network.placed_jobs import one_service_ns, put_on_cluster
 
 _NO_ROOM, _REFUSED, _PLACED, _INVALID = range(4)
 
 
-@inlined
-def arrive(s: State, job: int, priority: Rule) -> None:
+def arrive(s: State, job: int) -> None:
     """Step 2: a job arrives."""
     parameter = s.rules[0].priority_parameter
-    s.cluster.jobs[job].priority_key = priority(s.cluster, job, parameter)
+    s.cluster.jobs[job].priority_key = s.priority(s.cluster, job, parameter)
     insert_in_order(s, s.fresh, 0, s.tally[0].fresh, job)
     s.tally[0].fresh += 1
 
 
-@inlined
+@part
 def _enqueue(s: State, job: int) -> None:
     """Add a job to the queue of its size."""
     queues, tally = s.queues, s.tally
@@ -44,8 +42,7 @@ def _enqueue(s: State, job: int) -> None:
     tally[0].queue += 1
 
 
-@part
-def place(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
+def place(s: State, now_ns: int) -> int:
     """Step 3: try the queue in order.
 
     Return NOBODY, or the job for which the policy returned invalid candidates. A steady policy is
@@ -53,25 +50,25 @@ def place(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
     """
     tally = s.tally
     if s.rules[0].placement_steady != 0 and (tally[0].left_cluster == 0 or tally[0].queue == 0):
-        misplaced = _place_fresh(s, now_ns, placement, priority)
+        misplaced = _place_fresh(s, now_ns)
     else:
         for i in range(tally[0].fresh):
             _enqueue(s, s.fresh[i])
-        misplaced = _place_all(s, now_ns, placement, priority)
+        misplaced = _place_all(s, now_ns)
     tally[0].fresh = 0
     for i in range(tally[0].placed):
-        _begin(s, s.scratch[i], now_ns, priority)
+        _begin(s, s.scratch[i], now_ns)
     tally[0].placed = 0
     return misplaced
 
 
-@inlined
-def _place_fresh(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
+@part
+def _place_fresh(s: State, now_ns: int) -> int:
     """Try the jobs that have arrived at this instant; queue those that are not placed."""
     loads_known = False
     for i in range(s.tally[0].fresh):
         job = s.fresh[i]
-        answer = _try(s, job, now_ns, loads_known, placement, priority)
+        answer = _try(s, job, now_ns, loads_known)
         if answer == _INVALID:
             return int(job)
         loads_known = loads_known or answer != _NO_ROOM
@@ -80,8 +77,8 @@ def _place_fresh(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
     return NOBODY
 
 
-@inlined
-def _place_all(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
+@part
+def _place_all(s: State, now_ns: int) -> int:
     """Try all queued jobs in order, except in queues whose jobs there is no room for."""
     queues, tally = s.queues, s.tally
     for i in range(tally[0].active):
@@ -96,7 +93,7 @@ def _place_all(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
         if queue == NOBODY:
             break
         job = s.queue[queues[queue].next]
-        answer = _try(s, job, now_ns, loads_known, placement, priority)
+        answer = _try(s, job, now_ns, loads_known)
         if answer == _NO_ROOM:
             _close(s, queue)
             continue
@@ -123,7 +120,7 @@ def _place_all(s: State, now_ns: int, placement: Rule, priority: Rule) -> int:
     return misplaced
 
 
-@inlined
+@part
 def _first_queue(s: State) -> int:
     """Return the queue whose next job comes first, or NOBODY when all have been tried."""
     best = NOBODY
@@ -136,7 +133,7 @@ def _first_queue(s: State) -> int:
     return best
 
 
-@inlined
+@part
 def _close(s: State, full: int) -> None:
     """Close the queues of jobs that need no less than those for which there is no room."""
     queues = s.queues
@@ -150,35 +147,33 @@ def _close(s: State, full: int) -> None:
 
 
 @part
-def _try(
-    s: State, job: int, now_ns: int, loads_known: bool, placement: Rule, priority: Rule
-) -> int:
+def _try(s: State, job: int, now_ns: int, loads_known: bool) -> int:
     """Place a job if there is room and the policy wants it."""
     count = list_candidates(s.cluster, job, s.candidates)
     if count < s.cluster.jobs[job].gpus:
         return _NO_ROOM
     if not loads_known:
-        _update_loads(s, now_ns, priority)
+        _update_loads(s, now_ns)
     candidates = s.candidates[:count]
-    if not placement(s.cluster, job, candidates, s.rules[0].placement_parameter):
+    if not s.placement(s.cluster, job, candidates, s.rules[0].placement_parameter):
         return _REFUSED
     if not assign_first(s.cluster, job, candidates):
         return _INVALID
-    _start_job(s, job, now_ns, priority)
+    _start_job(s, job, now_ns)
     return _PLACED
 
 
-@inlined
-def _update_loads(s: State, now_ns: int, priority: Rule) -> None:
+@part
+def _update_loads(s: State, now_ns: int) -> None:
     """Bring L_g and L_S up to date."""
     for i in range(s.tally[0].running):
         job = s.running[i]
         if s.job_progress[job].solo_ns != NOBODY:
-            catch_up(s, job, now_ns, priority)
+            catch_up(s, job, now_ns)
     add_up_loads(s.cluster)
 
 
-@inlined
+@part
 def _seat(s: State, job: int) -> None:
     """Copy a job's GPUs to its seats, and set its times to those on the slowest of them."""
     jobs, gpus, seats, paces = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.paces
@@ -196,8 +191,8 @@ def _seat(s: State, job: int) -> None:
     jobs[job].backward_ns = paces[slowest].backward_ns
 
 
-@inlined
-def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
+@part
+def _start_job(s: State, job: int, now_ns: int) -> None:
     """Put a job on its GPUs and ports, with s_J, L_J and its key as they are there.
 
     Its first iteration begins at the end of the step, so that others in the queue see the jobs that
@@ -211,7 +206,7 @@ def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
         jobs[job].iterations_left * jobs[job].service_ns * jobs[job].gpus
     )
     jobs[job].start_ns = now_ns
-    jobs[job].priority_key = priority(s.cluster, job, s.rules[0].priority_parameter)
+    jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
     add_load(s.cluster, job)
     s.job_progress[job].index = s.tally[0].running
     s.running[s.tally[0].running] = job
@@ -220,8 +215,8 @@ def _start_job(s: State, job: int, now_ns: int, priority: Rule) -> None:
     s.tally[0].placed += 1
 
 
-@inlined
-def _begin(s: State, job: int, now_ns: int, priority: Rule) -> None:
+@part
+def _begin(s: State, job: int, now_ns: int) -> None:
     """Start a placed job's first iteration; jobs that it may now disturb are no longer skipped."""
     jobs, seats, links = s.cluster.jobs, s.cluster.seats, s.cluster.links
     first = jobs[job].first_seat
@@ -229,7 +224,7 @@ def _begin(s: State, job: int, now_ns: int, priority: Rule) -> None:
         other = seats[seat].beside
         while other != NOBODY:
             if s.job_progress[seats[other].job].solo_ns != NOBODY:
-                interrupt(s, int(seats[other].job), now_ns, priority)
+                s.rare.interrupt(s, int(seats[other].job), now_ns)
             other = seats[other].beside
     if jobs[job].servers > 1 and messages_meet(s.cluster):
         message = s.cluster.messages[jobs[job].first_message]
@@ -238,7 +233,7 @@ def _begin(s: State, job: int, now_ns: int, priority: Rule) -> None:
             if other != NOBODY:
                 neighbour = s.cluster.messages[links[other].message].job
                 if s.job_progress[neighbour].solo_ns != NOBODY:
-                    interrupt(s, int(neighbour), now_ns, priority)
-    forget_sets_beside(s, job, now_ns, priority)
-    trust_again(s, job)
-    start_iteration(s, job, now_ns, priority)
+                    s.rare.interrupt(s, int(neighbour), now_ns)
+    s.rare.forget_sets_beside(s, job, now_ns)
+    s.rare.trust_again(s, job)
+    start_iteration(s, job, now_ns)

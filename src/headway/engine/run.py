@@ -7,11 +7,8 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 import numpy as np
-from numba import types
 
-from headway import jit
 from headway.configuration import cluster_from, network_from
 from headway.domain.cluster import Cluster
 from headway.domain.compute_times import compute_times_ns
@@ -19,12 +16,11 @@ from headway.domain.errors import InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
 from headway.domain.workload import Workload
 from headway.engine import kernel
+from headway.engine.compilation import compiled_kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
-from headway.policies.compilation import SIGNATURES
 from headway.policies.policy_set import Choices, PolicySet
-from headway.policies.registry import Choice
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
@@ -117,18 +113,6 @@ def simulate(
     )
 
 
-_kernels: list[Callable[..., int]] = []
-
-
-def _kernel(state: State) -> Callable[..., int]:
-    """Return the compiled kernel; all states have one type, which is slow to determine."""
-    if not _kernels:
-        rules = [types.FunctionType(SIGNATURES[k]) for k in ("placement", "priority", "admission")]
-        signature = types.int64(numba.typeof(state), *rules, types.int64)
-        _kernels.append(jit.entry_point(kernel.advance, signature, "the engine", _nrt=False))
-    return _kernels[0]
-
-
 def drive(
     state: State,
     policies: Choices,
@@ -136,8 +120,7 @@ def drive(
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
-    advance = _kernel(state)
-    rules = [choice.compiled() for choice in policies]
+    advance = compiled_kernel(policies)
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
@@ -148,10 +131,10 @@ def drive(
         try:
             # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
             with np.errstate(over="ignore"):
-                status = advance(state, *rules, budget)
+                status = advance(state, budget)
         except Exception as error:
             raise PolicyError(
-                f"{_culprit(error, policies)} raised {type(error).__name__}: {error}"
+                f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"
             ) from error
         slice_s = time.perf_counter() - started
         wall_s += slice_s
@@ -171,14 +154,22 @@ def drive(
     return wall_s
 
 
-def _culprit(error: Exception, chosen: tuple[Choice, ...]) -> str:
-    """Return which policy an error came from, and the line, as far as the traceback tells."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        for choice in chosen:
+def _culprit(error: Exception, policies: Choices, state: State) -> str:
+    """Return which policy an error came from, and the line, as far as the error tells."""
+    frames = [
+        (frame.name, frame.filename, frame.lineno)
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+    ]
+    if compiled_from := getattr(error, "compiled_from", None):
+        frames.insert(0, compiled_from)
+    for name, file, line in frames:
+        for choice in policies:
             code = choice.policy.function.__code__
-            if (frame.filename, frame.name) == (code.co_filename, code.co_name):
-                return f"{choice.policy.kind} policy '{choice.name}' (line {frame.lineno})"
-    return f"one of the policies {', '.join(choice.name for choice in chosen)}"
+            if (name, file) == (code.co_name, code.co_filename):
+                return f"{choice.policy.kind} policy '{choice.name}' (line {line})"
+    for kind in state.raised():
+        return f"{kind} policy '{getattr(policies, kind).name}'"
+    return f"one of the policies {', '.join(choice.name for choice in policies)}"
 
 
 def _failure(status: int, state: State, policies: Choices) -> InputError | PolicyError:

@@ -14,6 +14,7 @@ from headway.domain.layout import lay_out_servers
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.records import JOB, Integers, zeros
 from headway.domain.workload import Workload
+from headway.engine.compilation import compiled_kernel, compiled_policies, compiled_rare_steps
 from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
 from headway.network.system import make_system
@@ -77,7 +78,19 @@ def prepare(
     rules.fuses[:] = level >= 1
     rules.skips_solo[:] = level >= 2
     rules.skips_sets[:] = level >= 3
-    return make_state(system, jobs, servers, gpus, ports, paces, rules, timeline_rows)
+    compiled_kernel(policies)  # first, because the others are compiled beside it
+    return make_state(
+        system,
+        jobs,
+        servers,
+        gpus,
+        ports,
+        paces,
+        rules,
+        compiled_policies(policies),
+        compiled_rare_steps(),
+        timeline_rows,
+    )
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from headway.domain.records import IN_FLIGHT, NOBODY, NOT_READY
 from headway.engine.state import State
-from headway.jit import inlined
+from headway.jit import part
 
 
-@inlined
+@part
 def _message_end_ns(s: State, message: int) -> int:
     """Return when a message in flight ends."""
     return int(s.heap[s.positions[len(s.cluster.gpus) + message]].time_ns)
 
 
-@inlined
+@part
 def take_snapshot(s: State, anchor: int, now_ns: int) -> None:
     """Copy a set's state relative to now."""
     jobs, messages, seats = s.cluster.jobs, s.cluster.messages, s.seat_progress
@@ -43,7 +43,7 @@ def take_snapshot(s: State, anchor: int, now_ns: int) -> None:
         job = s.job_progress[job].next_member
 
 
-@inlined
+@part
 def count_from_here(s: State, job: int) -> None:
     """Count a member's progress from the present."""
     s.job_snapshots[job].iterations_left = s.cluster.jobs[job].iterations_left
@@ -51,7 +51,7 @@ def count_from_here(s: State, job: int) -> None:
     s.job_snapshots[job].sent = s.job_progress[job].sent
 
 
-@inlined
+@part
 def is_alike(s: State, anchor: int, now_ns: int) -> bool:
     """Whether a set is in the state of its snapshot, relative to now."""
     jobs, seats = s.cluster.jobs, s.seat_progress
@@ -74,7 +74,7 @@ def is_alike(s: State, anchor: int, now_ns: int) -> bool:
     return True
 
 
-@inlined
+@part
 def _message_is_alike(s: State, message: int, now_ns: int) -> bool:
     """Whether a message is in the state of its snapshot, relative to now."""
     copy, record = s.message_snapshots[message], s.cluster.messages[message]

@@ -20,17 +20,16 @@ import math
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
-from headway.engine.cycles import forget_sets_beside
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
-from headway.engine.state import DONE, SOLO, Rule, State
+from headway.engine.state import DONE, SOLO, State
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import alone_ns_per_byte
 from headway.network.messages import messages_meet
 from headway.network.traffic import put_on_ports
 
 
-@inlined
+@part
 def buckets_of(s: State, job: int) -> int:
     """Return how many messages an all-reduce of the job takes; none on a single server."""
     jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
@@ -39,14 +38,14 @@ def buckets_of(s: State, job: int) -> int:
     return int(max(1, (jobs[job].gradient_bytes + bucket_bytes - 1) // bucket_bytes))
 
 
-@inlined
+@part
 def _alone_ns(s: State, message: int, size: int, cost: float) -> int:
     """Return how long a message takes whose cost never changes."""
     return int(max(1, s.cluster.messages[message].latency_ns + math.ceil(size * cost)))
 
 
 @inlined
-def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> None:
+def try_solo(s: State, job: int, group: int, now_ns: int) -> None:
     """Make a job solo whose forward tasks have all just started, if no other job can delay it."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     one_server = jobs[job].servers == 1
@@ -65,16 +64,15 @@ def try_solo(s: State, job: int, group: int, now_ns: int, priority: Rule) -> Non
         for link in range(message.first_link, message.first_link + message.links):
             if s.cluster.ports[s.cluster.links[link].port].links > 1:
                 return
-    _go_solo(s, job, int(group), shared, now_ns, priority)
+    s.rare.go_solo(s, job, int(group), shared, now_ns)
 
 
-@part
-def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int, priority: Rule) -> None:
+def go_solo(s: State, job: int, group: int, shared: bool, now_ns: int) -> None:
     """Give a job the one event of its end, if its key does not rise above those beside it."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     one_server = jobs[job].servers == 1
     first = jobs[job].first_seat
-    if shared and key_with(s, job, 1, priority) > jobs[job].priority_key:
+    if shared and key_with(s, job, 1) > jobs[job].priority_key:
         return
     pace = job * s.rules[0].types + gpus[seats[first].gpu].type
     period_ns = s.paces[pace].forward_ns + s.paces[pace].backward_ns
@@ -95,38 +93,37 @@ def _go_solo(s: State, job: int, group: int, shared: bool, now_ns: int, priority
     s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, group, end_ns)
     s.job_progress[job].solo_ns = now_ns
     s.job_progress[job].period_ns = period_ns
-    forget_sets_beside(s, job, now_ns, priority)
+    s.rare.forget_sets_beside(s, job, now_ns)
 
 
-@inlined
-def catch_up(s: State, job: int, now_ns: int, priority: Rule) -> None:
+@part
+def catch_up(s: State, job: int, now_ns: int) -> None:
     """Count the iterations that a solo job has ended until now, this instant included."""
     since_ns, period_ns = s.job_progress[job].solo_ns, s.job_progress[job].period_ns
     count = (now_ns - since_ns) // period_ns
     if count > 0:
         s.job_progress[job].solo_ns = since_ns + count * period_ns
-        skip_iterations(s, job, count, buckets_of(s, job), priority)
-
-
-@inlined
-def end_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    """Move a solo job to the end of its last iteration."""
-    left = s.cluster.jobs[job].iterations_left
-    messages = buckets_of(s, job)
-    skip_iterations(s, job, left - 1, messages, priority)
-    s.tally[0].messages += messages
-    s.job_progress[job].sent += messages
-    _forget_solo(s, job, now_ns, priority)
-
-
-@inlined
-def _forget_solo(s: State, job: int, now_ns: int, priority: Rule) -> None:
-    s.job_progress[job].solo_ns = NOBODY
-    forget_sets_beside(s, job, now_ns, priority)
+        skip_iterations(s, job, count, buckets_of(s, job))
 
 
 @part
-def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
+def end_solo(s: State, job: int, now_ns: int) -> None:
+    """Move a solo job to the end of its last iteration."""
+    left = s.cluster.jobs[job].iterations_left
+    messages = buckets_of(s, job)
+    skip_iterations(s, job, left - 1, messages)
+    s.tally[0].messages += messages
+    s.job_progress[job].sent += messages
+    _forget_solo(s, job, now_ns)
+
+
+@part
+def _forget_solo(s: State, job: int, now_ns: int) -> None:
+    s.job_progress[job].solo_ns = NOBODY
+    s.rare.forget_sets_beside(s, job, now_ns)
+
+
+def interrupt(s: State, job: int, now_ns: int) -> None:
     """Give a solo job the state that it has at this instant, before the instant's completions.
 
     Its running task or message gets its event, at this instant or later.
@@ -137,8 +134,8 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     group = seats[first].group
     pace = job * s.rules[0].types + s.cluster.gpus[s.cluster.seats[first].gpu].type
     count = (now_ns - since_ns - 1) // period_ns
-    skip_iterations(s, job, count, buckets_of(s, job), priority)
-    _forget_solo(s, job, now_ns, priority)
+    skip_iterations(s, job, count, buckets_of(s, job))
+    _forget_solo(s, job, now_ns)
     start_ns = since_ns + count * period_ns
     forward_end_ns = start_ns + s.paces[pace].forward_ns
     end_ns = forward_end_ns + s.paces[pace].backward_ns
@@ -168,7 +165,7 @@ def interrupt(s: State, job: int, now_ns: int, priority: Rule) -> None:
     _put_in_flight(s, message, end_ns, now_ns)
 
 
-@inlined
+@part
 def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
     """Send a message, ready since `ready_ns` and alone, up to the present."""
     record, bucket_bytes = s.cluster.messages[message], s.cluster.system[0].bucket_bytes

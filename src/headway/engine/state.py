@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from headway.domain.records import (
     Records,
     zeros,
 )
+from headway.jit import View, signature
 from headway.network.traffic import Traffic, make_traffic
+from headway.policies.compilation import SIGNATURES
 
 JOB_PROGRESS = np.dtype(
     [
@@ -230,45 +232,72 @@ TALLY = np.dtype(
 """One record of counts."""
 
 Rule = Callable[..., Any]
-"""A compiled policy."""
+"""A compiled policy; its parameter, the last argument, is in `RULES`."""
 
 
-class State(NamedTuple):
+Step = Callable[..., Any]
+"""A step of the kernel that is compiled on its own."""
+
+
+class RareSteps(View):
+    """What happens far less often than a task: see the functions of these names.
+
+    They are compiled on their own, beside the kernel, and called by address, so that the first
+    start takes half the time.
+    """
+
+    arrive: Annotated[Step, signature(None, State, int)]
+    place: Annotated[Step, signature(int, State, int)]
+    go_solo: Annotated[Step, signature(None, State, int, int, bool, int)]
+    interrupt: Annotated[Step, signature(None, State, int, int)]
+    look_at_sets: Annotated[Step, signature(None, State, int, int)]
+    bring_back: Annotated[Step, signature(None, State, int, int, int)]
+    bring_all_back: Annotated[Step, signature(None, State, int)]
+    forget_sets_beside: Annotated[Step, signature(None, State, int, int)]
+    stir: Annotated[Step, signature(None, State, int, int)]
+    trust_again: Annotated[Step, signature(None, State, int)]
+
+
+class State(View):
     """The view that policies see, and the engine's own bookkeeping."""
 
     cluster: ClusterView
-    rules: Records
-    tally: Records
+    placement: Annotated[Rule, SIGNATURES["placement"]]
+    priority: Annotated[Rule, SIGNATURES["priority"]]
+    admission: Annotated[Rule, SIGNATURES["admission"]]
+    rare: RareSteps
+    rules: Annotated[Records, RULES]
+    tally: Annotated[Records, TALLY]
     traffic: Traffic
-    job_progress: Records
-    gpu_progress: Records
-    seat_progress: Records
-    paces: Records
-    groups: Records
-    heap: Records
+    job_progress: Annotated[Records, JOB_PROGRESS]
+    gpu_progress: Annotated[Records, GPU_PROGRESS]
+    seat_progress: Annotated[Records, SEAT_PROGRESS]
+    paces: Annotated[Records, PACE]
+    groups: Annotated[Records, GROUP]
+    heap: Annotated[Records, EVENT]
     positions: Integers  # of each event in the heap, or NOBODY
     arrivals: Integers  # jobs by (arrival, index)
     fresh: Integers  # arrived at this instant; in priority order
-    queues: Records
+    queues: Annotated[Records, QUEUE]
     queue_of: Integers  # the queue of each job
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
     asked: Integers  # messages to ask the admission about; in priority order
     is_asked: Integers  # by message: whether it is among them
-    watches: Records  # by message
-    watched: Records  # by port
+    watches: Annotated[Records, WATCH]  # by message
+    watched: Annotated[Records, WATCHED]  # by port
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
     free_groups: Integers  # a stack
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
-    cycles: Records
-    job_snapshots: Records
-    message_snapshots: Records
-    seat_snapshots: Records
+    cycles: Annotated[Records, CYCLE]
+    job_snapshots: Annotated[Records, JOB_SNAPSHOT]
+    message_snapshots: Annotated[Records, MESSAGE_SNAPSHOT]
+    seat_snapshots: Annotated[Records, SEAT_SNAPSHOT]
     skipped: Integers  # the anchors of the sets that are skipped
-    timeline: Records
+    timeline: Annotated[Records, TASK]
 
 
 def make_state(
@@ -279,9 +308,12 @@ def make_state(
     ports: Records,
     paces: Records,
     rules: Records,
+    policies: Sequence[Rule],
+    rare: RareSteps,
     timeline_rows: int,
 ) -> State:
-    """Lay out a simulation that has not begun."""
+    """Lay out a simulation that has not begun; `policies` decide in the order of `State`."""
+    placement, priority, admission = policies
     seat_count = int(jobs.gpus.sum())
     jobs.first_seat[1:] = np.cumsum(jobs.gpus)[:-1]
     jobs.messages[:] = 1
@@ -318,7 +350,20 @@ def make_state(
         return np.zeros(count, np.int64)
 
     return State(
-        cluster=ClusterView(system, jobs, messages, gpus, servers, seats, links, ports),
+        cluster=ClusterView(
+            system=system,
+            jobs=jobs,
+            messages=messages,
+            gpus=gpus,
+            servers=servers,
+            seats=seats,
+            links=links,
+            ports=ports,
+        ),
+        placement=placement,
+        priority=priority,
+        admission=admission,
+        rare=rare,
         rules=rules,
         tally=tally,
         traffic=make_traffic(len(messages), len(ports)),

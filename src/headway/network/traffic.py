@@ -6,7 +6,7 @@ and in when a message ends.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from headway.domain.records import (
     Records,
     zeros,
 )
-from headway.jit import inlined, part
+from headway.jit import View, inlined, part
 from headway.network.messages import (
     bytes_left,
     messages_meet,
@@ -51,17 +51,17 @@ SHARE = np.dtype(
 """A port while fair shares are being found."""
 
 
-class Traffic(NamedTuple):
+class Traffic(View):
     """What has changed since costs were last updated, and room to update them."""
 
-    counts: Records
+    counts: Annotated[Records, COUNTS]
     touched: Integers  # ports that a message has joined or left
     is_touched: Integers  # by port
     sent: Integers  # messages that have started, where they do not meet
     seen: Integers  # by message: the search that found it last
     found: Integers  # messages
     costs: Floats  # by message, in ns per byte
-    shares: Records  # by port
+    shares: Annotated[Records, SHARE]  # by port
     scratch: Integers  # ports
 
 
@@ -104,7 +104,7 @@ def connect(cluster: ClusterView, message: int) -> None:
         ports[port].links += 1
 
 
-@inlined
+@part
 def _insert(cluster: ClusterView, low: int, end: int, port: int) -> int:
     """Insert a port into links[low:end], ascending, unless it is there; return the new end."""
     links = cluster.links
@@ -119,7 +119,7 @@ def _insert(cluster: ClusterView, low: int, end: int, port: int) -> int:
     return end + 1
 
 
-@inlined
+@part
 def _find_servers(cluster: ClusterView, message: int) -> None:
     """Link a message to the servers of its job, ascending."""
     jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
@@ -130,7 +130,7 @@ def _find_servers(cluster: ClusterView, message: int) -> None:
     cluster.messages[message].servers = cluster.messages[message].links = end - first
 
 
-@inlined
+@part
 def _add_uplinks(cluster: ClusterView, message: int) -> None:
     """Link a message that crosses racks to the ports of their uplinks, ascending."""
     messages, servers, links = cluster.messages, cluster.servers, cluster.links
@@ -248,7 +248,7 @@ def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
     record.k = 0
 
 
-@inlined
+@part
 def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
     """List the messages that wait for admission and have a touched port; return how many.
 

@@ -21,7 +21,10 @@ def count_by_server(cluster: ClusterView, candidates: Integers) -> Integers:
 @routine
 def servers_with(counts: Integers) -> Integers:
     """Return how many servers have 0, 1, 2, … of what is counted."""
-    numbers = np.zeros(counts.max() + 1, np.int64)
+    most = 0
+    for count in counts:
+        most = max(most, count)
+    numbers = np.zeros(most + 1, np.int64)
     for count in counts:
         numbers[count] += 1
     return numbers

@@ -5,25 +5,19 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import numba
-from numba import types
+import numpy as np
 
 from headway import jit
 from headway.domain.errors import PolicyError
-from headway.domain.records import VIEW_DTYPES, ClusterView
+from headway.domain.records import ClusterView
 from headway.policies.registry import Kind, Policy
 
-_CANDIDATES = types.Array(types.int64, 1, "C")
-_CLUSTER = types.NamedTuple(
-    [types.Array(numba.from_dtype(dtype), 1, "C") for dtype in VIEW_DTYPES], ClusterView
-)
-
-SIGNATURES: dict[Kind, Any] = {
-    "placement": types.boolean(_CLUSTER, types.int64, _CANDIDATES, types.float64),
-    "priority": types.int64(_CLUSTER, types.int64, types.float64),
-    "admission": types.int64(_CLUSTER, types.int64, types.float64),
+SIGNATURES: dict[Kind, jit.Signature] = {
+    "placement": jit.signature(bool, ClusterView, int, np.dtype(np.int64), float),
+    "priority": jit.signature(int, ClusterView, int, float),
+    "admission": jit.signature(int, ClusterView, int, float),
 }
 
 _RETURNS: dict[Kind, str] = {
@@ -40,24 +34,26 @@ def compiled(policy: Policy) -> Callable[..., Any]:
     """Return the policy's machine code; the same for every run of this process."""
     with _lock:
         if policy not in _compiled:
-            _compiled[policy] = _compile(policy)
+            _compiled[policy] = _load(policy)
         return _compiled[policy]
 
 
-def _compile(policy: Policy) -> Callable[..., Any]:
-    """Compile a policy with indices checked, so that a mistake is an error and not a crash."""
-    title = f"{policy.kind} policy {policy.name}"
-    signature = SIGNATURES[policy.kind]
+def entry_point(policy: Policy) -> jit.EntryPoint:
+    """Return a policy as it is compiled: with indices checked, so that mistakes are errors."""
     options = {"boundscheck": True, "_nrt": policy.allocates}
+    title = f"{policy.kind} policy {policy.name}"
+    return jit.EntryPoint(policy.function, SIGNATURES[policy.kind], title, options)
+
+
+def _load(policy: Policy) -> Callable[..., Any]:
+    entry = entry_point(policy)
     try:
-        code: Any = jit.entry_point(policy.function, signature, title, **options)
+        return jit.load(entry)
+    except jit.ResultError as error:
+        raise PolicyError(f"{entry.title} must return {_RETURNS[policy.kind]}.") from error
     except Exception as error:
         hint = "" if policy.allocates else " (If it makes arrays: register it with allocates=True.)"
-        raise PolicyError(f"{title} does not compile: {_reason(error)}{hint}") from error
-    for overload in getattr(code, "nopython_signatures", ()):
-        if overload.return_type != signature.return_type:
-            raise PolicyError(f"{title} must return {_RETURNS[policy.kind]}.")
-    return cast(Callable[..., Any], code)
+        raise PolicyError(f"{entry.title} does not compile: {_reason(error)}{hint}") from error
 
 
 def _reason(error: Exception) -> str:

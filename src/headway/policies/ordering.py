@@ -35,7 +35,8 @@ def stable_sort(items: Integers, keys: Keys) -> None:
                     right += 1
         source, target = target, source
         width *= 2
-    items[:] = source
+    for index in range(count):
+        items[index] = source[index]
 
 
 @routine

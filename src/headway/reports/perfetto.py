@@ -124,7 +124,7 @@ class PerfettoWriter:
         tally[0].from_ns, tally[0].to_ns = window.from_ns, window.to_ns
         tally[0].first_gpu = self._first_gpu
         tally[0].next_track = self._first_counter + self._counters
-        lanes = (servers, _FIRST_LANES)
+        lanes = servers * _FIRST_LANES
         self._encoder = Encoder(
             tally=tally,
             texts=np.frombuffer(b"".join(texts), np.uint8).copy(),
@@ -257,7 +257,8 @@ class PerfettoWriter:
         """Describe new lanes; Perfetto shows siblings with the same name as one track."""
         e = self._encoder
         for server in np.flatnonzero(e.lanes > before).tolist():
-            for uuid in e.lane_tracks[server, before[server] : e.lanes[server]].tolist():
+            own = e.lane_tracks[server :: len(e.lanes)]
+            for uuid in own[before[server] : e.lanes[server]].tolist():
                 self._stream.write(_track(uuid, _NETWORK, self._first_server + server, 1))
 
     def _write_values(self, time_ns: int, values: NDArray[np.int64]) -> None:
@@ -270,8 +271,8 @@ class PerfettoWriter:
     def _add_lanes(self) -> None:
         """Double the capacity for lanes."""
         e = self._encoder
-        more = ((0, 0), (0, e.lane_tracks.shape[1]))
-        self._encoder = e._replace(
+        more = (0, len(e.lane_tracks))
+        self._encoder = e.replace(
             lane_tracks=np.pad(e.lane_tracks, more), lane_ends_ns=np.pad(e.lane_ends_ns, more)
         )
 
@@ -282,7 +283,7 @@ class PerfettoWriter:
         if needed > len(e.sent):
             sent = zeros(max(needed, 2 * len(e.sent)), SENT)
             sent[: len(e.sent)] = e.sent
-            self._encoder = e._replace(sent=sent)
+            self._encoder = e.replace(sent=sent)
 
 
 def _starts(sizes: list[int]) -> NDArray[np.int64]:

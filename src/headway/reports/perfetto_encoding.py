@@ -7,13 +7,13 @@ every message or string is preceded by its length. The field numbers are those o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.records import COMMUNICATION, FORWARD, NOBODY, Records
-from headway.jit import part
+from headway.jit import View, part
 
 SEQUENCE = 1
 NEEDS_INTERNED = 2
@@ -62,10 +62,10 @@ TALLY = np.dtype(
 """The encoder's constants and its progress, in one record."""
 
 
-class Encoder(NamedTuple):
+class Encoder(View):
     """The state of the encoder of tasks."""
 
-    tally: Records
+    tally: Annotated[Records, TALLY]
     texts: Bytes
     """Each job's `ID #`, then ` forward`, ` backward`, ` all-reduce`."""
     first_text: NDArray[np.int64]
@@ -78,8 +78,11 @@ class Encoder(NamedTuple):
     lane_tracks: NDArray[np.int64]
     lane_ends_ns: NDArray[np.int64]
     lanes: NDArray[np.int64]
-    """The lanes of each server: their tracks, the ends of their last messages, their number."""
-    sent: Records
+    """The lanes of each server: their tracks, the ends of their last messages, their number.
+
+    Lane i of server S, of N, is number i * N + S.
+    """
+    sent: Annotated[Records, SENT]
 
 
 @part
@@ -199,16 +202,17 @@ def _lane(e: Encoder, server: int, start_ns: int, end_ns: int) -> int:
     """
     best = NOBODY
     for lane in range(e.lanes[server]):
-        ended_ns = e.lane_ends_ns[server, lane]
-        if ended_ns <= start_ns and (best == NOBODY or ended_ns > e.lane_ends_ns[server, best]):
-            best = lane
+        number = lane * len(e.lanes) + server
+        ended_ns = e.lane_ends_ns[number]
+        if ended_ns <= start_ns and (best == NOBODY or ended_ns > e.lane_ends_ns[best]):
+            best = number
     if best == NOBODY:
-        best = e.lanes[server]
+        best = e.lanes[server] * len(e.lanes) + server
         e.lanes[server] += 1
-        e.lane_tracks[server, best] = e.tally[0].next_track
+        e.lane_tracks[best] = e.tally[0].next_track
         e.tally[0].next_track += 1
-    e.lane_ends_ns[server, best] = end_ns
-    return int(e.lane_tracks[server, best])
+    e.lane_ends_ns[best] = end_ns
+    return int(e.lane_tracks[best])
 
 
 def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer: Bytes) -> int:
@@ -219,6 +223,7 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
     """
     tally, sent = e.tally, e.sent
     from_ns, to_ns = tally[0].from_ns, tally[0].to_ns
+    most_lanes = len(e.lane_tracks) // len(e.lanes)
     at, row = 0, tally[0].row
     while row < len(tasks):
         task = tasks[row]
@@ -238,7 +243,7 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
             first = e.first_server[job]
             crowded = False
             for index in range(first, first + copies):
-                crowded = crowded or e.lanes[e.servers[index]] == e.lane_tracks.shape[1]
+                crowded = crowded or e.lanes[e.servers[index]] == most_lanes
             if crowded:
                 tally[0].row, tally[0].bytes = row, at
                 return LANES_FULL
@@ -259,7 +264,7 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
     return DONE if row == len(tasks) else BUFFER_FULL
 
 
-class CounterEncoder(NamedTuple):
+class CounterEncoder(View):
     """The state of the encoder of counters: their changes in the order of time, their values."""
 
     time_ns: NDArray[np.int64]

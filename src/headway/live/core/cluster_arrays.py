@@ -264,7 +264,16 @@ class ClusterArrays:
         gpus, servers, ports = lay_out_nodes(self.nodes.values())
         capacity = _capacity(sum(len(job.slots) for job in self.placed.values()) + more_seats)
         seats, links = zeros(capacity, SEAT), zeros(capacity, LINK)
-        self.cluster = ClusterView(self._system, jobs, messages, gpus, servers, seats, links, ports)
+        self.cluster = ClusterView(
+            system=self._system,
+            jobs=jobs,
+            messages=messages,
+            gpus=gpus,
+            servers=servers,
+            seats=seats,
+            links=links,
+            ports=ports,
+        )
         self._slots = [
             Slot(node.name, index) for node in self.nodes.values() for index in range(node.gpus)
         ]

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-import numba
-from numba import types
+import numpy as np
 
 from headway import jit
 from headway.domain import occupancy
@@ -19,8 +18,7 @@ from headway.domain.records import ClusterView
 from headway.network import messages, placed_jobs
 from headway.network import traffic as network_traffic
 from headway.network.laws.dispatch import update_costs
-from headway.network.traffic import Traffic, forget_changes, make_traffic, put_on_ports, touch
-from headway.policies.compilation import SIGNATURES
+from headway.network.traffic import Traffic, forget_changes, put_on_ports, touch
 
 
 def resume_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
@@ -58,51 +56,33 @@ class Operations(NamedTuple):
     bytes_left: Callable[..., float]
 
 
-def direct(compiled: Any) -> Callable[..., Any]:
-    """Return the machine code of a function's only signature, to be called with just its types.
-
-    A dispatcher looks at every argument's type first, which for a cluster takes many times as long
-    as the call. Without the JIT it is the function itself.
-    """
-    overloads = getattr(compiled, "overloads", None)
-    if not overloads:
-        return compiled  # type: ignore[no-any-return]
-    (overload,) = overloads.values()
-    return overload.entry_point  # type: ignore[no-any-return]
-
-
 @cache
 def operations() -> Operations:
     """Return the compiled functions; compiled now if this is their first use."""
-    cluster, traffic = SIGNATURES["priority"].args[0], numba.typeof(make_traffic(1, 1))
-    number, integers = types.int64, types.Array(types.int64, 1, "C")
+    number, integers = int, np.dtype(np.int64)
 
-    def compiled(function: Any, returns: Any, *arguments: Any) -> Callable[..., Any]:
+    def compiled(function: Any, returns: type | None, *arguments: Any) -> Callable[..., Any]:
+        signature = jit.signature(returns, *arguments)
         plain = getattr(function, "py_func", function)
-        code = jit.entry_point(plain, returns(*arguments), "the live scheduler", _nrt=False)
-        _kept.append(code)
-        return direct(code)
+        return jit.load(jit.EntryPoint(plain, signature, "the live scheduler", {"_nrt": False}))
 
-    nothing, on_job, on_message = types.void, (cluster, number), (cluster, traffic, number)
+    nothing, on_job = None, (ClusterView, int)
+    on_message = (ClusterView, Traffic, int)
     return Operations(
         list_candidates=compiled(occupancy.list_candidates, number, *on_job, integers),
-        assign_first=compiled(occupancy.assign_first, types.boolean, *on_job, integers),
-        has_room=compiled(occupancy.has_room, types.boolean, *on_job, number),
+        assign_first=compiled(occupancy.assign_first, bool, *on_job, integers),
+        has_room=compiled(occupancy.has_room, bool, *on_job, number),
         hold=compiled(occupancy.hold, nothing, *on_job),
         put_on_cluster=compiled(placed_jobs.put_on_cluster, nothing, *on_job),
         take_off_cluster=compiled(placed_jobs.take_off_cluster, nothing, *on_job),
         disconnect_messages=compiled(placed_jobs.disconnect_messages, nothing, *on_job),
         one_service_ns=compiled(placed_jobs.one_service_ns, number, *on_job),
-        add_up_loads=compiled(occupancy.add_up_loads, nothing, cluster),
+        add_up_loads=compiled(occupancy.add_up_loads, nothing, ClusterView),
         add_load=compiled(occupancy.add_load, nothing, *on_job),
         start_message=compiled(network_traffic.start_message, nothing, *on_message),
         end_message=compiled(network_traffic.end_message, nothing, *on_message),
         resume_message=compiled(resume_message, nothing, *on_message),
-        list_waiting=compiled(network_traffic.list_waiting, number, cluster, traffic),
-        rate_all=compiled(rate_all, nothing, cluster, traffic),
-        bytes_left=compiled(messages.bytes_left, types.float64, *on_job),
+        list_waiting=compiled(network_traffic.list_waiting, number, ClusterView, Traffic),
+        rate_all=compiled(rate_all, nothing, ClusterView, Traffic),
+        bytes_left=compiled(messages.bytes_left, float, *on_job),
     )
-
-
-_kept: list[Any] = []
-"""What `direct` returns lives only as long as what it is taken from."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from headway.domain.limits import MAX_BYTES
 from headway.domain.records import ClusterView, Integers
-from headway.live.core.operations import direct
 from headway.policies.policy_set import PolicySet
 from headway.policies.registry import ADMIT
 
@@ -38,10 +37,9 @@ class Rules:
         self.admission_steady = chosen.admission.policy.steady
         self.failures = 0
         self.failure = ""
-        # The compiled functions live as long as the registry, so their machine code does too.
-        self._place = direct(chosen.placement.compiled())
-        self._key = direct(chosen.priority.compiled())
-        self._admit = direct(chosen.admission.compiled())
+        self._place = chosen.placement.compiled()
+        self._key = chosen.priority.compiled()
+        self._admit = chosen.admission.compiled()
         self._parameters = (
             chosen.placement.parameter,
             chosen.priority.parameter,

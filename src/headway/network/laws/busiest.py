@@ -7,7 +7,7 @@ uplink. A message's cost is the highest among its links.
 from __future__ import annotations
 
 from headway.domain.records import NOBODY, ClusterView
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.network.messages import cost_ns_per_byte, most_messages
 from headway.network.traffic import Traffic, rate
 
@@ -29,7 +29,7 @@ def busiest_ns_per_byte(cluster: ClusterView, message: int) -> float:
     return float(record.byte_weight * slowest)
 
 
-@inlined
+@part
 def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
     """Return the cost of a message's bytes where no other message is."""
     system, record = cluster.system[0], cluster.messages[message]

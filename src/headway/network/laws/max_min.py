@@ -8,7 +8,7 @@ than speeds are computed, so that F itself comes out where nothing is left over.
 from __future__ import annotations
 
 from headway.domain.records import NOBODY, ClusterView, Floats, Integers, Records
-from headway.jit import inlined, part
+from headway.jit import part
 from headway.network.laws import busiest
 from headway.network.messages import cost_ns_per_byte
 from headway.network.traffic import Traffic, rate, touch
@@ -77,7 +77,7 @@ def share_fairly(
         _fill(cluster, dearest, shares, costs)
 
 
-@inlined
+@part
 def _open(cluster: ClusterView, port: int, shares: Records) -> None:
     """Prepare a port: none of its messages has a cost yet."""
     system, messages = cluster.system[0], cluster.ports[port].messages
@@ -88,14 +88,14 @@ def _open(cluster: ClusterView, port: int, shares: Records) -> None:
     shares[port].open = messages
 
 
-@inlined
+@part
 def _is_dearer(shares: Records, port: int, other: int) -> bool:
     """Whether a byte costs more on one port than on another; the lower port wins ties."""
     cost, other_cost = shares[port].open_ns_per_byte, shares[other].open_ns_per_byte
     return bool(cost > other_cost or (cost == other_cost and port < other))
 
 
-@inlined
+@part
 def _fill(cluster: ClusterView, port: int, shares: Records, costs: Floats) -> None:
     """Give the open messages on a port their cost; on all their ports they take their shares."""
     messages, links = cluster.messages, cluster.links

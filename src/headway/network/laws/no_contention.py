@@ -6,17 +6,17 @@ It shows what contention costs.
 from __future__ import annotations
 
 from headway.domain.records import ClusterView
-from headway.jit import inlined
+from headway.jit import part
 from headway.network.traffic import Traffic, rate
 
 
-@inlined
+@part
 def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
     """Return the cost of a message's bytes."""
     return float(cluster.messages[message].byte_weight * cluster.system[0].b_ns_per_byte)
 
 
-@inlined
+@part
 def update_costs(cluster: ClusterView, traffic: Traffic) -> int:
     """Give the messages that have just started their costs, which will not change."""
     changed = 0

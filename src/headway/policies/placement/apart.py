@@ -14,6 +14,7 @@ from headway.policies import (
     count_by_server,
     fewest_servers,
     placement_policy,
+    servers_with,
     take_from_servers,
 )
 
@@ -28,7 +29,7 @@ def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float
     counts = count_by_server(cluster, candidates)
     wanted = cluster.jobs[job].gpus
     offered = counts.copy()
-    if counts.max() < wanted:
+    if len(servers_with(counts)) <= wanted:
         for server in range(len(cluster.servers)):
             if cluster.ports[server].links > 0:
                 offered[server] = 0

@@ -176,7 +176,9 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     size = 1 if count == 1 else block_size(cluster, job)
     # The candidates of server S are those from start[S] to start[S + 1].
     start = np.zeros(len(servers) + 1, np.int64)
-    start[1:] = np.cumsum(count_by_server(cluster, candidates))
+    counts = count_by_server(cluster, candidates)
+    for server in range(len(servers)):
+        start[server + 1] = start[server] + counts[server]
     own_compute = jobs[job].iterations_left * (jobs[job].forward_ns + jobs[job].backward_ns)
     own_sending = 0
     if size > 1:
@@ -213,7 +215,8 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
         if open_to_it[block + size] - open_to_it[block] < count:
             continue
         room = start[block + size] - start[block]
-        offered[:room] = candidates[start[block] : start[block + size]]
+        for i in range(room):
+            offered[i] = candidates[start[block] + i]
         put_least_first(offered[:room], cost, count)
         option = len(gpus) + number
         delay, added, server = 0, 0, NOBODY

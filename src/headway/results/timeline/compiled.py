@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.records import COMMUNICATION, FORWARD, Records
+from headway.jit import View
 
 Integers = NDArray[np.int64]
 
@@ -27,7 +26,7 @@ def mark_ready(tasks: Records, ended_ns: Integers, ready_ns: Integers) -> int:
     return len(tasks)
 
 
-class Steps(NamedTuple):
+class Steps(View):
     """All counters at every instant at which one changes, in the order of time."""
 
     time_ns: Integers

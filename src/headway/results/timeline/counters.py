@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway import jit
+from headway.jit.views import fields_of
 from headway.results.timeline.compiled import Integers, Steps, sweep
 from headway.results.timeline.window import Window
 
@@ -84,7 +85,7 @@ def counter_steps(changes: Changes, servers: int, window: Window) -> Steps:
     servers_with = np.zeros(int(np.bincount(on_server).max(initial=0)) + 2, np.int64)
     servers_with[0] = servers
     values = np.zeros(FIRST_SERVER + servers, np.int64)
-    steps = Steps(*(np.zeros(len(time_ns), np.int64) for _ in Steps._fields))
+    steps = Steps(**{name: np.zeros(len(time_ns), np.int64) for name in fields_of(Steps)})
     arguments = (time_ns, counter, change, values, servers_with, steps)
     count = jit.call(sweep, "message counters", *arguments)
-    return Steps(*(column[:count] for column in steps))
+    return steps.replace(**{name: getattr(steps, name)[:count] for name in fields_of(Steps)})

@@ -1,0 +1,231 @@
+"""Compilation: how Headway turns Python functions into machine code, and keeps it.
+
+An entry point (the kernel, each policy) is compiled for one signature, with all the functions that
+it calls, and its machine code is kept on disk, so that the next process starts at once: it does not
+even import Numba. `NUMBA_DISABLE_JIT=1` switches compilation off; then everything is plain Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from headway.jit.code import (
+    Compiled,
+    DamagedCodeError,
+    cache_folder,
+    code_path,
+    kind_of,
+    loaded,
+    read_code,
+    source_hash,
+    write_code,
+)
+from headway.jit.views import Signature, View, signature
+
+__all__ = [
+    "EntryPoint",
+    "ResultError",
+    "Signature",
+    "View",
+    "cache_folder",
+    "call",
+    "inlined",
+    "load",
+    "part",
+    "routine",
+    "signature",
+    "source_hash",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_log = logging.getLogger("headway")
+_lock = threading.RLock()
+_disabled = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+
+
+class ResultError(Exception):
+    """A function does not return what its signature says."""
+
+
+class Part:
+    """A function that compiled functions call. Python calls it uncompiled."""
+
+    def __init__(self, function: Callable[..., Any], **options: bool) -> None:
+        """Compile nothing yet."""
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the Python function."""
+        return self.py_func(*arguments)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """What compiles it, for Numba."""
+        from headway.jit.compiler import PartDispatcher
+
+        return PartDispatcher(self.py_func, self._options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """How Numba sees a reference to this function."""
+        return self.dispatcher.numba_type()
+
+
+def _part(function: Function, **options: bool) -> Function:
+    return function if _disabled else cast(Function, Part(function, **options))
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function into its callers, for what is small and called often.
+
+    It must not allocate.
+    """
+    return _part(function, forceinline=True, _nrt=False)
+
+
+def part(function: Function) -> Function:
+    """Compile a function that entry points call; it must not allocate.
+
+    Without Numba's reference counting (`_nrt`) passing arrays along is free: with it the kernel
+    is three times slower (docs/performance.md).
+    """
+    return _part(function, _nrt=False)
+
+
+def routine(function: Function) -> Function:
+    """Compile a function that policies call; it may allocate, and its indices are checked."""
+    return _part(function, boundscheck=True)
+
+
+@dataclass(frozen=True, eq=False)
+class EntryPoint:
+    """A function to be compiled, and what people call it."""
+
+    function: Callable[..., Any]
+    signature: Signature
+    title: str
+    options: dict[str, bool] = field(default_factory=dict)
+
+    def path(self) -> Path | None:
+        """Return where its code is kept; None if it is not known what the code depends on."""
+        code = self.function.__code__
+        cells = tuple(cell.cell_contents for cell in self.function.__closure__ or ())
+        if not all(isinstance(value, int | float | str) for value in cells):
+            return None
+        try:
+            source = Path(code.co_filename).read_bytes()
+        except OSError:  # A function typed at a prompt.
+            return None
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
+        fixed = (repr(self.signature), repr(sorted(self.options.items())), repr(cells))
+        digest = hashlib.sha256(source).hexdigest()
+        return code_path(name.replace("<locals>.", ""), str(code.co_firstlineno), digest, *fixed)
+
+    def is_missing(self) -> bool:
+        """Whether its code could be on disk and is not."""
+        path = self.path()
+        return path is not None and not path.exists()
+
+
+def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..., Any]:
+    """Return an entry point's code, compiled now if it is not on disk.
+
+    If so, those of `meanwhile`, other parts of the same thing or policies, that are not on disk
+    either are compiled by another process.
+
+    Raises:
+        ResultError: The function does not return what its signature says.
+        Exception: What Numba raises for a function that it cannot compile.
+    """
+    if _disabled:
+        return entry.function
+    with _lock:
+        code = _stored(entry)
+        if code is None:
+            others = [other for other in meanwhile if other.is_missing()]
+            policies = len({other.title for other in others} - {entry.title})
+            what = f"{entry.title} and {policies} policies" if policies else entry.title
+            _log.info("Compiling %s for this machine, once …", what)
+            with _compiled_elsewhere(others):
+                code = _compile(entry)
+        return code
+
+
+def _stored(entry: EntryPoint) -> Compiled | None:
+    """Return an entry point's code if it is on disk."""
+    path = entry.path()
+    try:
+        code = None if path is None else read_code(path)
+    except DamagedCodeError:
+        _log.warning("The compiled code of %s is damaged: %s", entry.title, path)
+        return None
+    return None if code is None else loaded(code, entry.signature)
+
+
+def _compile(entry: EntryPoint) -> Compiled:
+    """Compile an entry point and keep its code."""
+    from headway.jit.compiler import compile_code
+
+    code = compile_code(entry.function, entry.signature, **entry.options)
+    path = entry.path()
+    if path is not None and not code.environments:
+        write_code(path, code)
+    return loaded(code, entry.signature)
+
+
+@contextlib.contextmanager
+def _compiled_elsewhere(entries: Sequence[EntryPoint]) -> Any:
+    """Compile entry points in another process meanwhile, where a process may fork safely."""
+    if not entries or threading.active_count() > 1 or "fork" not in _start_methods():
+        yield
+        return
+    import headway.jit.compiler  # noqa: F401  (imported once for both)
+
+    process = multiprocessing.get_context("fork").Process(
+        target=_compile_quietly, args=(entries,), daemon=True
+    )
+    process.start()
+    try:
+        yield
+        process.join()
+    finally:
+        process.kill()
+        process.join()
+
+
+def _start_methods() -> list[str]:
+    return multiprocessing.get_all_start_methods() if (os.cpu_count() or 1) > 1 else []
+
+
+def _compile_quietly(entries: Sequence[EntryPoint]) -> None:
+    """Compile in a process of its own; the first process repeats what fails, for its error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The first process ends this one.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for entry in entries:
+        with contextlib.suppress(BaseException):
+            _compile(entry)
+    os._exit(0)
+
+
+def call(function: Callable[..., int], title: str, *arguments: Any) -> int:
+    """Call a function, which must not allocate, compiled for the types of these arguments."""
+    return int(_compiled(function, title, *map(kind_of, arguments))(*arguments))
+
+
+@functools.cache
+def _compiled(function: Callable[..., int], title: str, *kinds: Any) -> Callable[..., Any]:
+    return load(EntryPoint(function, signature(int, *kinds), title, {"_nrt": False}))

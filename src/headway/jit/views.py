@@ -1,0 +1,99 @@
+"""Views: bundles of arrays that compiled code receives as one pointer.
+
+A view is an ordinary object whose attributes are numpy arrays, other views or functions, so that
+everything runs, and can be debugged, without compilation. Compiled code sees a table of addresses
+and lengths, from which it loads what it needs. So a view costs one register to pass on, however
+much there is in it, and little to compile.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+
+class Signature(NamedTuple):
+    """What an entry point returns and takes: `int`, `float`, `bool`, None (nothing) or arrays.
+
+    An array, which has one dimension and is contiguous, is given by its dtype, a view by its class.
+    """
+
+    returns: type | None
+    arguments: tuple[Any, ...]
+
+
+def signature(returns: type | None, *arguments: Any) -> Signature:
+    """Return the signature of an entry point."""
+    return Signature(returns, arguments)
+
+
+class View:
+    """Base class of views, whose annotations declare their fields.
+
+    A field is `Integers`, `Floats`, a view, `Annotated[Records, DTYPE]` for an array of records, or
+    `Annotated[Callable[..., Any], signature(...)]` for a compiled function. All are set once.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        """Set all fields.
+
+        Raises:
+            TypeError: A field is missing or unknown, or an array is not as declared.
+        """
+        declared = fields_of(type(self))
+        if values.keys() != declared.keys():
+            wrong = sorted(values.keys() ^ declared.keys())
+            raise TypeError(f"{type(self).__name__}: missing or unknown: {', '.join(wrong)}")
+        words = []
+        for name, kind in declared.items():
+            value = values[name]
+            setattr(self, name, value)
+            if isinstance(kind, np.dtype):
+                if value.dtype != kind or value.ndim != 1 or not value.flags.c_contiguous:
+                    raise TypeError(f"{type(self).__name__}.{name}: not a row of {kind}")
+                words += [value.ctypes.data, len(value)]
+            else:
+                # A function is not compiled if compilation is switched off.
+                words += [getattr(value, "address", 0), 0]
+        self._table = np.array(words, np.int64)
+        self.address: int = self._table.ctypes.data
+        """Of the table: two words for each field.
+
+        The second is the length of an array, or whether a compiled function has raised an error.
+        """
+
+    def raised(self) -> list[str]:
+        """Return the fields whose compiled functions have raised an error."""
+        fields = enumerate(fields_of(type(self)).items())
+        return [
+            name
+            for index, (name, kind) in fields
+            if isinstance(kind, Signature) and self._table[2 * index + 1] != 0
+        ]
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a view with other values for some fields."""
+        return type(self)(**{name: getattr(self, name) for name in fields_of(type(self))} | changes)
+
+
+_fields: dict[type[View], dict[str, Any]] = {}
+
+
+def fields_of(view: type[View]) -> dict[str, Any]:
+    """Return the fields of a view: the dtype of an array, a class of views, or a signature."""
+    if view not in _fields:
+        _fields[view] = _declared(view)
+    return _fields[view]
+
+
+def _declared(view: type[View]) -> dict[str, Any]:
+    fields = {}
+    for name, hint in get_type_hints(view, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            (fields[name],) = hint.__metadata__
+        elif isinstance(hint, type) and issubclass(hint, View):
+            fields[name] = hint
+        else:  # NDArray[scalar] is np.ndarray[shape, np.dtype[scalar]].
+            fields[name] = np.dtype(get_args(get_args(hint)[1])[0])
+    return fields
