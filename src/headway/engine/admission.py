@@ -11,11 +11,12 @@ from headway.engine.state import State
 from headway.engine.watching import (
     ask_about,
     ask_next,
+    is_refused,
     known_refusal,
-    note_refusal,
-    take_first,
+    lower_limit,
+    stop_watching,
     wake,
-    watch_all,
+    watch,
 )
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
@@ -58,36 +59,41 @@ def admit(s: State, now_ns: int) -> None:
     if steady and tally[0].waiting > tally[0].asked + tally[0].watching:
         again = list_waiting(s.cluster, s.traffic)
         for i in range(again):
-            if s.watches[s.traffic.found[i]].port == NOBODY:
+            if s.waiters[s.traffic.found[i]].port == NOBODY:
                 ask_about(s, s.traffic.found[i])
-    refused = wake(s)
+    wake(s)
     kept, i = 0, 0
     while i < tally[0].asked:
         message = s.asked[i]
         i += 1
-        s.is_asked[message] = 0
+        s.waiters[message].asked = 0
+        watched = s.waiters[message].port
+        if is_refused(s, message, watched):
+            ask_next(s, watched)
+            continue
         answer = known_refusal(s, message)
         if answer == WAIT:
             answer = s.admission(s.cluster, message, rules[0].admission_parameter)
             tally[0].questions += 1
         _postpone(s, message, answer, now_ns)
-        port = s.watches[message].port
-        if port != NOBODY:
-            take_first(s, port)
-        s.watches[message].port = NOBODY
-        if _admits(answer, now_ns):
+        admitted = _admits(answer, now_ns)
+        names_port = answer < 0 and named_port(answer) < len(s.cluster.ports)
+        if watched != NOBODY and not (names_port and named_port(answer) == watched):
+            stop_watching(s, message)
+        if admitted:
             tally[0].waiting -= 1
             start_message(s.cluster, s.traffic, message)
-        elif answer < 0 and named_port(answer) < len(s.cluster.ports):
-            refused = note_refusal(s, message, answer, refused)
+        elif names_port:
+            lower_limit(s, message, answer)
+            if named_port(answer) != watched:
+                watch(s, message, named_port(answer))
         elif not steady:
-            s.is_asked[message] = 1
+            s.waiters[message].asked = 1
             s.asked[kept] = message
             kept += 1
-        if port != NOBODY:
-            refused = ask_next(s, port, refused)
+        if watched != NOBODY:
+            ask_next(s, watched)
     tally[0].asked = kept
-    watch_all(s, refused)
     changed = update_costs(s.cluster, s.traffic)
     for i in range(changed):
         _schedule_end(s, s.traffic.found[i], now_ns)

@@ -142,6 +142,11 @@ def make_message_ready(s: State, message: int) -> None:
     record = s.cluster.messages[message]
     record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
     record.state = READY
+    waiter = s.waiters[message]
+    waiter.key = s.cluster.jobs[record.job].priority_key
+    waiter.bytes = record.bytes
+    waiter.first_link = record.first_link
+    waiter.links = record.links
     s.tally[0].waiting += 1
     ask_about(s, message)
 

@@ -15,9 +15,9 @@ def comes_before(s: State, job: int, other: int) -> bool:
 
 @inlined
 def message_comes_before(s: State, message: int, other: int) -> bool:
-    """Order of admission: jobs in priority order, then messages."""
-    job, other_job = s.cluster.messages[message].job, s.cluster.messages[other].job
-    return comes_before(s, job, other_job) or (job == other_job and message < other)
+    """Order of admission: jobs in priority order, then messages, which are in order of jobs."""
+    key, other_key = s.waiters[message].key, s.waiters[other].key
+    return bool(key < other_key or (key == other_key and message < other))
 
 
 @part
@@ -40,6 +40,8 @@ def skip_iterations(s: State, job: int, count: int, messages: int) -> None:
     jobs[job].iterations_left -= count
     jobs[job].remaining_service_ns -= count * jobs[job].service_ns * jobs[job].gpus
     jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
+    for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
+        s.waiters[message].key = jobs[job].priority_key
     tally[0].compute_tasks += 2 * count * jobs[job].gpus
     tally[0].messages += count * messages
     s.job_progress[job].sent += count * messages

@@ -158,20 +158,25 @@ MESSAGE_SNAPSHOT = np.dtype(
 SEAT_SNAPSHOT = np.dtype([("stage", np.int64), ("age_ns", np.int64)], align=True)
 """The stage of a seat, and how long its task has run, or NOBODY."""
 
-WATCH = np.dtype(
+WAITER = np.dtype(
     [
-        ("port", np.int32),  # the port that the message watches, or NOBODY
-        ("first_below", np.int32),  # in the port's heap of watchers
-        ("beside", np.int32),  # the next below the same one
+        ("key", np.int64),  # its job's priority key, as in the view, like the next three
+        ("bytes", np.int64),
+        ("first_link", np.int32),
+        ("links", np.int32),
+        ("asked", np.int32),  # whether it is among those to ask the admission about
+        ("port", np.int32),  # the port that it watches, or NOBODY
+        ("first_below", np.int32),  # in a heap of watchers of one size
+        ("beside", np.int32),  # the next below the same one; of a root, the root of a larger size
     ],
     align=True,
 )
-"""A message that waits for a port; see `watching`."""
+"""A message that waits for admission; see `watching`."""
 
 WATCHED = np.dtype(
     [
         ("limit_bytes", np.int64),  # no message of this size may join until one ends here
-        ("first", np.int32),  # the first watcher, or NOBODY
+        ("smallest", np.int32),  # the root of its smallest watchers, or NOBODY
     ],
     align=True,
 )
@@ -283,8 +288,7 @@ class State(View):
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
     asked: Integers  # messages to ask the admission about; in priority order
-    is_asked: Integers  # by message: whether it is among them
-    watches: Annotated[Records, WATCH]  # by message
+    waiters: Annotated[Records, WAITER]  # by message
     watched: Annotated[Records, WATCHED]  # by port
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
@@ -339,8 +343,8 @@ def make_state(
     paces.forward_group_ns[:] = paces.backward_group_ns[:] = NOBODY
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
-    watches, watched = zeros(len(messages), WATCH), zeros(len(ports), WATCHED)
-    watches.port[:] = watched.first[:] = NOBODY
+    waiters, watched = zeros(len(messages), WAITER), zeros(len(ports), WATCHED)
+    waiters.port[:] = watched.smallest[:] = NOBODY
     watched.limit_bytes[:] = NO_LIMIT
     queues, queue_of = _queues(jobs)
     skips = bool(rules[0].skips_sets)
@@ -381,8 +385,7 @@ def make_state(
         queue=integers(len(jobs)),
         active=integers(len(queues)),
         asked=integers(len(messages)),
-        is_asked=integers(len(messages)),
-        watches=watches,
+        waiters=waiters,
         watched=watched,
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
