@@ -42,6 +42,7 @@ JOB_PROGRESS = np.dtype(
 
 GPU_PROGRESS = np.dtype(
     [
+        ("mark", np.int64),  # the search that visited it last; see `cycles`
         ("ready", np.int32),  # the first seat, in priority order, with a task to start
         ("group", np.int32),  # of the task that runs on it, or NOBODY
         ("listed", np.int32),  # whether dispatch will look at it at this instant
@@ -120,6 +121,7 @@ CYCLE = np.dtype(
         ("ends", np.int64),  # iterations of the anchor seen
         ("copy_at", np.int64),  # the number of them at which to take the next snapshot
         ("look_at", np.int64),  # … and at which to compare next
+        ("pause", np.int64),  # iterations of a job without a set until it looks for one
         ("others", np.int64),  # iterations of other members since the anchor's last
         ("index", np.int64),  # in the list of sets that are skipped
     ],
@@ -176,6 +178,7 @@ WAITER = np.dtype(
 WATCHED = np.dtype(
     [
         ("limit_bytes", np.int64),  # no message of this size may join until one ends here
+        ("mark", np.int64),  # the search that visited it last; see `cycles`
         ("smallest", np.int32),  # the root of its smallest watchers, or NOBODY
     ],
     align=True,
