@@ -71,7 +71,7 @@ def admit(s: State, now_ns: int) -> None:
         if is_refused(s, message, watched):
             ask_next(s, watched)
             continue
-        answer = known_refusal(s, message)
+        answer = known_refusal(s, message) if watched == NOBODY else WAIT
         if answer == WAIT:
             answer = s.admission(s.cluster, message, rules[0].admission_parameter)
             tally[0].questions += 1

@@ -197,8 +197,8 @@ def _gather(s: State, anchor: int) -> int:
         i += 1
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             gpu = seats[seat].gpu
-            if s.gpu_progress[gpu].mark != mark:
-                s.gpu_progress[gpu].mark = mark
+            if s.visited[gpu] != mark:
+                s.visited[gpu] = mark
                 near = gpus[gpu].held
                 while near != NOBODY:
                     found = _meet(s, seats[near].job, mark, found)
@@ -207,8 +207,8 @@ def _gather(s: State, anchor: int) -> int:
             message = messages[jobs[job].first_message]
             for link in range(message.first_link, message.first_link + message.links):
                 port = links[link].port
-                if s.watched[port].mark != mark:
-                    s.watched[port].mark = mark
+                if s.visited[len(gpus) + port] != mark:
+                    s.visited[len(gpus) + port] = mark
                     near = ports[port].held
                     while near != NOBODY:
                         found = _meet(s, messages[links[near].message].job, mark, found)

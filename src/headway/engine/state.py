@@ -42,7 +42,6 @@ JOB_PROGRESS = np.dtype(
 
 GPU_PROGRESS = np.dtype(
     [
-        ("mark", np.int64),  # the search that visited it last; see `cycles`
         ("ready", np.int32),  # the first seat, in priority order, with a task to start
         ("group", np.int32),  # of the task that runs on it, or NOBODY
         ("listed", np.int32),  # whether dispatch will look at it at this instant
@@ -178,7 +177,6 @@ WAITER = np.dtype(
 WATCHED = np.dtype(
     [
         ("limit_bytes", np.int64),  # no message of this size may join until one ends here
-        ("mark", np.int64),  # the search that visited it last; see `cycles`
         ("smallest", np.int32),  # the root of its smallest watchers, or NOBODY
     ],
     align=True,
@@ -299,6 +297,7 @@ class State(View):
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
+    visited: Integers  # by GPU, then by port: the latest search for a set that visited it
     cycles: Annotated[Records, CYCLE]
     job_snapshots: Annotated[Records, JOB_SNAPSHOT]
     message_snapshots: Annotated[Records, MESSAGE_SNAPSHOT]
@@ -396,6 +395,7 @@ def make_state(
         candidates=integers(len(gpus)),
         ended=integers(len(jobs)),
         scratch=integers(len(jobs)),
+        visited=integers(len(gpus) + len(ports)),
         cycles=zeros(len(jobs) if skips else 0, CYCLE),
         job_snapshots=zeros(len(jobs) if skips else 0, JOB_SNAPSHOT),
         message_snapshots=zeros(len(messages) if skips else 0, MESSAGE_SNAPSHOT),
