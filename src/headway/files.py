@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headway.domain.errors import InputError
+from headway.interrupts import before_forced_exit, check, is_leaving
 
 STANDARD = "-"
 """Stands for standard input or output."""
@@ -87,10 +88,14 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with open(path, "wb") as stream:
                 yield stream
             return
+        cleaning_up = is_leaving()
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
-            with os.fdopen(handle, "wb") as stream:
-                yield stream
+            with before_forced_exit(lambda: os.unlink(temporary)):
+                with os.fdopen(handle, "wb") as stream:
+                    yield stream
+                if not cleaning_up:
+                    check()
             os.chmod(temporary, _mode(target))
             os.replace(temporary, target)
         except BaseException:

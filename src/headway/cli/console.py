@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from headway.interrupts import before_forced_exit
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -73,6 +76,7 @@ class _Bar:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Bar | None = None
+        self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +89,7 @@ class _Bar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._cleanup.close()
 
 
 class _PatientBar(_Bar):
@@ -103,6 +108,8 @@ class _PatientBar(_Bar):
             return
         if self._bar is None:
             self._bar = _bar(self._console, description, 1.0)
+            # Show the cursor again.
+            self._cleanup.enter_context(before_forced_exit(self._bar.stop))
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
 
 

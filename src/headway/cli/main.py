@@ -25,6 +25,7 @@ from headway.cli import (
 )
 from headway.cli.live import cluster, jobs, serve, top
 from headway.domain.errors import HeadwayError
+from headway.interrupts import check
 from headway.version import __version__
 
 BAD_INPUT = 2
@@ -107,5 +108,6 @@ def run() -> None:
 
 
 def _fail(message: str) -> None:
+    check()  # An error may be what became of an interrupt.
     print(f"headway: error: {message}", file=sys.stderr)
     sys.exit(BAD_INPUT)
