@@ -169,13 +169,19 @@ def test_the_policies_of_the_tutorial_are_those_of_the_example() -> None:
         assert function in example
 
 
+def test_the_script_of_the_tutorial_on_live_jobs_is_the_example() -> None:
+    page = (DOCS / "tutorial" / "two-jobs.md").read_text()
+    script = (ROOT / "examples" / "train.py").read_text()
+    assert f"```python\n{script.partition(chr(10) * 2)[2]}```" in page
+
+
 def test_the_figures_of_the_first_tutorial_are_right() -> None:
     page = (DOCS / "tutorial" / "first-simulation.md").read_text()
     workload = headway.generate_workload("paper", seed=0)
     for scheduler in ("ada-srsf", "srsf:1"):
         summary = headway.simulate(workload, policy=f"lwf:1+{scheduler}").summary
-        assert f"average JCT                           {summary.average_jct_s:,.2f} s" in page
-        assert f"makespan                             {summary.makespan_s:,.2f} s" in page
+        assert f"average JCT               {summary.average_jct_s:,.2f} s" in page
+        assert f"makespan                 {summary.makespan_s:,.2f} s" in page
 
 
 def test_the_figures_of_the_tutorial_on_traces_are_right() -> None:

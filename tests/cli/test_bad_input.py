@@ -607,7 +607,7 @@ OPTIONS = {
     "--placement none.py:f": "none.py: no such file.",
     f"--placement {FAULTY}:nope": f"{FAULTY}: has no function 'nope'. Known: {FUNCTIONS}.",
     f"--placement {FAULTY}:unknown_field": "placement policy unknown_field does not compile: there "
-    "is no field 'colour'.",
+    "is no field 'colour' in this record.",
     f"--admission {FAULTY}:too_few_arguments": "admission policy 'too_few_arguments' must take 3 "
     "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
@@ -639,15 +639,16 @@ def test_a_policy_that_needs_allocation_gets_a_hint(
     Path("w.csv").write_text(GOOD)
     outcome = headway(capsys, "simulate", "w.csv", "--admission", f"{FAULTY}:makes_an_array")
     assert outcome.status == 2
-    assert "does not compile" in outcome.err
-    assert outcome.err.endswith("(If it makes arrays: register it with allocates=True.)\n")
+    advice = "It makes an array or another object: register it with allocates=True."
+    assert f"makes_an_array does not compile. {advice} Numba says: " in outcome.err
 
 
 def test_a_policy_that_returns_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
     outcome = headway(capsys, "simulate", "w.csv", "--admission", f"{FAULTY}:returns_nothing")
     assert outcome.status == 2
-    assert "admission policy returns_nothing does not compile: No conversion" in outcome.err
+    advice = "It must return True, False or a time in nanoseconds on every path."
+    assert f"admission policy returns_nothing does not compile. {advice}" in outcome.err
 
 
 @pytest.mark.parametrize(

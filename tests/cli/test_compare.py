@@ -71,7 +71,7 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
         ("a.csv --seeds 3 --policies X", "--seeds only applies to `paper`."),
         ("a.csv a.csv --policies X", "the workloads and the outputs must be different files."),
         ("a.csv --json a.csv --policies X", "the workloads and the outputs must be different"),
-        ("a.csv -o a.gif --policies X", "a.gif: must end in .svg, .pdf, .png."),
+        ("a.csv -o a.gif --policies X", "a.gif: must end in .html, .svg, .pdf, .png."),
         ("a.csv -o no/a.svg --policies X", "no/a.svg: there is no folder no."),
         ("paper --seeds 0 --policies X", "seeds: must be at least 1, not 0."),
         ("a.csv --policies ff+srsf:1", "policies: a comparison needs at least two policies."),

@@ -156,6 +156,16 @@ def test_what_is_not_a_log_is_refused_with_its_place(
     assert outcome.err.count("\n") == 1
 
 
+def test_a_later_part_of_a_log_says_what_is_missing(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[1:]))
+    outcome = headway(capsys, "replay", str(log))
+    assert outcome.status == 2
+    assert "begins in the middle of a run" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
 def test_an_empty_or_missing_file_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

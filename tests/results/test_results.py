@@ -153,7 +153,7 @@ def test_a_result_shows_itself(result: Result) -> None:
     html = result._repr_html_()
     ElementTree.fromstring(html.replace("<br>", "<br/>"))
     assert f"{result.summary.makespan_s:,.2f} s" in html
-    assert html.count("<tr>") == 8 + 1 + 3
+    assert html.count("<tr>") == 12 + 1 + 3
 
 
 def test_ids_cannot_break_the_html() -> None:

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
+
+from headway.files import STANDARD
+from headway.text_table import UNLIMITED, TextTable
 
 from headway.interrupts import before_forced_exit
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+    from rich.status import Status
 
     from headway.engine.run import Progress
 
 PATIENCE_S = 1.0
 """A progress bar is shown for work that lasts longer than this."""
 
-_WIDEST = 1000
-"""The width of an uncut table in a file or a pipe, in characters."""
 
-_MIN_TEXT = 16
-"""A column of text wraps down to this width, in characters."""
+def results(to_stderr: bool = False) -> Console:
+    """Return the console for results; on standard error if data goes to standard output.
 
-
-def results(to_stderr: bool = False, uncut: bool = False) -> Console:
-    """Return the console for tables; on standard error if data goes to standard output.
-
-    With `uncut`, tables keep their natural width unless they go to a terminal.
+    Nothing wraps unless it goes to a terminal.
     """
     console = Console(stderr=to_stderr, highlight=False)
-    if uncut and not console.is_terminal:
-        console.width = max(console.width, _WIDEST)
+    if not console.is_terminal:
+        console.width = UNLIMITED
     return console
 
 
@@ -44,30 +42,27 @@ def messages() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def figures_table(*headers: str, title: str | None = None) -> Table:
-    """Return a table with a column of text followed by columns of numbers."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index else "left", no_wrap=True)
-    return table
+def report_written(*paths: str | os.PathLike[str] | None) -> None:
+    """Name every file that was written, one a line, on standard error."""
+    for path in paths:
+        if path is not None and os.fspath(path) != STANDARD:
+            messages().print(f"Written: {os.fspath(path)}", markup=False, soft_wrap=True)
 
 
-def print_table(console: Console, table: Table, text: int = 0) -> None:
-    """Print a table without cutting cells off.
+def working(text: str) -> Status:
+    """Return a context that shows what is being done, on a terminal, until it is done."""
+    return messages().status(Text(f"{text} …"))
 
-    On a narrow terminal the column of `text` wraps. If that is not enough, the table keeps its
-    natural width, and the terminal wraps its lines.
-    """
-    column, width = table.columns[text], console.width
-    natural = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
-    widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-    if natural - width <= widest - _MIN_TEXT:
-        column.no_wrap, column.overflow = False, "fold"
-        console.print(table)
-    else:
-        console.width = max(width, natural)
-        console.print(table)
-        console.width = width
+
+def print_table(console: Console, table: TextTable) -> None:
+    """Print a table, wrapped to the width of the terminal."""
+    for line in table_lines(table, console.width):
+        console.print(line, soft_wrap=True)
+
+
+def table_lines(table: TextTable, width: int) -> list[Text]:
+    """Return the lines of a table, with the header in bold."""
+    return [Text(line.text, "bold" if line.is_header else "") for line in table.lines(width)]
 
 
 class _Bar:

@@ -24,19 +24,27 @@ GpuOption = Annotated[
     ),
 ]
 NetworkOption = Annotated[
-    str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
+    str,
+    typer.Option(
+        help="10gbe (measured), 25gbe or 100gbe (estimated from it), no-contention, or a .toml "
+        "file with a [network] table."
+    ),
 ]
 _OWN = "or FILE.py:FUNCTION for your own"
 PolicyOption = Annotated[
     str,
     typer.Option(
         help="All of the policies: paper (lwf:1+ada-srsf), headway, or a combination such as "
-        "ff+srsf:1@25 (@25: buckets of 25 MB). The options below override its parts."
+        "ff+srsf:1@25 (@25: all-reduces are sent in buckets of 25 MB). The options below override "
+        "its parts."
     ),
 ]
 PlacementOption = Annotated[
     str | None,
-    typer.Option(help=f"Which GPUs a job gets: rand, ff, ls, lwf:KAPPA, spread, {_OWN}."),
+    typer.Option(
+        help="Which GPUs a job gets: rand, ff, ls, lwf:KAPPA, least-delay, spread, consolidate, "
+        f"tiresias, apart, {_OWN}."
+    ),
 ]
 SchedulerOption = Annotated[
     str | None,
@@ -44,11 +52,16 @@ SchedulerOption = Annotated[
 ]
 PriorityOption = Annotated[
     str | None,
-    typer.Option(help=f"Which job goes first: srsf, srtf, fifo, smallest, {_OWN}."),
+    typer.Option(
+        help="Which job goes first: srsf, srtf, fifo, smallest, las, 2d-las:QUANTUM_S, "
+        f"gpu-intensity, {_OWN}."
+    ),
 ]
 AdmissionOption = Annotated[
     str | None,
-    typer.Option(help=f"When an all-reduce may start: ada-dual, srsf:N, {_OWN}."),
+    typer.Option(
+        help=f"When an all-reduce may start: ada-dual, srsf:N, interleave, k-way, {_OWN}."
+    ),
 ]
 BucketOption = Annotated[
     float | None,
@@ -87,3 +100,8 @@ def policy_set(
     from headway.policies.policy_set import PolicySet
 
     return PolicySet.parse(policy).override(placement, scheduler, priority, admission, bucket_mb)
+
+
+def names_from(text: str | None) -> list[str] | None:
+    """Return the names in a list separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

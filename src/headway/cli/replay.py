@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.cli.console import report_written
 from headway.files import STANDARD, check_different, check_output
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def replay_command(
 
         jobs = outcome.workload()
         write_workload(jobs, workload)
+        report_written(workload)
         skipped = outcome.submitted - len(jobs)
         if skipped:
             typer.echo(

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.console import RunsBar, messages, print_table, results
 from headway.cli.options import ThreadsOption
 from headway.domain.errors import InputError, shown
 from headway.experiments.seeds import parse_seeds
 from headway.files import STANDARD
+from headway.text_table import TextTable
 
 
 def reproduce_command(
@@ -48,9 +49,9 @@ def reproduce_command(
         found = reproduce(folder, chosen, workers, bar.start, bar.step)
     console = results()
     settings = {name: {f.claim: f for f in part} for name, part in found.findings.items()}
-    table = figures_table(f"The paper's claims, on {len(chosen)} seeds", *settings)
+    table = TextTable([f"The paper's claims, on {len(chosen)} seeds"], [*settings])
     for claim in next(iter(settings.values())):
         verdicts = (part[claim].verdict if claim in part else "" for part in settings.values())
         table.add_row(claim, *verdicts)
-    console.print(table)
+    print_table(console, table)
     console.print(f"\nReport: {found.report}", markup=False, soft_wrap=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import RunsBar, figures_table, messages, print_table, results
-from headway.cli.options import ThreadsOption
+from headway.cli.console import RunsBar, messages, print_table, results
+from headway.cli.options import ThreadsOption, names_from
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
     import polars
@@ -137,10 +137,6 @@ def sweep_command(
         raise typer.Exit(FAILED)
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _print(
     frame: polars.DataFrame,
     expected: int,
@@ -158,8 +154,8 @@ def _print(
         raise InputError(
             f"must be one of the policies that were run: {', '.join(known)}.", field="baseline"
         )
-    layout = layout_of(frame, _names(rows), _names(columns), _names(value))
-    console = results(uncut=True)
+    layout = layout_of(frame, names_from(rows), names_from(columns), names_from(value))
+    console = results()
     over = averaged_over(frame, layout)
     missing = f", of {expected:,}" if len(frame) < expected else ""
     means = f"; means over {over} with 95% intervals" if over else ""
@@ -168,11 +164,9 @@ def _print(
         console.print()
         if layout.columns:
             console.print(made.caption, markup=False, style="bold")
-        table = figures_table(*map(escape, made.header))
-        for column in range(made.texts):
-            table.columns[column].justify = "left"
+        table = TextTable(made.header[: made.texts], made.header[made.texts :])
         for row in made.rows:
-            table.add_row(*map(escape, row))
+            table.add_row(*row)
         print_table(console, table)
 
 

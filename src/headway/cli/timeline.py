@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from headway.cli.console import report_written, working
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_different, check_output
 
@@ -47,7 +48,9 @@ def export_command(
     check_output(output)
     check_different([run], [output], "the timeline and the trace")
 
-    from headway.reports.perfetto import export_perfetto
-    from headway.results.timeline.file import read_timeline
+    with working(f"Converting {run}"):
+        from headway.reports.perfetto import export_perfetto
+        from headway.results.timeline.file import read_timeline
 
-    export_perfetto(read_timeline(run), output)
+        export_perfetto(read_timeline(run), output)
+    report_written(output)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import ReadingBar, figures_table, messages
+from headway.cli.console import ReadingBar, messages, print_table
 from headway.files import STANDARD, check_different, check_output
+from headway.text_table import TextTable
 from headway.workload.traces.registry import FORMATS
 
 if TYPE_CHECKING:
@@ -106,18 +107,16 @@ def _print_summary(found: TraceImport, output: str) -> None:
         console.print(
             f"{_jobs(found.out_of_order)} came after a job that arrives later; the workload is "
             "sorted by arrival.",
-            soft_wrap=True,
         )
 
 
 def _print_counts(what: str, counts: Counter[str]) -> None:
     console = messages()
     console.print(f"{_jobs(counts.total())} {what}:")
-    table = figures_table("  reason", "jobs")
-    table.show_header = False
+    table = TextTable([""], [""])
     for reason, count in counts.most_common():
         table.add_row(f"  {reason}", f"{count:,}")
-    console.print(table)
+    print_table(console, table)
 
 
 def _jobs(count: int) -> str:

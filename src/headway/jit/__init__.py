@@ -26,6 +26,7 @@ from headway.jit.code import (
     cache_folder,
     code_path,
     kind_of,
+    loaded,
     read_code,
     source_hash,
     write_code,
@@ -172,7 +173,7 @@ def _stored(entry: EntryPoint) -> Compiled | None:
     except DamagedCodeError:
         _log.warning("The compiled code of %s is damaged: %s", entry.title, path)
         return None
-    return None if code is None else Compiled(code, entry.signature)
+    return None if code is None else loaded(code, entry.signature)
 
 
 def _compile(entry: EntryPoint) -> Compiled:
@@ -183,7 +184,7 @@ def _compile(entry: EntryPoint) -> Compiled:
     path = entry.path()
     if path is not None and not code.environments:
         write_code(path, code)
-    return Compiled(code, entry.signature)
+    return loaded(code, entry.signature)
 
 
 @contextlib.contextmanager

@@ -14,11 +14,12 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -26,8 +27,6 @@ from headway.jit.views import Signature, View
 
 _COMPILED_FOLDERS = ("jit", "domain", "network", "policies", "engine")
 _COMPILED_FILES = ("results/timeline/compiled.py", "reports/perfetto_encoding.py")
-_RAISED = 1
-"""The least status of a function that raised an exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,65 +131,92 @@ def _header(code: Code) -> dict[str, Any]:
     return header | {"digest": hashlib.sha256(body).hexdigest()}
 
 
-class Compiled:
-    """A loaded entry point: a function for Python, an address for compiled code."""
+class Compiled(Protocol):
+    """A loaded entry point: a function for Python, an address for compiled code.
 
-    def __init__(self, code: Code, signature: Signature) -> None:
-        """Load it."""
-        if code.needs_numba:
-            from headway.jit.compiler import start_runtime
+    Python calls it without holding its global lock, and gets what the function raises.
+    """
 
-            start_runtime()
-        self._engine = _load(code)
-        self._environments = code.environments
-        for name, environment in self._environments.items():
-            variable = self._engine.get_global_value_address(name)
-            ctypes.c_void_p.from_address(variable).value = id(environment)
-        self.address: int = self._engine.get_function_address(code.symbol)
-        self._returns = signature.returns
-        (self._result,) = _C_TYPES.get(signature.returns, _C_VIEW)
-        self._kinds = signature.arguments
-        arguments: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
-        for kind in signature.arguments:
-            arguments += _C_TYPES.get(kind, _C_ARRAY if isinstance(kind, np.dtype) else _C_VIEW)
-        self._call = ctypes.CFUNCTYPE(ctypes.c_int32, *arguments)(self.address)
+    address: int
 
     def __call__(self, *values: Any) -> Any:
-        """Call it, without Python's global lock.
-
-        Raises:
-            Exception: What the function raised.
-        """
-        result, error = self._result(), ctypes.c_void_p()
-        arguments: list[Any] = [ctypes.byref(result), ctypes.byref(error)]
-        for kind, value in zip(self._kinds, values, strict=True):
-            if isinstance(kind, np.dtype):
-                # Numba's array: owner, object, items, their size, address, shape, strides.
-                size = kind.itemsize
-                count = len(value)
-                arguments += [None, None, count, size, value.ctypes.data, count, size]
-            elif kind in _C_TYPES:
-                arguments.append(value)
-            else:
-                arguments.append(value.address)
-        status = self._call(*arguments)
-        if status >= _RAISED:
-            from headway.jit.compiler import raised
-
-            raise raised(error.value)
-        return None if self._returns is None else result.value
+        """Call it with what its signature says."""
 
 
-_C_TYPES: dict[Any, list[Any]] = {
-    int: [ctypes.c_int64],
-    float: [ctypes.c_double],
-    bool: [ctypes.c_bool],
-}
-_C_VIEW = [ctypes.c_void_p]
-_C_ARRAY = [
-    *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
-    *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
-]
+def loaded(code: Code, signature: Signature) -> Compiled:
+    """Load an entry point."""
+    if code.needs_numba:
+        from headway.jit.compiler import start_runtime
+
+        start_runtime()
+    engine = _engine(code.data)
+    for name, environment in code.environments.items():
+        variable = engine.get_global_value_address(name)
+        ctypes.c_void_p.from_address(variable).value = id(environment)
+    address = engine.get_function_address(code.symbol)
+    function: Any = _caller(address, signature)
+    function.address = address
+    function.kept = (engine, code.environments)
+    return cast(Compiled, function)
+
+
+_SCALARS: dict[Any, Any] = {int: ctypes.c_int64, float: ctypes.c_double, bool: ctypes.c_bool}
+
+
+class _Slots:
+    """Where a call leaves its result and its error."""
+
+    def __init__(self, kind: Any) -> None:
+        self.result, self.error = kind(), ctypes.c_void_p()
+        self.addresses = ctypes.addressof(self.result), ctypes.addressof(self.error)
+
+
+def _caller(address: int, signature: Signature) -> Callable[..., Any]:
+    """Return a Python function that calls the code at an address.
+
+    It is written for the signature, as a call from the live scheduler takes a microsecond or so.
+    """
+    kinds: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
+    names, values = [], []
+    for i, kind in enumerate(signature.arguments):
+        names.append(f"v{i}")
+        if isinstance(kind, np.dtype):
+            # Numba's array: owner, object, items, their size, address, shape, strides.
+            size = kind.itemsize
+            values.append(f"None, None, len(v{i}), {size}, v{i}.ctypes.data, len(v{i}), {size}")
+            kinds += [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+            kinds += [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+        elif kind in _SCALARS:
+            values.append(f"v{i}")
+            kinds.append(_SCALARS[kind])
+        else:
+            values.append(f"v{i}.address")
+            kinds.append(ctypes.c_void_p)
+    free: list[_Slots] = []
+    known = {
+        "code": ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(address),
+        "free": free,
+        "new": lambda: _Slots(_SCALARS.get(signature.returns, ctypes.c_int64)),
+        "failure": _failure,
+    }
+    result = "None" if signature.returns is None else "slots.result.value"
+    text = f"""
+def call({", ".join(names)}):
+    slots = free.pop() if free else new()
+    if code(*slots.addresses, {", ".join(values)}) > 0:
+        raise failure(slots.error.value)
+    result = {result}
+    free.append(slots)
+    return result
+"""
+    exec(text, known)
+    return cast(Callable[..., Any], known["call"])
+
+
+def _failure(address: int | None) -> Exception:
+    from headway.jit.compiler import raised
+
+    return raised(address)
 
 
 def kind_of(value: Any) -> Any:
@@ -200,8 +226,8 @@ def kind_of(value: Any) -> Any:
     return value.dtype if isinstance(value, np.ndarray) else type(value)
 
 
-def _load(code: Code) -> Any:
-    """Return an engine of LLVM's that holds some code."""
+def _engine(data: bytes) -> Any:
+    """Return an engine of LLVM's that holds some code, for as long as it lives itself."""
     from llvmlite import binding
 
     binding.initialize_native_target()
@@ -209,6 +235,6 @@ def _load(code: Code) -> Any:
     target = binding.Target.from_default_triple()
     machine = target.create_target_machine(jit=True)
     engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-    engine.add_object_file(binding.ObjectFileRef.from_data(code.data))
+    engine.add_object_file(binding.ObjectFileRef.from_data(data))
     engine.finalize_object()
     return engine

@@ -72,7 +72,7 @@ def replay(path: str | os.PathLike[str]) -> Replay:
     with open_event_log(path) as log:
         header = log.header
         try:
-            core = Core(header.policy, header.network, header.seed)
+            core = Core(header.policy, header.network, header.seed, header.leases)
         except InputError as error:
             raise error.at(log.source, 1) from None
         outcome = Replay(log.source, header.policy)

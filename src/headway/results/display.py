@@ -5,12 +5,19 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from headway.durations import duration_text
+from headway.results.time_parts import parts_ns
+from headway.text_table import TextTable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.results.schema import Result, Summary
+    from headway.results.schema import Result
 
 _SHOWN_JOBS = 10
+_INDENT = "\u2003"
+_LONG_S = 600
+"""From this many seconds on, a time is also given in minutes, hours or days."""
 
 
 def describe_settings(result: Result) -> list[str]:
@@ -39,36 +46,50 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [f"times estimated, not measured: {'; '.join(parts)}"] if parts else []
 
 
-def describe_summary(summary: Summary) -> list[tuple[str, str]]:
-    """Return the summary as pairs of label and value."""
-    speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
-    return [
-        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
-        ("median JCT", f"{summary.median_jct_s:,.2f} s"),
-        ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
-        ("makespan", f"{summary.makespan_s:,.2f} s"),
-        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
-        ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
-        ("tasks simulated", f"{summary.simulated_tasks:,}"),
-        ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
+def describe_summary(result: Result) -> list[tuple[str, str, str]]:
+    """Return the summary as triples of label, value and, for long times, the value in words."""
+    summary = result.summary
+    parts = [
+        _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns(result).items()
     ]
+    return [
+        _seconds("average JCT", summary.average_jct_s),
+        *parts,
+        _seconds("median JCT", summary.median_jct_s),
+        _seconds("95th percentile JCT", summary.p95_jct_s),
+        _seconds("makespan", summary.makespan_s),
+        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}", ""),
+        ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh", ""),
+        ("tasks simulated", f"{summary.simulated_tasks:,}", ""),
+        ("engine time", f"{summary.wall_s:.2f} s", ""),
+    ]
+
+
+def _seconds(label: str, time_s: float) -> tuple[str, str, str]:
+    return label, f"{time_s:,.2f} s", duration_text(time_s) if time_s >= _LONG_S else ""
 
 
 def result_text(result: Result) -> str:
     """Return settings and summary as plain text."""
-    rows = describe_summary(result.summary)
-    label_width = max(len(label) for label, _ in rows)
-    value_width = max(len(value) for _, value in rows)
-    table = [f"{label:<{label_width}}  {value:>{value_width}}" for label, value in rows]
+    table = [line.text for line in summary_table(result).lines()]
     return "\n".join([*describe_settings(result), "", *table])
+
+
+def summary_table(result: Result) -> TextTable:
+    """Return the summary as a table."""
+    table = TextTable([""], [""], [""])
+    for row in describe_summary(result):
+        table.add_row(*row)
+    return table
 
 
 def result_html(result: Result) -> str:
     """Return settings, summary and the first jobs as HTML."""
     lines = "<br>".join(escape(line) for line in describe_settings(result))
     rows = "".join(
-        f'<tr><td style="text-align:left">{escape(label)}</td><td>{escape(value)}</td></tr>'
-        for label, value in describe_summary(result.summary)
+        f'<tr><td style="text-align:left">{escape(label).replace("  ", _INDENT)}</td>'
+        f"<td>{escape(value)}</td><td>{escape(words)}</td></tr>"
+        for label, value, words in describe_summary(result)
     )
     return (
         f"<div><p>{lines}</p>\n<table>{rows}</table>\n"

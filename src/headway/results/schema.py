@@ -14,6 +14,7 @@ from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from headway.results.columns import job_columns, job_table
 from headway.results.display import result_html, result_text
+from headway.results.time_parts import parts_ns
 from headway.results.timeline.sinks import Timeline
 from headway.results.usage import Integers, TypeUse, use_by_type
 
@@ -127,6 +128,49 @@ class Result:
         from headway.results.store import to_dict
 
         return to_dict(self)
+
+    @property
+    def time_parts(self) -> polars.DataFrame:
+        """Where each job's completion time went, in seconds; the parts add up to it.
+
+        Columns: `job_id`, `waiting_s` (in the queue), `computing_s` and `sending_s` (what its
+        iterations take alone on its GPUs and between its servers), and `contention_s`, what sharing
+        GPUs and the network with other jobs added.
+        """
+        import polars
+
+        parts = {f"{name}_s": part / 1e9 for name, part in parts_ns(self).items()}
+        return polars.DataFrame({"job_id": self.jobs["job_id"], **parts})
+
+    def utilization(self, bins: int = 100) -> polars.DataFrame:
+        """Return the use of the GPUs over time, as means over equal periods of the makespan.
+
+        Columns: `from_s`, `to_s`, `held` (the share of the GPUs that hold a job), `busy` (the share
+        that computes; null unless the run was recorded with `simulate(..., timeline=Timeline())`)
+        and `queued` (the number of jobs in the queue).
+        """
+        from headway.results.levels import utilization
+
+        return utilization(self, bins)
+
+    def contention(self, server: int) -> polars.DataFrame:
+        """Return how many messages are in flight on a server, as periods of the same number.
+
+        Columns: `from_s`, `to_s` and `messages`. Needs `simulate(..., timeline=Timeline())`.
+
+        Raises:
+            InputError: The run has no timeline in memory, or there is no such server.
+        """
+        from headway.results.levels import contention
+        from headway.results.timeline.recorded import RecordedRun
+
+        return contention(RecordedRun.of(self), server)
+
+    def plot(self) -> Figure:
+        """Draw the run on one page: completion times, GPUs in use, queue, time by job size."""
+        from headway.results.plots import overview_figure
+
+        return overview_figure(self)
 
     def plot_jct(self) -> Figure:
         """Draw the distribution of the jobs' completion times."""

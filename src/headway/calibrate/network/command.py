@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
 from headway.files import check_different, check_output
+from headway.text_table import UNLIMITED
 from headway.version import __version__
 
 DESCRIPTION = """\
@@ -221,5 +223,6 @@ class _Output:
                 "No figure: matplotlib is not installed; draw it elsewhere with --fit-only.",
                 file=sys.stderr,
             )
-        print(report(fitted))
+        on_terminal = sys.stdout.isatty()
+        print(report(fitted, shutil.get_terminal_size().columns if on_terminal else UNLIMITED))
         print(f"Written: {', '.join(map(str, written))}", file=sys.stderr)
