@@ -16,6 +16,7 @@ import pytest
 
 import headway
 from headway.domain import records
+from headway.jit.views import View, fields_of
 from headway.workload.traces.importing import import_trace
 from headway.workload.traces.parameters import PARAMETERS, published_size
 
@@ -91,7 +92,8 @@ def resolve(path: str) -> Any:
             return thing.fields
         if is_dataclass(thing) and name in {field.name for field in fields(thing)}:
             return thing
-        thing = getattr(thing, name)
+        is_view = isinstance(thing, type) and issubclass(thing, View)
+        thing = fields_of(thing)[name] if is_view else getattr(thing, name)
     return thing
 
 

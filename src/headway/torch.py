@@ -157,7 +157,7 @@ def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:
     if group is None and not (dist.is_available() and dist.is_initialized()):
         return None
     used: Any = group or dist.group.WORLD
-    for device in used._device_types:
+    for device in getattr(used, "_device_types", ()):
         options = getattr(used._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)
         if isinstance(timeout, timedelta):

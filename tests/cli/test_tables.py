@@ -86,6 +86,7 @@ class _Client:
             {
                 "job_id": job_id,
                 "state": state,
+                "stuck": False,
                 "iterations": 1_234_567,
                 "submitted_at": submitted,
                 "started_at": started,
