@@ -173,11 +173,19 @@ def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
             if source != STANDARD and os.path.isfile(source):
                 _check_magic(stream, source)
                 return _parse(source, source)
-            content = BytesIO(stream.read())
+            content = BytesIO(_all_of(stream))
             _check_magic(content, source)
             return _parse(content, source)
         except InputError as error:
             raise error.at(source) from None
+
+
+def _all_of(stream: BinaryIO) -> bytes:
+    """Return the content of a pipe; what is no Parquet file may have no end."""
+    head = stream.read(len(PARQUET_MAGIC))
+    if head and not PARQUET_MAGIC.startswith(head):
+        raise _not_a_timeline()
+    return head + stream.read()
 
 
 def _check_magic(stream: BinaryIO, source: str) -> None:
