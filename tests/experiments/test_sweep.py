@@ -327,7 +327,7 @@ def test_missing_runs_leave_cells_empty(swept: Swept) -> None:
 
 def test_the_report_is_one_self_contained_page(swept: Swept, home: Path) -> None:
     page = write_sweep_report(home / "out").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "Average JCT, ratio to paper" in page
     assert "16 runs by Headway" in page
     for outside in ('src="', "<link", "http://www.example", "@import"):
