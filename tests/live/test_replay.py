@@ -21,6 +21,7 @@ from headway.live.core.events import (
     MessageReady,
     NodeLost,
     NodeUp,
+    PolicyChanged,
 )
 from headway.live.daemon.event_log.format import encode_entry, encode_header
 from headway.live.daemon.event_log.reader import open_event_log
@@ -229,3 +230,25 @@ def test_a_run_that_cannot_be_simulated_can_still_be_repeated(
     assert outcome.status == 2
     assert f"{log}, iterations: job 'x': too many" in outcome.err
     assert not target.exists()
+
+
+def test_a_policy_file_that_a_log_names_is_run_only_with_leave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = tmp_path / "ran"
+    file = tmp_path / "mine.py"
+    file.write_text(f"open({str(ran)!r}, 'w').close()\ndef p(cluster, job, parameter): return 0\n")
+    policy = f"ff+{file}:p+srsf:1"
+    named = tmp_path / "named.jsonl"
+    named.write_bytes(encode_header(policy, NETWORK, 3))
+    switched = tmp_path / "switched.jsonl"
+    change = encode_entry(PolicyChanged(at_ns=0, policy=policy), [])
+    switched.write_bytes(encode_header(POLICY, NETWORK, 3) + change)
+    for log, line in ((named, 1), (switched, 2)):
+        outcome = headway(capsys, "replay", str(log))
+        assert (outcome.status, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"headway: error: {log}, line {line}: names the policy")
+        assert outcome.err.endswith("give --allow-policy-files.\n")
+        assert not ran.exists()
+    assert headway(capsys, "replay", str(named), "--allow-policy-files").status == 0
+    assert ran.exists()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import report_written
-from headway.files import STANDARD, check_different, check_output
+from headway.files import STANDARD, check_outputs
+from headway.text_table import printable
 
 if TYPE_CHECKING:
     from headway.live.replay import Difference, Replay
@@ -25,20 +26,25 @@ def replay_command(
             help="Also write the jobs as a simulator workload to this file, or - for stdout."
         ),
     ] = None,
+    allow_policy_files: Annotated[
+        bool,
+        typer.Option(
+            "--allow-policy-files", help="Run the Python files of policies that the log names."
+        ),
+    ] = False,
 ) -> None:
     """Repeat the decisions of a live run from its log, and compare them."""
-    if workload is not None:
-        check_output(workload)
-        check_different([log], [workload], "the log and the workload")
+    check_outputs([workload], [log])
     from headway.live.replay import replay
 
-    outcome = replay(log)
+    outcome = replay(log, allow_policy_files=allow_policy_files)
     to_stderr = workload == STANDARD
-    typer.echo(_summary(outcome), err=to_stderr)
+    typer.echo(printable(_summary(outcome)), err=to_stderr)
     if outcome.truncated_line is not None:
         typer.echo(f"line {outcome.truncated_line} is incomplete and was skipped.", err=to_stderr)
     if outcome.difference is not None:
-        typer.echo(_describe(outcome.difference), err=to_stderr)
+        for line in _describe(outcome.difference):
+            typer.echo(printable(line), err=to_stderr)
         raise typer.Exit(DIFFERENT)
     if workload is not None:
         from headway.workload.files import write_workload
@@ -60,12 +66,12 @@ def _summary(outcome: Replay) -> str:
     )
 
 
-def _describe(difference: Difference) -> str:
+def _describe(difference: Difference) -> list[str]:
     def joined(instructions: list[object]) -> str:
         return "; ".join(map(str, instructions)) or "nothing"
 
-    return (
-        f"line {difference.line}: {difference.event}\n"
-        f"  logged:   {joined([*difference.logged])}\n"
-        f"  replayed: {joined([*difference.replayed])}"
-    )
+    return [
+        f"line {difference.line}: {difference.event}",
+        f"  logged:   {joined([*difference.logged])}",
+        f"  replayed: {joined([*difference.replayed])}",
+    ]

@@ -19,6 +19,7 @@ from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
+from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
@@ -121,6 +122,17 @@ def drive(
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = compiled_kernel(policies)
+    with uninterruptible():
+        return _drive(advance, state, policies, timeline, progress)
+
+
+def _drive(
+    advance: Callable[[State, int], int],
+    state: State,
+    policies: Choices,
+    timeline: TimelineSink | None,
+    progress: Callable[[Progress], None] | None,
+) -> float:
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
@@ -149,6 +161,7 @@ def drive(
             done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
             progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+        check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
     return wall_s

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.domain.errors import InputError
+from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.live.core.core import Core
-from headway.live.core.events import AnyEvent, AnyInstruction, JobExited
+from headway.live.core.events import AnyEvent, AnyInstruction, JobExited, PolicyChanged
 from headway.live.core.jobs import LiveJob
 from headway.live.core.state import CoreState
 from headway.live.daemon.event_log.reader import open_event_log
@@ -62,21 +62,27 @@ class Replay:
         return Workload(jobs, self.source)
 
 
-def replay(path: str | os.PathLike[str]) -> Replay:
+def replay(path: str | os.PathLike[str], *, allow_policy_files: bool = False) -> Replay:
     """Feed a log's events to a new core and compare its instructions with the log, line by line.
 
+    `allow_policy_files` lets the log name policies in Python files, which are run.
+
     Raises:
-        InputError: The file is not a log.
+        InputError: The file is not a log, or names a policy file without leave.
         PolicyError: A policy of the log does not compile.
     """
     with open_event_log(path) as log:
         header = log.header
+        if not allow_policy_files:
+            _refuse_policy_file(header.policy, log.source, 1)
         try:
             core = Core(header.policy, header.network, header.seed, header.leases)
         except InputError as error:
             raise error.at(log.source, 1) from None
         outcome = Replay(log.source, header.policy)
         for entry in log:
+            if isinstance(entry.event, PolicyChanged) and not allow_policy_files:
+                _refuse_policy_file(entry.event.policy, log.source, log.line)
             _record_exit(core.state, entry.event, outcome)
             try:
                 replayed = core.handle(entry.event)
@@ -93,6 +99,17 @@ def replay(path: str | os.PathLike[str]) -> Replay:
             _record_job(core.state, job, job.iterations, outcome)
     outcome.submitted = core.state.submitted
     return outcome
+
+
+def _refuse_policy_file(policy: str, source: str, line: int) -> None:
+    """Refuse to run a file only because a log names it."""
+    if ".py:" in policy:
+        raise InputError(
+            f"names the policy {shown(policy, 80)}, whose file would be run; if you trust it, give "
+            "--allow-policy-files.",
+            source=source,
+            line=line,
+        )
 
 
 def _record_exit(state: CoreState, event: AnyEvent, outcome: Replay) -> None:
