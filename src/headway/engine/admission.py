@@ -12,8 +12,9 @@ from headway.engine.watching import (
     ask_about,
     ask_next,
     is_refused,
-    known_refusal,
-    lower_limit,
+    note_refusal,
+    refuses,
+    settle,
     stop_watching,
     wake,
     watch,
@@ -61,39 +62,40 @@ def admit(s: State, now_ns: int) -> None:
         for i in range(again):
             if s.waiters[s.traffic.found[i]].port == NOBODY:
                 ask_about(s, s.traffic.found[i])
+    ended_on = s.traffic.counts[0].touched
     wake(s)
     kept, i = 0, 0
     while i < tally[0].asked:
         message = s.asked[i]
         i += 1
         s.waiters[message].asked = 0
-        watched = s.waiters[message].port
-        if is_refused(s, message, watched):
-            ask_next(s, watched)
-            continue
-        answer = known_refusal(s, message) if watched == NOBODY else WAIT
-        if answer == WAIT:
+        watched, following = s.waiters[message].port, s.waiters[message].beside
+        known = is_refused(s, message) if watched == NOBODY else refuses(s, watched, message)
+        if known:
+            answer = WAIT
+        else:
             answer = s.admission(s.cluster, message, rules[0].admission_parameter)
             tally[0].questions += 1
         _postpone(s, message, answer, now_ns)
-        admitted = _admits(answer, now_ns)
-        names_port = answer < 0 and named_port(answer) < len(s.cluster.ports)
-        if watched != NOBODY and not (names_port and named_port(answer) == watched):
+        if answer < 0 and named_port(answer) < len(s.cluster.ports):
+            note_refusal(s, message, answer)
+            known = True
+        if known:
+            if watched == NOBODY:
+                watch(s, message)
+        elif watched != NOBODY:
             stop_watching(s, message)
-        if admitted:
+        if _admits(answer, now_ns):
             tally[0].waiting -= 1
             start_message(s.cluster, s.traffic, message)
-        elif names_port:
-            lower_limit(s, message, answer)
-            if named_port(answer) != watched:
-                watch(s, message, named_port(answer))
-        elif not steady:
+        elif not (known or steady):
             s.waiters[message].asked = 1
             s.asked[kept] = message
             kept += 1
         if watched != NOBODY:
-            ask_next(s, watched)
+            ask_next(s, watched, following)
     tally[0].asked = kept
+    settle(s, ended_on)
     changed = update_costs(s.cluster, s.traffic)
     for i in range(changed):
         _schedule_end(s, s.traffic.found[i], now_ns)

@@ -167,8 +167,9 @@ WAITER = np.dtype(
         ("links", np.int32),
         ("asked", np.int32),  # whether it is among those to ask the admission about
         ("port", np.int32),  # the port that it watches, or NOBODY
-        ("first_below", np.int32),  # in a heap of watchers of one size
-        ("beside", np.int32),  # the next below the same one; of a root, the root of a larger size
+        ("refused_by", np.int32),  # the port that refused it last, or NOBODY
+        ("before", np.int32),  # in the list of the port's watchers
+        ("beside", np.int32),  # the next in that list
     ],
     align=True,
 )
@@ -177,7 +178,7 @@ WAITER = np.dtype(
 WATCHED = np.dtype(
     [
         ("limit_bytes", np.int64),  # no message of this size may join until one ends here
-        ("smallest", np.int32),  # the root of its smallest watchers, or NOBODY
+        ("first", np.int32),  # the first watcher, or NOBODY
     ],
     align=True,
 )
@@ -346,7 +347,7 @@ def make_state(
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
     waiters, watched = zeros(len(messages), WAITER), zeros(len(ports), WATCHED)
-    waiters.port[:] = watched.smallest[:] = NOBODY
+    waiters.port[:] = waiters.refused_by[:] = watched.first[:] = NOBODY
     watched.limit_bytes[:] = NO_LIMIT
     queues, queue_of = _queues(jobs)
     skips = bool(rules[0].skips_sets)
