@@ -6,8 +6,8 @@ A policy is a function, registered with a decorator:
 
 - `placement_policy`, `priority_policy`, `admission_policy`: the decorators.
 - `Parameter`: what the number after the colon in a name such as `lwf:1` may be.
-- `WAIT`, `ADMIT`: what an admission returns, unless it returns a time in ns or names the port that
-  the message waits for: `full(port)`, `too_large(port)`.
+- `WAIT`, `ADMIT`: what an admission returns, unless it returns a time in ns or, with `full` or
+  `too_large`, names the port that the message waits for.
 
 It reads the cluster and nothing else:
 
