@@ -33,6 +33,13 @@ def handle_signals() -> None:
     """Install handlers for SIGINT and SIGTERM that exit the program."""
     signal.signal(signal.SIGINT, _leave)
     signal.signal(signal.SIGTERM, _leave)
+    sys.unraisablehook = _report_unless_leaving
+
+
+def _report_unless_leaving(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of an exit that got lost in a callback: `check` repeats it."""
+    if not (_received and isinstance(lost.exc_value, SystemExit)):
+        sys.__unraisablehook__(lost)
 
 
 def leave_now() -> None:
