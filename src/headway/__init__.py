@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headway.domain.job import Job
     from headway.domain.profiles import Profile
     from headway.domain.workload import Workload
-    from headway.engine.run import Progress
+    from headway.engine.progress import Progress
     from headway.experiments.compare import Comparison, compare
     from headway.experiments.simulation import simulate
     from headway.network.contention import NetworkModel
@@ -43,7 +43,7 @@ _HOMES = {
     "PolicyError": "domain.errors",
     "PolicySet": "policies.policy_set",
     "Profile": "domain.profiles",
-    "Progress": "engine.run",
+    "Progress": "engine.progress",
     "Recipe": "workload.generate",
     "RecordedRun": "results.timeline.recorded",
     "Result": "results.schema",

@@ -10,6 +10,7 @@ import typer
 
 from headway.cli.console import RunsBar, messages, print_lines, print_table, report_written, results
 from headway.cli.options import (
+    AccuracyOption,
     ClusterOption,
     GpuMemoryOption,
     GpuOption,
@@ -67,6 +68,7 @@ def compare_command(
     gpu: GpuOption = None,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
+    accuracy: AccuracyOption = None,
     threads: ThreadsOption = None,
     json: Annotated[
         str | None, typer.Option(help="Write every metric to this file, or - for stdout.")
@@ -103,7 +105,14 @@ def compare_command(
     with RunsBar(messages()) as bar:
         bar.start(0, len(names) * len(jobs))
         found = compare(
-            jobs, names, where, network=link, seeds=draws, threads=threads, done=bar.step
+            jobs,
+            names,
+            where,
+            network=link,
+            seeds=draws,
+            accuracy=accuracy,
+            threads=threads,
+            done=bar.step,
         )
     if json is not None:
         with open_output(json) as stream:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.status import Status
 
-    from headway.engine.run import Progress
+    from headway.engine.progress import Progress
 
 _USUAL_WIDTH = 80
 

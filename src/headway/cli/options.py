@@ -81,6 +81,15 @@ ProfilesOption = Annotated[
         show_default=False,
     ),
 ]
+AccuracyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PERCENT",
+        help="Sample jobs that contend and never repeat, with errors of about this size (1%), and "
+        "give 95% intervals; much faster for long runs.  [default: exact]",
+        show_default=False,
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(

@@ -35,7 +35,7 @@ def reproduce_command(
     It covers placements, kappa, schedulers, the contention model, the introduction's example and
     other settings. If interrupted, repeat the command to continue.
     """
-    from headway.experiments.parallel import thread_count
+    from headway.engine.parallel import thread_count
     from headway.experiments.reproduction import FULL_SEEDS, QUICK_SEEDS, reproduce
 
     if quick and seeds is not None:

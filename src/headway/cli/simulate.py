@@ -19,6 +19,7 @@ from headway.cli.console import (
     working,
 )
 from headway.cli.options import (
+    AccuracyOption,
     AdmissionOption,
     BucketOption,
     ClusterOption,
@@ -35,11 +36,12 @@ from headway.cli.options import (
 )
 from headway.cli.timeline import PERFETTO_SUFFIX
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.errors import InputError
 from headway.figure_style import save_figure
 from headway.files import STANDARD, check_outputs
 from headway.reports.page import check_page_or_picture, is_page
-from headway.results.display import describe_settings, summary_table
+from headway.results.display import describe_accuracy, describe_settings, summary_table
 from headway.results.timeline.window import Window
 from headway.text_table import TextTable
 
@@ -87,6 +89,7 @@ def simulate_command(
             "results are the same."
         ),
     ] = "full",
+    accuracy: AccuracyOption = None,
     json: Annotated[
         str | None, typer.Option(help="Write the result as JSON to this file, or - for stdout.")
     ] = None,
@@ -134,6 +137,10 @@ def simulate_command(
 
     if timeline is None and not (from_s is None and to_s is None):
         raise InputError("--from and --to select a part of the timeline; give --timeline too.")
+    if accuracy is not None:
+        accuracy_from(accuracy)
+        if timeline is not None:
+            raise InputError("--accuracy leaves tasks out, and --timeline shows all; choose one.")
     window = Window.of_seconds(from_s, to_s)
     outputs = [path for path in (json, parquet, timeline, output) if path is not None]
     if output is not None:
@@ -169,6 +176,7 @@ def simulate_command(
             policy=policies,
             seed=seed,
             acceleration=cast("Acceleration", acceleration),
+            accuracy=accuracy,
             timeline=sink,
             progress=bar,
         )
@@ -209,6 +217,8 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
     console = results(to_stderr)
     print_lines(console, *describe_settings(result), "")
     print_table(console, summary_table(result))
+    for line in describe_accuracy(result):
+        console.print(f"\n{line}", markup=False)
     if len(result.use_by_type) > 1:
         console.print()
         print_table(console, _types_table(result))

@@ -68,6 +68,7 @@ def admit(s: State, now_ns: int) -> None:
     while i < tally[0].asked:
         message = s.asked[i]
         i += 1
+        tally[0].answered = i
         s.waiters[message].asked = 0
         watched, following = s.waiters[message].port, s.waiters[message].beside
         known = is_refused(s, message) if watched == NOBODY else refuses(s, watched, message)
@@ -95,6 +96,7 @@ def admit(s: State, now_ns: int) -> None:
         if watched != NOBODY:
             ask_next(s, watched, following)
     tally[0].asked = kept
+    tally[0].answered = 0
     settle(s, ended_on)
     changed = update_costs(s.cluster, s.traffic)
     for i in range(changed):

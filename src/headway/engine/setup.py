@@ -43,10 +43,13 @@ def prepare(
     bucket_bytes: int | None,
     acceleration: Acceleration,
     timeline_rows: int,
+    window: int = 0,
+    accuracy: float = 0.0,
 ) -> State:
     """Return the state before the first instant, or raise the reason why the workload cannot run.
 
-    `times_ns[job, type]` are a job's forward and backward time on a type of GPU.
+    `times_ns[job, type]` are a job's forward and backward time on a type of GPU. With a window, of
+    this number of iterations of each job, sets of jobs that do not repeat are sampled.
     """
     whole(seed, "seed", 0, _INT64_MAX)
     _check_jobs_fit(workload, cluster)
@@ -78,6 +81,8 @@ def prepare(
     rules.fuses[:] = level >= 1
     rules.skips_solo[:] = level >= 2
     rules.skips_sets[:] = level >= 3
+    rules.window[:] = window if level >= 3 else 0
+    rules.accuracy[:] = accuracy
     compiled_kernel(policies)  # first, because the others are compiled beside it
     return make_state(
         system,

@@ -123,6 +123,13 @@ CYCLE = np.dtype(
         ("pause", np.int64),  # iterations of a job without a set until it looks for one
         ("others", np.int64),  # iterations of other members since the anchor's last
         ("index", np.int64),  # in the list of sets that are skipped
+        ("patience", np.int64),  # for how many others to wait for an iteration of the anchor
+        # Of a set that is sampled; see `sampling`.
+        ("phase", np.int64),
+        ("seen", np.int64),  # iterations of all members since the window began
+        ("target", np.int64),  # how many of them make a window
+        ("half_ns", np.int64),  # when the first half of the window ended
+        ("moved", np.int64),  # windows that the set was moved forward since it was measured
     ],
     align=True,
 )
@@ -137,6 +144,10 @@ JOB_SNAPSHOT = np.dtype(
         ("messages", np.int64),  # likewise
         ("sent", np.int64),
         ("tasks_left", np.int64),
+        # Of a member of a set that is sampled.
+        ("half_left", np.int64),  # iterations, at half of the window
+        ("deviation_ns", np.float64),  # of its progress in a window, estimated, in ns of service
+        ("variance", np.float64),  # of its progress so far
     ],
     align=True,
 )
@@ -165,6 +176,7 @@ WAITER = np.dtype(
         ("bytes", np.int64),
         ("first_link", np.int32),
         ("links", np.int32),
+        ("moves", np.int32),  # whether it is about to be put in order again
         ("asked", np.int32),  # whether it is among those to ask the admission about
         ("port", np.int32),  # the port that it watches, or NOBODY
         ("refused_by", np.int32),  # the port that refused it last, or NOBODY
@@ -198,6 +210,8 @@ RULES = np.dtype(
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward
         ("types", np.int64),  # of GPUs
+        ("window", np.int64),  # iterations of each job, on average, to sample; 0: be exact
+        ("accuracy", np.float64),  # wanted, if sets are sampled
     ],
     align=True,
 )
@@ -225,12 +239,14 @@ TALLY = np.dtype(
         ("finished", np.int64),
         ("compute_tasks", np.int64),
         ("messages", np.int64),
+        ("estimated_tasks", np.int64),
         ("instants", np.int64),
         ("questions", np.int64),  # to the admission
         ("searches", np.int64),
         ("front_ns", np.int64),  # the latest instant so far
         # The present.
         ("waiting", np.int64),  # messages ready and not admitted
+        ("answered", np.int64),  # messages of this instant's list that need no asking any more
         ("left_cluster", np.int64),  # jobs, since the placement was last asked
         ("misplaced", np.int64),  # the job for which a placement returned invalid candidates
     ],

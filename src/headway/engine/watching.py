@@ -19,7 +19,7 @@ from __future__ import annotations
 from headway.domain.records import NOBODY
 from headway.engine.order import message_comes_before
 from headway.engine.state import NO_LIMIT, State
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.policies.answers import depends_on_size, named_port
 
 
@@ -29,7 +29,7 @@ def ask_about(s: State, message: int) -> None:
     if s.waiters[message].asked == 0:
         s.waiters[message].asked = 1
         index = s.tally[0].asked
-        while index > 0 and message_comes_before(s, message, s.asked[index - 1]):
+        while index > s.tally[0].answered and message_comes_before(s, message, s.asked[index - 1]):
             s.asked[index] = s.asked[index - 1]
             index -= 1
         s.asked[index] = message
@@ -120,6 +120,25 @@ def stop_watching(s: State, message: int) -> None:
     _link(s, waiters[message].port, before, following)
     waiters[message].port = NOBODY
     s.tally[0].watching -= 1
+
+
+@part
+def watch_in_order(s: State, anchor: int) -> None:
+    """Put the watchers of a set in order again, after it was moved forward by an estimate."""
+    jobs = s.cluster.jobs
+    for inserting in range(2):
+        job = anchor
+        while job != NOBODY:
+            first = jobs[job].first_message
+            for message in range(first, first + jobs[job].messages):
+                if inserting == 0 and s.waiters[message].port != NOBODY:
+                    s.waiters[message].refused_by = s.waiters[message].port
+                    stop_watching(s, message)
+                    s.waiters[message].moves = 1
+                elif inserting == 1 and s.waiters[message].moves == 1:
+                    s.waiters[message].moves = 0
+                    watch(s, message)
+            job = s.job_progress[job].next_member
 
 
 @inlined

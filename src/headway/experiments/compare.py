@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.workload import Workload
+from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.run import simulate
 from headway.experiments import statistics
-from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
 from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
@@ -178,6 +179,7 @@ def compare(
     *,
     network: NetworkModel | str = "10gbe",
     seeds: Sequence[int] | None = None,
+    accuracy: float | str | None = None,
     threads: int | None = None,
     done: Callable[[], None] | None = None,
 ) -> Comparison:
@@ -193,6 +195,7 @@ def compare(
         network: The network between servers, its name, or the path of a TOML file.
         seeds: One per workload, for policies that draw random numbers (`rand`); by default 0, 1,
             2, …; with `paper` as many as wanted, by default 20.
+        accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
         threads: Runs at a time; by default the number of cores.
         done: Called after each run.
 
@@ -208,6 +211,7 @@ def compare(
     jobs, draws = _drawn(workloads, seeds)
     where = cluster_from(cluster) if isinstance(cluster, str) else cluster
     link = network_from(network) if isinstance(network, str) else network
+    wanted = None if accuracy is None else accuracy_from(accuracy)
     workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
@@ -219,6 +223,7 @@ def compare(
             network=link,
             policy=policy,
             seed=draws[index],
+            accuracy=wanted,
             progress=checkpoint,
         )
         return policy.name, index, result.summary

@@ -49,30 +49,46 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def describe_summary(result: Result) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
+    sampled = f"{summary.sampled_share:.0%} sampled" if summary.sampled_share else ""
     parts = [
         _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns(result).items()
     ]
     return [
-        _seconds("average JCT", summary.average_jct_s),
+        _seconds("average JCT", summary.average_jct_s, summary.average_jct_margin_s),
         *parts,
         _seconds("median JCT", summary.median_jct_s),
         _seconds("95th percentile JCT", summary.p95_jct_s),
-        _seconds("makespan", summary.makespan_s),
+        _seconds("makespan", summary.makespan_s, summary.makespan_margin_s),
         ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}", ""),
         ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh", ""),
-        ("tasks simulated", f"{summary.simulated_tasks:,}", ""),
+        ("tasks simulated", f"{summary.simulated_tasks:,}", sampled),
         ("engine time", f"{summary.wall_s:.2f} s", ""),
     ]
 
 
-def _seconds(label: str, time_s: float) -> tuple[str, str, str]:
-    return label, f"{time_s:,.2f} s", duration_text(time_s) if time_s >= _LONG_S else ""
+def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str, str]:
+    words = duration_text(time_s) if time_s >= _LONG_S else ""
+    if margin_s:
+        return label, f"{time_s:,.2f} s", f"± {margin_s:,.2f} s (95%)"
+    return label, f"{time_s:,.2f} s", words
+
+
+def describe_accuracy(result: Result) -> list[str]:
+    """Return a line that says if a sampled run missed the wanted accuracy, or nothing."""
+    wanted, summary = result.settings.accuracy, result.summary
+    if wanted is None or summary.average_jct_margin_s <= wanted * summary.average_jct_s:
+        return []
+    return [
+        f"The interval is wider than the {wanted:.2%} wanted: small changes decide which job runs "
+        "where. Only an exact run is more certain."
+    ]
 
 
 def result_text(result: Result) -> str:
     """Return settings and summary as plain text."""
     table = [line.text for line in summary_table(result).lines()]
-    return "\n".join([*describe_settings(result), "", *table])
+    notes = [f"\n{line}" for line in describe_accuracy(result)]
+    return "\n".join([*describe_settings(result), "", *table, *notes])
 
 
 def summary_table(result: Result) -> TextTable:
@@ -91,8 +107,9 @@ def result_html(result: Result) -> str:
         f"<td>{escape(value)}</td><td>{escape(words)}</td></tr>"
         for label, value, words in describe_summary(result)
     )
+    notes = "".join(f"<p>{escape(line)}</p>\n" for line in describe_accuracy(result))
     return (
-        f"<div><p>{lines}</p>\n<table>{rows}</table>\n"
+        f"<div><p>{lines}</p>\n<table>{rows}</table>\n{notes}"
         f"<p>First jobs of {len(result.workload):,}:</p>\n{_first_jobs(result)}</div>"
     )
 

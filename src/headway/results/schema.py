@@ -25,15 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Key figures of a run; only `wall_s`, the time spent in the engine, varies between runs."""
+    """Key figures of a run; only `wall_s`, the time spent in the engine, varies between runs.
+
+    The exact figures are, with 95% probability, within the margins; those of an exact run are 0.
+    """
 
     average_jct_s: float
+    average_jct_margin_s: float
     median_jct_s: float
     p95_jct_s: float
     makespan_s: float
+    makespan_margin_s: float
     average_gpu_utilization: float
     energy_j: float
     simulated_tasks: int
+    sampled_share: float
+    """How many of the tasks were estimated from others, between 0 and 1."""
     wall_s: float
 
 
@@ -48,6 +55,8 @@ class Settings:
     admission: str
     seed: int
     bucket_bytes: int | None = None
+    accuracy: float | None = None
+    """The accuracy of sampling that was asked for; None is exact."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without the cluster's racks, groups and profiles if it has none."""
@@ -70,6 +79,8 @@ class Result:
     finish_ns: Integers
     gpus: tuple[tuple[int, ...], ...]
     gpu_busy_ns: Integers
+    jct_margin_s: NDArray[np.float64]
+    """How far each job's exact completion time may be from `jct_s`, with 95% probability."""
     timeline: Timeline | None = None
     """Every task of the run, if it was recorded in memory."""
 
@@ -119,7 +130,8 @@ class Result:
         """The jobs as a table, one row per job in workload order.
 
         Columns: `job_id`, `model`, `gpu_count`, `iterations`, `arrival_ns`, `start_ns`,
-        `finish_ns`, `jct_s`, `waiting_s` (in the queue), `gpus` and `energy_j`.
+        `finish_ns`, `jct_s`, `jct_margin_s` (0 if exact), `waiting_s` (in the queue), `gpus` and
+        `energy_j`.
         """
         return job_table(job_columns(self))
 

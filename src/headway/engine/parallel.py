@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from headway.domain.limits import whole
-from headway.engine.run import Progress
+from headway.engine.progress import Progress
 from headway.interrupts import GRACE_S, check
 
 Task = TypeVar("Task")
