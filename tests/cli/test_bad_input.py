@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -215,7 +216,7 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "an open quote": (
         HEADER + '"a,0,1,1,vgg16\n',
-        "w.csv, line 2: not CSV: unexpected end of data.",
+        "w.csv, line 2: not CSV: a quotation mark is not closed.",
     ),
     "a number of sixty thousand digits": (
         HEADER + "a," + "9" * 60_000 + ",1,1,vgg16\n",
@@ -699,7 +700,7 @@ def test_a_file_that_is_not_parquet(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.parquet").write_bytes(b"PAR1xxxx")
     outcome = headway(capsys, "simulate", "w.parquet")
     assert outcome.status == 2
-    assert outcome.err.startswith("headway: error: w.parquet: not a Parquet file: ")
+    assert outcome.err.startswith("headway: error: w.parquet: is damaged: ")
     assert outcome.err.count("\n") == 1
 
 
@@ -771,19 +772,70 @@ def test_toml_that_breaks_the_parser_is_refused(
 
 
 @pytest.mark.parametrize(
-    "outputs",
-    ["--json x --parquet x", "--json - --parquet -", "--json w.csv", "--json x --parquet ./x"],
+    ("outputs", "message"),
+    [
+        ("--json x --parquet x", "x: is given for two outputs."),
+        ("--json - --parquet -", "standard output: is given for two outputs."),
+        ("--json x --parquet ./x", "./x: is given for two outputs."),
+        ("--json w.csv", "w.csv: is an input too"),
+        ("--cluster c.toml --json c.toml", "c.toml: is an input too"),
+        ("--network c.toml --json ./c.toml", "./c.toml: is an input too"),
+        ("--profiles c.toml --parquet c.toml", "c.toml: is an input too"),
+        ("--placement q.py:p --json q.py", "q.py: is an input too"),
+        ("--policy q.py:p+ada-srsf --timeline q.py", "q.py: is an input too"),
+    ],
 )
 def test_outputs_that_would_destroy_each_other_or_the_input_are_refused(
-    outputs: str, capsys: pytest.CaptureFixture[str]
+    outputs: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("w.csv").write_text(GOOD)
     outcome = headway(capsys, "simulate", "w.csv", *outputs.split())
     assert outcome.status == 2
-    assert outcome.err == (
-        "headway: error: the workload and the outputs must be different files.\n"
-    )
+    assert outcome.err.startswith(f"headway: error: {message}")
+    assert outcome.err.count("\n") == 1
     assert os.listdir() == ["w.csv"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate w.csv --json FILE",
+        "simulate w.csv --timeline FILE",
+        "compare w.csv --policies paper,headway --json FILE",
+        "workload generate -o FILE",
+        "network --algorithm ring --toml FILE",
+    ],
+)
+def test_an_output_that_cannot_be_written_is_found_before_the_run(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    Path("w.csv").write_text(GOOD)
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("headway.engine.run.drive", lambda *_: pytest.fail("it was run"))
+    outcome = headway(capsys, *command.replace("FILE", "x").split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err == "headway: error: x: Read-only file system.\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate w.csv -q --parquet full.parquet",
+        "simulate w.csv -q --timeline full.parquet",
+        "simulate w.csv -q --json full.parquet",
+        "workload generate --jobs 5 -o full.parquet",
+    ],
+)
+def test_a_full_disk_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    os.symlink("/dev/full", "full.parquet")
+    outcome = headway(capsys, *command.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("Compiling ")]
+    assert lines == ["headway: error: full.parquet: No space left on device."]
 
 
 def test_a_symbolic_link_is_followed_and_kept(capsys: pytest.CaptureFixture[str]) -> None:

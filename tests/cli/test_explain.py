@@ -61,7 +61,7 @@ def test_the_json_adds_up_exactly(capsys: pytest.CaptureFixture[str]) -> None:
         ("w.csv first --worst 2", "give the id of a job, or --worst N."),
         ("run.parquet first --policy paper", "--policy applies to a workload; the timeline has"),
         ("nothing.csv first", "nothing.csv: No such file or directory."),
-        ("run.parquet first --json run.parquet", "the timeline and the output must be different"),
+        ("run.parquet first --json run.parquet", "run.parquet: is an input too; give another"),
         ("run.parquet first --json no/x", "no/x: there is no folder no."),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import RunsBar, messages, print_table, report_written, results
+from headway.cli.console import RunsBar, messages, print_lines, print_table, report_written, results
 from headway.cli.options import (
     AccuracyOption,
     ClusterOption,
@@ -17,11 +17,12 @@ from headway.cli.options import (
     NetworkOption,
     ProfilesOption,
     ThreadsOption,
+    files_among,
 )
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
-from headway.files import STANDARD, check_different, check_output, open_output
+from headway.files import STANDARD, check_outputs, open_output
 from headway.reports.page import check_page_or_picture, is_page
 from headway.text_table import TextTable
 
@@ -89,11 +90,12 @@ def compare_command(
     """
     if output is not None:
         check_page_or_picture(output)
-    if json is not None:
-        check_output(json)
-    outputs = [path for path in (json, output) if path is not None]
     files = [name for name in workloads if name != PAPER]
-    check_different(files, outputs, "the workloads and the outputs")
+    if len(set(files)) < len(files):
+        raise InputError("give every workload once.")
+    check_outputs(
+        [json, output], [*files, *files_among(cluster, network, policies, *(profiles or ()))]
+    )
     where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
     jobs, draws = _workloads(workloads, seeds, profiles or ())
 
@@ -119,7 +121,7 @@ def compare_command(
         _write_figures(found, output, f"{_described(workloads, draws)} on {where}")
     console = results(to_stderr=json == STANDARD)
     several = len(jobs) > 1
-    console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)
+    print_lines(console, f"{_described(workloads, draws)} on {where}", f"network {link}", "")
     print_table(console, _means(found, several))
     console.print()
     print_table(console, _against_first(found, several))

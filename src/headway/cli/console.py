@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
+import sys
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -11,13 +15,16 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.files import STANDARD
-from headway.text_table import UNLIMITED, TextTable
+from headway.interrupts import before_forced_exit
+from headway.text_table import UNLIMITED, TextTable, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.status import Status
 
     from headway.engine.progress import Progress
+
+_USUAL_WIDTH = 80
 
 PATIENCE_S = 1.0
 """A progress bar is shown for work that lasts longer than this."""
@@ -28,7 +35,7 @@ def results(to_stderr: bool = False) -> Console:
 
     Nothing wraps unless it goes to a terminal.
     """
-    console = Console(stderr=to_stderr, highlight=False)
+    console = _console(to_stderr)
     if not console.is_terminal:
         console.width = UNLIMITED
     return console
@@ -36,19 +43,54 @@ def results(to_stderr: bool = False) -> Console:
 
 def messages() -> Console:
     """Return the console for progress and notices."""
-    return Console(stderr=True, highlight=False)
+    return _console(to_stderr=True)
+
+
+def _console(to_stderr: bool) -> Console:
+    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    if console.width < 1:  # COLUMNS=0
+        console.width = _USUAL_WIDTH
+    return console
+
+
+def print_lines(console: Console, *lines: str, style: str = "", soft_wrap: bool = False) -> None:
+    """Print each text as a line; characters that a terminal would obey are shown as escapes."""
+    for line in lines:
+        console.print(Text(printable(line), style), soft_wrap=soft_wrap)
+
+
+_SPELLED = {"±": "+-", "×": "x", "…": "...", "█": "#", "–": "-", "—": "-", "’": "'", "→": "->"}
+
+
+def tolerate_encodings() -> None:
+    """Let standard output and error replace characters that their encoding lacks."""
+    codecs.register_error("headway", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="headway")
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    spelled = [
+        _SPELLED.get(letter) or letter.encode("ascii", "backslashreplace").decode()
+        for letter in lacking
+    ]
+    return "".join(spelled), error.end
 
 
 def report_written(*paths: str | os.PathLike[str] | None) -> None:
     """Name every file that was written, one a line, on standard error."""
     for path in paths:
         if path is not None and os.fspath(path) != STANDARD:
-            messages().print(f"Written: {os.fspath(path)}", markup=False, soft_wrap=True)
+            print_lines(messages(), f"Written: {os.fspath(path)}", soft_wrap=True)
 
 
 def working(text: str) -> Status:
     """Return a context that shows what is being done, on a terminal, until it is done."""
-    return messages().status(Text(f"{text} …"))
+    return messages().status(Text(printable(f"{text} …")))
 
 
 def print_table(console: Console, table: TextTable) -> None:
@@ -68,6 +110,7 @@ class _Bar:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Bar | None = None
+        self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +123,7 @@ class _Bar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._cleanup.close()
 
 
 class _PatientBar(_Bar):
@@ -98,6 +142,8 @@ class _PatientBar(_Bar):
             return
         if self._bar is None:
             self._bar = _bar(self._console, description, 1.0)
+            # Show the cursor again.
+            self._cleanup.enter_context(before_forced_exit(self._bar.stop))
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
 
 
@@ -165,7 +211,7 @@ class RunsBar(_Bar):
             )
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        print_lines(self._console, text, soft_wrap=True)
 
 
 def _bar(console: Console, description: str, total: float) -> Bar:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import ProgressBar, messages, print_table, report_written, results, working
+from headway.cli.console import (
+    ProgressBar,
+    messages,
+    print_lines,
+    print_table,
+    report_written,
+    results,
+    working,
+)
 from headway.cli.options import (
     ClusterOption,
     NetworkOption,
@@ -16,10 +24,11 @@ from headway.cli.options import (
     PolicyOption,
     ProfilesOption,
     SchedulerOption,
+    files_among,
     policy_set,
 )
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_different, check_output, open_output
+from headway.files import STANDARD, check_outputs, open_output
 from headway.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -70,9 +79,8 @@ def explain_command(
     """Show where a job's time went, and which jobs it waited for."""
     if (job_id is None) == (worst is None):
         raise InputError("give the id of a job, or --worst N.")
-    if json is not None:
-        check_output(json)
-        check_different([run], [json], "the timeline and the output")
+    named = (cluster, network, policy, placement, scheduler)
+    check_outputs([json], [run, *files_among(*named, *(profiles or ()))])
     from headway.reports.explain import explain
 
     if run == STANDARD or Path(run).suffix == ".parquet":
@@ -151,12 +159,13 @@ def _print(console: Console, found: Explanation) -> None:
     from headway.reports.explain import PARTS
 
     gpus, servers = len(found.gpus), len(found.servers)
-    console.print(
+    print_lines(
+        console,
         f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "
-        f"server{'s' * (servers > 1)}, {found.iterations:,} iterations\n"
+        f"server{'s' * (servers > 1)}, {found.iterations:,} iterations",
         f"arrived at {found.arrival_ns / 1e9:,.3f} s, placed at {found.start_ns / 1e9:,.3f} s, "
-        f"finished at {found.finish_ns / 1e9:,.3f} s\n",
-        markup=False,
+        f"finished at {found.finish_ns / 1e9:,.3f} s",
+        "",
     )
     table = TextTable([""], ["seconds", "share"], ["other jobs (seconds)"])
     for part in PARTS:

@@ -25,8 +25,11 @@ from headway.cli import (
     workload,
 )
 from headway.cli.command_groups import GroupedCommands
+from headway.cli.console import tolerate_encodings
 from headway.cli.live import cluster, jobs, serve, top
 from headway.domain.errors import HeadwayError
+from headway.interrupts import check
+from headway.text_table import printable
 from headway.version import __version__
 
 BAD_INPUT = 2
@@ -96,12 +99,13 @@ class _NoticeHandler(logging.Handler):
         """Print a record, unless it says the same as the one before."""
         text = self.format(record)
         if text != self._last:
-            print(text, file=sys.stderr)
+            print(_printable_lines(text), file=sys.stderr)
         self._last = text
 
 
 def run() -> None:
     """Run the command line; a `HeadwayError` ends it with one line and exit status 2."""
+    tolerate_encodings()
     logger, handler = logging.getLogger("headway"), _NoticeHandler()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -118,5 +122,10 @@ def run() -> None:
 
 
 def _fail(message: str) -> None:
-    print(f"headway: error: {message}", file=sys.stderr)
+    check()  # An error may be what became of an interrupt.
+    print(f"headway: error: {_printable_lines(message)}", file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))

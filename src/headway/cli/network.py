@@ -8,7 +8,7 @@ import typer
 
 from headway.cli.console import print_table, report_written, results
 from headway.domain.errors import InputError
-from headway.files import STANDARD, open_output
+from headway.files import STANDARD, check_outputs, open_output
 from headway.network.allreduce import ALGORITHMS, Link, network_from_link
 from headway.text_table import TextTable
 
@@ -31,6 +31,7 @@ def network_command(
     """Show the cost of an all-reduce over a link for each algorithm in the paper's table."""
     if (algorithm is None) != (toml is None):
         raise InputError("--algorithm and --toml must be given together.")
+    check_outputs([toml])
     link = Link(alpha_ns, beta_ns_per_byte, gamma_ns_per_byte)
     table = TextTable(["algorithm"], ["a (ns)", "b (ns/byte)", "100 MB alone", "100 MB, k = 2"])
     for name in ALGORITHMS:

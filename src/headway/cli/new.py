@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import report_written, results
+from headway.cli.console import print_lines, report_written, results
 from headway.domain.errors import InputError
 from headway.files import check_output, open_output
 
@@ -23,7 +23,7 @@ def policy_command(
 ) -> None:
     """Write a Python file with a placement, a priority and an admission that run as they are."""
     _write("policy.py", file, ".py")
-    results().print(f"Try it: headway simulate paper --placement {file}:my_placement", markup=False)
+    print_lines(results(), f"Try it: headway simulate paper --placement {file}:my_placement")
 
 
 @app.command("sweep")
@@ -32,7 +32,7 @@ def sweep_command(
 ) -> None:
     """Write a sweep that runs as it is: two clusters, three seeds and three policies."""
     _write("sweep.toml", file, ".toml")
-    results().print(f"Try it: headway sweep {file}", markup=False)
+    print_lines(results(), f"Try it: headway sweep {file}")
 
 
 def _write(template: str, file: str, suffix: str) -> None:

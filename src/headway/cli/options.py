@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -109,6 +110,13 @@ def policy_set(
     from headway.policies.policy_set import PolicySet
 
     return PolicySet.parse(policy).override(placement, scheduler, priority, admission, bucket_mb)
+
+
+def files_among(*texts: str | None) -> list[str]:
+    """Return the files that options for clusters, networks, profiles and policies name."""
+    parts = [part for text in texts if text for part in re.split("[,+]", text)]
+    tables = [part.strip() for part in parts if part.strip().endswith(".toml")]
+    return tables + [part.split(".py:")[0].strip() + ".py" for part in parts if ".py:" in part]
 
 
 def names_from(text: str | None) -> list[str] | None:

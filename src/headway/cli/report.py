@@ -12,7 +12,7 @@ from headway.cli.console import report_written, working
 from headway.cli.options import names_from
 from headway.domain.errors import InputError
 from headway.figure_style import check_picture
-from headway.files import STANDARD, check_different
+from headway.files import STANDARD, check_outputs
 from headway.results.timeline.window import Window
 
 _WINDOW_S = 2.0
@@ -83,7 +83,7 @@ def report_command(
             raise InputError("give --output for a timeline on standard input.")
         output = os.path.splitext(run)[0] + ".svg"
     check_picture(output)
-    check_different([run], [output], "the timeline and the picture")
+    check_outputs([output], [run])
     window = None
     if from_s is not None:
         window = Window.of_seconds(from_s, from_s + _WINDOW_S if to_s is None else to_s)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import RunsBar, messages, print_table, results
+from headway.cli.console import RunsBar, messages, print_lines, print_table, results
 from headway.cli.options import ThreadsOption
 from headway.domain.errors import InputError, shown
 from headway.experiments.seeds import parse_seeds
@@ -54,4 +54,4 @@ def reproduce_command(
         verdicts = (part[claim].verdict if claim in part else "" for part in settings.values())
         table.add_row(claim, *verdicts)
     print_table(console, table)
-    console.print(f"\nReport: {found.report}", markup=False, soft_wrap=True)
+    print_lines(console, "", f"Report: {found.report}", soft_wrap=True)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from headway.cli.console import ProgressBar, messages, print_table, report_written, results, working
+from headway.cli.console import (
+    ProgressBar,
+    messages,
+    print_lines,
+    print_table,
+    report_written,
+    results,
+    working,
+)
 from headway.cli.options import (
     AccuracyOption,
     AdmissionOption,
@@ -23,6 +31,7 @@ from headway.cli.options import (
     PriorityOption,
     ProfilesOption,
     SchedulerOption,
+    files_among,
     policy_set,
 )
 from headway.cli.timeline import PERFETTO_SUFFIX
@@ -30,7 +39,7 @@ from headway.configuration import cluster_from, network_from
 from headway.domain.accuracy import accuracy_from
 from headway.domain.errors import InputError
 from headway.figure_style import save_figure
-from headway.files import STANDARD, check_different, check_output
+from headway.files import STANDARD, check_outputs
 from headway.reports.page import check_page_or_picture, is_page
 from headway.results.display import describe_accuracy, describe_settings, summary_table
 from headway.results.timeline.window import Window
@@ -134,11 +143,10 @@ def simulate_command(
             raise InputError("--accuracy leaves tasks out, and --timeline shows all; choose one.")
     window = Window.of_seconds(from_s, to_s)
     outputs = [path for path in (json, parquet, timeline, output) if path is not None]
-    for path in outputs:
-        check_output(path)
     if output is not None:
         check_page_or_picture(output)
-    check_different([workload], outputs, "the workload and the outputs")
+    named = (cluster, network, policy, placement, scheduler, priority, admission)
+    check_outputs(outputs, [workload, *files_among(*named, *(profiles or ()))])
     if timeline is not None:
         _check_timeline(timeline)
     policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
@@ -207,9 +215,7 @@ def _check_timeline(path: str) -> None:
 
 def _print_summary(result: Result, to_stderr: bool) -> None:
     console = results(to_stderr)
-    for line in describe_settings(result):
-        console.print(line, markup=False)
-    console.print()
+    print_lines(console, *describe_settings(result), "")
     print_table(console, summary_table(result))
     for line in describe_accuracy(result):
         console.print(f"\n{line}", markup=False)

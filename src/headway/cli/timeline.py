@@ -9,7 +9,7 @@ import typer
 
 from headway.cli.console import report_written, working
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_different, check_output
+from headway.files import STANDARD, check_outputs
 
 PERFETTO_SUFFIX = ".pftrace"
 
@@ -45,8 +45,7 @@ def export_command(
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")
         output = os.path.splitext(run)[0] + PERFETTO_SUFFIX
-    check_output(output)
-    check_different([run], [output], "the timeline and the trace")
+    check_outputs([output], [run])
 
     with working(f"Converting {run}"):
         from headway.reports.perfetto import export_perfetto

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import ReadingBar, messages, print_table
-from headway.files import STANDARD, check_different, check_output
+from headway.cli.console import ReadingBar, messages, print_lines, print_table
+from headway.files import STANDARD, check_outputs
 from headway.text_table import TextTable
 from headway.workload.traces.registry import FORMATS
 
@@ -76,8 +76,7 @@ def import_command(
     from headway.workload.files import write_workload
     from headway.workload.traces.importing import Choice, import_trace
 
-    check_output(output)
-    check_different(files, [output], "the trace and the workload")
+    check_outputs([output], files)
     choice = Choice(
         seed=seed,
         memory_gb=memory_gb,
@@ -96,7 +95,7 @@ def import_command(
 def _print_summary(found: TraceImport, output: str) -> None:
     console = messages()
     where = "standard output" if output == STANDARD else output
-    console.print(f"{_jobs(len(found.workload))} written to {where}", markup=False, soft_wrap=True)
+    print_lines(console, f"{_jobs(len(found.workload))} written to {where}", soft_wrap=True)
     for what, counts in (
         ("dropped because they cannot be simulated", found.unusable),
         ("left out by the options", found.not_chosen),

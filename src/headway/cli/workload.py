@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from headway.cli.console import messages, print_table, results
-from headway.cli.options import ProfilesOption
+from headway.cli.console import messages, print_lines, print_table, results
+from headway.cli.options import ProfilesOption, files_among
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
-from headway.files import STANDARD
+from headway.files import STANDARD, check_outputs
 from headway.results.display import describe_estimates
 from headway.text_table import TextTable
 
@@ -68,6 +68,7 @@ def generate(
     from headway.workload.files import write_workload
     from headway.workload.generate import generate_workload, preset_recipe
 
+    check_outputs([output], files_among(*(profiles or ())))
     recipe = preset_recipe(preset)
     chosen = recipe.models if models is None else [name.strip() for name in models.split(",")]
     recipe = replace(recipe, profiles=profiles_from(profiles or ()), models=chosen)
@@ -81,7 +82,7 @@ def generate(
     )
     write_workload(workload, output)
     if output != STANDARD:
-        messages().print(f"{len(workload):,} jobs written to {output}", markup=False)
+        print_lines(messages(), f"{len(workload):,} jobs written to {output}")
 
 
 def _mix(text: str) -> dict[int, float]:
@@ -123,10 +124,10 @@ def describe(
     arrivals = [job.arrival_ns for job in workload]
     span_s = (max(arrivals) - min(arrivals)) / 1e9
     hours = sum(map(_gpu_hours, workload))
-    console.print(
+    print_lines(
+        console,
         f"{len(workload):,} jobs arrive from {min(arrivals) / 1e9:,.0f} s to "
         f"{max(arrivals) / 1e9:,.0f} s and compute for {hours:,.1f} GPU hours.",
-        markup=False,
     )
     if span_s > 0:
         load = hours * 3600 / (span_s * gpus)
@@ -136,10 +137,8 @@ def describe(
     measured = {job.measured_on for job in workload}
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
-        console.print(f"GPU hours and load are for a {names}, not for the cluster's types.")
-    for line in describe_estimates(estimated):
-        console.print(line, markup=False)
-    console.print()
+        print_lines(console, f"GPU hours and load are for a {names}, not for the cluster's types.")
+    print_lines(console, *describe_estimates(estimated), "")
     print_table(console, _counts(workload, "GPUs", lambda job: job.gpus))
     console.print()
     print_table(console, _counts(workload, "model", lambda job: job.model or "(none)"))
@@ -278,5 +277,5 @@ def profiles_command(
                 f"{profile.gradient_bytes / 2**20:,.1f}",
                 f"{profile.memory_bytes / 2**20:,.0f}",
             )
-        console.print(f"{chr(10) * (index > 0)}{one.name}", markup=False)
+        print_lines(console, *([""] if index else []), one.name)
         print_table(console, table)

@@ -18,6 +18,7 @@ from headway.engine.events import schedule
 from headway.engine.order import comes_before
 from headway.engine.solo import end_solo, try_solo
 from headway.engine.state import DONE, FUSED, SOLO, State
+from headway.engine.watching import ask_about
 from headway.jit import inlined, part
 from headway.network.placed_jobs import take_off_cluster
 
@@ -141,24 +142,13 @@ def make_message_ready(s: State, message: int) -> None:
     record = s.cluster.messages[message]
     record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
     record.state = READY
+    waiter = s.waiters[message]
+    waiter.key = s.cluster.jobs[record.job].priority_key
+    waiter.bytes = record.bytes
+    waiter.first_link = record.first_link
+    waiter.links = record.links
     s.tally[0].waiting += 1
     ask_about(s, message)
-
-
-@inlined
-def ask_about(s: State, message: int) -> None:
-    """Ask the admission about a waiting message at this instant: jobs in order, then messages."""
-    if s.is_asked[message] == 0:
-        s.is_asked[message] = 1
-        job, index = s.cluster.messages[message].job, s.tally[0].asked
-        while index > 0:
-            other = s.asked_jobs[index - 1]
-            if not (comes_before(s, job, other) or (job == other and message < s.asked[index - 1])):
-                break
-            s.asked[index], s.asked_jobs[index] = s.asked[index - 1], other
-            index -= 1
-        s.asked[index], s.asked_jobs[index] = message, job
-        s.tally[0].asked += 1
 
 
 @inlined

@@ -46,6 +46,7 @@ from headway.engine.sampling import (
 )
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
 from headway.engine.state import SOLO, State
+from headway.engine.watching import watch_in_order
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
@@ -58,6 +59,9 @@ _BLUR = 8
 _PAUSE = 16
 """Iterations of the anchor until the next look at a set that repeats but could not be skipped."""
 
+_CHEAP = 16
+"""Searches for a set of this many jobs for each iteration of one of them cost little."""
+
 _STUCK = 1 << 12
 """Iterations of others after which an anchor is considered starved."""
 
@@ -67,10 +71,15 @@ _SURPRISES = 4
 
 @part
 def _dissolve(s: State, anchor: int) -> None:
-    """Forget a set."""
+    """Forget a set. The larger it was, the later its jobs look for another."""
+    members, job = 0, anchor
+    while job != NOBODY:
+        members += 1
+        job = s.job_progress[job].next_member
     job = anchor
     while job != NOBODY:
         s.job_progress[job].cycle = NOBODY
+        s.cycles[job].pause = members // _CHEAP
         job = s.job_progress[job].next_member
 
 
@@ -156,7 +165,9 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
             job = s.ended[i]
             if s.job_progress[job].solo_ns == NOBODY:
                 anchor = int(s.job_progress[job].cycle)
-                if anchor == NOBODY:
+                if anchor == NOBODY and s.cycles[job].pause > 0:
+                    s.cycles[job].pause -= 1
+                elif anchor == NOBODY:
                     s.cycles[job].ends = 0
                     s.cycles[job].copy_at = 1
                     s.cycles[job].look_at = 0
@@ -195,9 +206,9 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     if s.rules[0].window > 0:
         _sample(s, anchor, now_ns, next_arrival_ns)
     elif ends >= cycles[anchor].copy_at:
-        _gather(s, anchor)
+        members = _gather(s, anchor)
         take_snapshot(s, anchor, now_ns)
-        cycles[anchor].copy_at = 2 * ends
+        cycles[anchor].copy_at = ends + max(ends, members // _CHEAP)
 
 
 @part
@@ -229,8 +240,8 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
 
 
 @part
-def _gather(s: State, anchor: int) -> None:
-    """Find the set that a job belongs to; the job is its anchor."""
+def _gather(s: State, anchor: int) -> int:
+    """Find the set that a job belongs to, with the job as its anchor; return how many it has."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     ports, links, messages = s.cluster.ports, s.cluster.links, s.cluster.messages
     progress = s.job_progress
@@ -245,17 +256,23 @@ def _gather(s: State, anchor: int) -> None:
         job = s.scratch[i]
         i += 1
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-            near = gpus[seats[seat].gpu].held
-            while near != NOBODY:
-                found = _meet(s, seats[near].job, mark, found)
-                near = seats[near].beside
+            gpu = seats[seat].gpu
+            if s.visited[gpu] != mark:
+                s.visited[gpu] = mark
+                near = gpus[gpu].held
+                while near != NOBODY:
+                    found = _meet(s, seats[near].job, mark, found)
+                    near = seats[near].beside
         if meet and jobs[job].servers > 1:
             message = messages[jobs[job].first_message]
             for link in range(message.first_link, message.first_link + message.links):
-                near = ports[links[link].port].held
-                while near != NOBODY:
-                    found = _meet(s, messages[links[near].message].job, mark, found)
-                    near = links[near].beside
+                port = links[link].port
+                if s.visited[len(gpus) + port] != mark:
+                    s.visited[len(gpus) + port] = mark
+                    near = ports[port].held
+                    while near != NOBODY:
+                        found = _meet(s, messages[links[near].message].job, mark, found)
+                        near = links[near].beside
     for i in range(found):
         if progress[s.scratch[i]].cycle != NOBODY:
             _dissolve(s, int(progress[s.scratch[i]].cycle))
@@ -265,6 +282,7 @@ def _gather(s: State, anchor: int) -> None:
         progress[job].cycle = anchor
         progress[job].next_member = following
         following = job
+    return int(found)
 
 
 @part
@@ -472,6 +490,8 @@ def _return(s: State, anchor: int, periods: int) -> None:
                 tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, group, end_ns)
         count_from_here(s, job)
         job = s.job_progress[job].next_member
+    if cycles[anchor].phase >= MEASURED:
+        watch_in_order(s, anchor)
     cycles[anchor].since_ns = now_ns
     cycles[anchor].seen = 0
     cycles[anchor].periods = 0

@@ -9,10 +9,11 @@ from __future__ import annotations
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.admission import admit, complete_message
-from headway.engine.compute import ask_about, complete_group, dispatch, end_iterations
+from headway.engine.compute import complete_group, dispatch, end_iterations
 from headway.engine.cycles import may_finish
 from headway.engine.events import remove_first
 from headway.engine.state import State
+from headway.engine.watching import ask_about
 
 BUDGET_SPENT, FINISHED, STALLED, OUT_OF_TIME, TIMELINE_FULL, BAD_PLACEMENT = range(6)
 """Why the kernel stopped."""

@@ -13,6 +13,13 @@ def comes_before(s: State, job: int, other: int) -> bool:
     return bool(key < other_key or (key == other_key and job < other))
 
 
+@inlined
+def message_comes_before(s: State, message: int, other: int) -> bool:
+    """Order of admission: jobs in priority order, then messages, which are in order of jobs."""
+    key, other_key = s.waiters[message].key, s.waiters[other].key
+    return bool(key < other_key or (key == other_key and message < other))
+
+
 @part
 def key_with(s: State, job: int, iterations_left: int) -> int:
     """Return the key that a placed job will have with this number of iterations left."""
@@ -33,6 +40,8 @@ def skip_iterations(s: State, job: int, count: int, messages: int) -> None:
     jobs[job].iterations_left -= count
     jobs[job].remaining_service_ns -= count * jobs[job].service_ns * jobs[job].gpus
     jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
+    for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
+        s.waiters[message].key = jobs[job].priority_key
     tally[0].compute_tasks += 2 * count * jobs[job].gpus
     tally[0].messages += count * messages
     s.job_progress[job].sent += count * messages

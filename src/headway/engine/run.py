@@ -24,6 +24,7 @@ from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.progress import Progress
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
+from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
@@ -222,6 +223,17 @@ def drive(
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = compiled_kernel(policies)
+    with uninterruptible():
+        return _drive(advance, state, policies, timeline, progress)
+
+
+def _drive(
+    advance: Callable[[State, int], int],
+    state: State,
+    policies: Choices,
+    timeline: TimelineSink | None,
+    progress: Callable[[Progress], None] | None,
+) -> float:
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
@@ -250,6 +262,7 @@ def drive(
             done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
             progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+        check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
     return wall_s

@@ -111,15 +111,15 @@ def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
         if job.memory_bytes > memories[-1]:
             raise workload.error(
                 index,
-                f"needs {job.memory_bytes / 2**20:,.10g} MB on each GPU, but a GPU has "
-                f"{'at most ' if len(memories) > 1 else ''}{memories[-1] / 2**20:,.10g} MB.",
+                f"needs {_mb(job.memory_bytes)} on each GPU, but a GPU has "
+                f"{'at most ' if len(memories) > 1 else ''}{_mb(memories[-1])}.",
                 "memory_mb",
             )
         least = memories[bisect_left(memories, job.memory_bytes)]
         if job.gpus > room[least]:
             raise workload.error(
                 index,
-                f"{job.gpus:,} GPUs with {job.memory_bytes / 2**20:,.10g} MB each, but the cluster "
+                f"{job.gpus:,} GPUs with {_mb(job.memory_bytes)} each, but the cluster "
                 f"has {room[least]:,} of that size.",
                 "gpus",
             )
@@ -165,3 +165,9 @@ def _check_ranges(
             f"({_INT64_MAX / 3.6e12:.3g}).",
             "iterations",
         )
+
+
+def _mb(size: int) -> str:
+    """Return a size in MB, or in bytes where MB would need many digits."""
+    text = f"{size / 2**20:,.10g}"
+    return f"{text} MB" if float(text.replace(",", "")) * 2**20 == size else f"{size:,} bytes"

@@ -120,6 +120,7 @@ CYCLE = np.dtype(
         ("ends", np.int64),  # iterations of the anchor seen
         ("copy_at", np.int64),  # the number of them at which to take the next snapshot
         ("look_at", np.int64),  # … and at which to compare next
+        ("pause", np.int64),  # iterations of a job without a set until it looks for one
         ("others", np.int64),  # iterations of other members since the anchor's last
         ("index", np.int64),  # in the list of sets that are skipped
         ("patience", np.int64),  # for how many others to wait for an iteration of the anchor
@@ -169,6 +170,35 @@ MESSAGE_SNAPSHOT = np.dtype(
 SEAT_SNAPSHOT = np.dtype([("stage", np.int64), ("age_ns", np.int64)], align=True)
 """The stage of a seat, and how long its task has run, or NOBODY."""
 
+WAITER = np.dtype(
+    [
+        ("key", np.int64),  # its job's priority key, as in the view, like the next three
+        ("bytes", np.int64),
+        ("first_link", np.int32),
+        ("links", np.int32),
+        ("moves", np.int32),  # whether it is about to be put in order again
+        ("asked", np.int32),  # whether it is among those to ask the admission about
+        ("port", np.int32),  # the port that it watches, or NOBODY
+        ("refused_by", np.int32),  # the port that refused it last, or NOBODY
+        ("before", np.int32),  # in the list of the port's watchers
+        ("beside", np.int32),  # the next in that list
+    ],
+    align=True,
+)
+"""A message that waits for admission; see `watching`."""
+
+WATCHED = np.dtype(
+    [
+        ("limit_bytes", np.int64),  # no message of this size may join until one ends here
+        ("first", np.int32),  # the first watcher, or NOBODY
+    ],
+    align=True,
+)
+"""A port and the messages that wait for it."""
+
+NO_LIMIT = 2**63 - 1
+"""The limit of a port about which the admission has not said anything."""
+
 RULES = np.dtype(
     [
         ("placement_parameter", np.float64),
@@ -197,6 +227,7 @@ TALLY = np.dtype(
         ("placed", np.int64),
         ("done", np.int64),
         ("asked", np.int64),
+        ("watching", np.int64),
         ("running", np.int64),
         ("idle", np.int64),
         ("free_groups", np.int64),
@@ -210,10 +241,12 @@ TALLY = np.dtype(
         ("messages", np.int64),
         ("estimated_tasks", np.int64),
         ("instants", np.int64),
+        ("questions", np.int64),  # to the admission
         ("searches", np.int64),
         ("front_ns", np.int64),  # the latest instant so far
         # The present.
         ("waiting", np.int64),  # messages ready and not admitted
+        ("answered", np.int64),  # messages of this instant's list that need no asking any more
         ("left_cluster", np.int64),  # jobs, since the placement was last asked
         ("misplaced", np.int64),  # the job for which a placement returned invalid candidates
     ],
@@ -273,14 +306,15 @@ class State(View):
     queue: Integers  # arrived, not placed; each queue's part in priority order
     active: Integers  # the queues that are not empty
     asked: Integers  # messages to ask the admission about; in priority order
-    asked_jobs: Integers  # the jobs of these messages
-    is_asked: Integers  # by message: whether it is among them
+    waiters: Annotated[Records, WAITER]  # by message
+    watched: Annotated[Records, WATCHED]  # by port
     running: Integers  # placed, not finished; in no order
     idle: Integers  # GPUs that dispatch must look at
     free_groups: Integers  # a stack
     candidates: Integers  # scratch for placement
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
+    visited: Integers  # by GPU, then by port: the latest search for a set that visited it
     cycles: Annotated[Records, CYCLE]
     job_snapshots: Annotated[Records, JOB_SNAPSHOT]
     message_snapshots: Annotated[Records, MESSAGE_SNAPSHOT]
@@ -328,6 +362,9 @@ def make_state(
     paces.forward_group_ns[:] = paces.backward_group_ns[:] = NOBODY
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
+    waiters, watched = zeros(len(messages), WAITER), zeros(len(ports), WATCHED)
+    waiters.port[:] = waiters.refused_by[:] = watched.first[:] = NOBODY
+    watched.limit_bytes[:] = NO_LIMIT
     queues, queue_of = _queues(jobs)
     skips = bool(rules[0].skips_sets)
     events = len(gpus) + len(messages) + len(jobs)
@@ -367,14 +404,15 @@ def make_state(
         queue=integers(len(jobs)),
         active=integers(len(queues)),
         asked=integers(len(messages)),
-        asked_jobs=integers(len(messages)),
-        is_asked=integers(len(messages)),
+        waiters=waiters,
+        watched=watched,
         running=integers(len(jobs)),
         idle=integers(len(gpus)),
         free_groups=np.arange(len(gpus), dtype=np.int64),
         candidates=integers(len(gpus)),
         ended=integers(len(jobs)),
         scratch=integers(len(jobs)),
+        visited=integers(len(gpus) + len(ports)),
         cycles=zeros(len(jobs) if skips else 0, CYCLE),
         job_snapshots=zeros(len(jobs) if skips else 0, JOB_SNAPSHOT),
         message_snapshots=zeros(len(messages) if skips else 0, MESSAGE_SNAPSHOT),

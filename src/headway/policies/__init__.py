@@ -6,7 +6,8 @@ A policy is a function, registered with a decorator:
 
 - `placement_policy`, `priority_policy`, `admission_policy`: the decorators.
 - `Parameter`: what the number after the colon in a name such as `lwf:1` may be.
-- `WAIT`, `ADMIT`: what an admission returns, unless it returns a time in ns.
+- `WAIT`, `ADMIT`: what an admission returns, unless it returns a time in ns or, with `full` or
+  `too_large`, names the port that the message waits for.
 
 It reads the cluster and nothing else:
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         messages_meet,
         most_messages,
     )
+    from headway.policies.answers import full, too_large
     from headway.policies.by_server import (
         count_by_server,
         fewest_servers,
@@ -87,6 +89,7 @@ _HOMES = {
     "bytes_left": "network.messages",
     "count_by_server": "policies.by_server",
     "fewest_servers": "policies.by_server",
+    "full": "policies.answers",
     "inlined": "jit",
     "messages_meet": "network.messages",
     "most_messages": "network.messages",
@@ -99,6 +102,7 @@ _HOMES = {
     "sort_by_key": "policies.ordering",
     "stable_sort": "policies.ordering",
     "take_from_servers": "policies.by_server",
+    "too_large": "policies.answers",
 }
 
 __all__ = [
@@ -119,6 +123,7 @@ __all__ = [
     "bytes_left",
     "count_by_server",
     "fewest_servers",
+    "full",
     "inlined",
     "messages_meet",
     "most_messages",
@@ -131,6 +136,7 @@ __all__ = [
     "sort_by_key",
     "stable_sort",
     "take_from_servers",
+    "too_large",
 ]
 
 

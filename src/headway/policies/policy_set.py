@@ -186,7 +186,8 @@ def _scheduler(name: str) -> tuple[str, str]:
 
 
 def _bucket_bytes(bucket_mb: float, field: str) -> int | None:
-    return scaled(bucket_mb, _BYTES_PER_MB, field, 0, MAX_BYTES, "MB") or None
+    least = 1 if bucket_mb > 0 else 0  # not so little that it is rounded to 0, which is whole
+    return scaled(bucket_mb, _BYTES_PER_MB, field, least, MAX_BYTES, "MB") or None
 
 
 def _number(value: float) -> str:

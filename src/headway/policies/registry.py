@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headway.domain.errors import HeadwayError, InputError, PolicyError, did_you_mean, shown
+from headway.interrupts import uninterruptible
 from headway.user_files import load_file
 
 Kind = Literal["placement", "priority", "admission"]
@@ -267,7 +268,7 @@ def choose(kind: Kind, text: str) -> Choice:
     path, found, rest = text.partition(".py:")
     if found:
         name, _, parameter = rest.partition(":")
-        with _loading:
+        with _loading, uninterruptible():
             policy = _from_file(kind, Path(path + ".py"), name)
         return policy.bind(parameter or None)
     name, colon, parameter = text.partition(":")

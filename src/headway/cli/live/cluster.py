@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headway.cli.console import print_table, results
+from headway.cli.console import print_lines, print_table, results
 from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
@@ -29,7 +29,7 @@ def nodes_command(
     print_table(console, nodes_table(nodes))
     reasons = {one["job_id"]: one["why"] for node in nodes for one in node["waiting"]}
     for job, why in reasons.items():
-        console.print(f"job {job}: {why}", markup=False)
+        print_lines(console, f"job {job}: {why}")
 
 
 def nodes_table(nodes: list[dict[str, Any]]) -> TextTable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.console import print_table, results
+from headway.cli.console import print_lines, print_table, results
 from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
@@ -23,7 +23,7 @@ from headway.domain.errors import InputError, did_you_mean
 from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
 from headway.durations import duration_text
-from headway.text_table import TextTable
+from headway.text_table import TextTable, printable
 
 if TYPE_CHECKING:
     from headway.live.api.client import Client
@@ -148,7 +148,7 @@ def _wait_for(client: Client, job: str) -> int:
 
     while (found := client.patiently(lambda: client.job(job)))["state"] not in FINISHED:
         time.sleep(_POLL_S)
-    typer.echo(f"job {job} is {found['state']}{_reason(found)}", err=True)
+    typer.echo(printable(f"job {job} is {found['state']}{_reason(found)}"), err=True)
     return 0 if found["state"] == "done" else NOT_DONE
 
 
@@ -168,8 +168,7 @@ def status_command(
         return
     about = client.status()
     console = results()
-    for line in status_lines(about):
-        console.print(line, markup=False)
+    print_lines(console, *status_lines(about))
     if jobs := client.jobs(limit=100):
         console.print()
         print_table(console, jobs_table(jobs, time.time()))
@@ -240,7 +239,7 @@ def _show_job(job: dict[str, Any]) -> None:
     }
     for title, text in lines.items():
         if text:
-            typer.echo(f"{title + ':':12}{text}")
+            typer.echo(f"{title + ':':12}{printable(text)}")
 
 
 def _running_time(job: dict[str, Any]) -> str:

@@ -50,6 +50,14 @@ def serve_command(
             show_default=False,
         ),
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="HEADWAY_PORT",
+            help="The API's port; 0 picks a free one.  [default: 7077]",
+            show_default=False,
+        ),
+    ] = None,
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop running jobs when the scheduler stops.")
     ] = False,
@@ -91,7 +99,7 @@ def serve_command(
     path = None if folder is None else folder.absolute()
     settings = replace(
         settings,
-        **_given(folder=path, policy=policy, network=network),
+        **_given(folder=path, policy=policy, network=network, api_port=port),
         executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
     )
     if adopt and forget:

@@ -23,7 +23,7 @@ from headway.cli.live.client_options import (
 from headway.cli.live.cluster import nodes_table
 from headway.cli.live.jobs import jobs_table, status_lines
 from headway.domain.errors import InputError
-from headway.text_table import wrap
+from headway.text_table import printable, wrap
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
@@ -61,7 +61,9 @@ def _screen(client: Client, size: ConsoleDimensions) -> RenderableType:
     from rich.text import Text
 
     about = [
-        Text(part) for line in status_lines(client.status()) for part in wrap(line, size.width)
+        Text(part)
+        for line in status_lines(client.status())
+        for part in wrap(printable(line), size.width)
     ]
     nodes = table_lines(nodes_table(client.nodes()), size.width)
     rows = max(1, size.height - len(about) - len(nodes) - 4)

@@ -33,6 +33,12 @@ def log_runs(link: Path) -> set[int]:
     return {run for run, _, _ in log_parts(link)}
 
 
+def headless_runs(link: Path) -> set[int]:
+    """Return the numbers of the runs whose first part is gone."""
+    parts = log_parts(link)
+    return {run for run, _, _ in parts} - {run for run, part, _ in parts if part == 1}
+
+
 @contextlib.contextmanager
 def open_run(link: Path, run: int) -> Iterator[EventLogReader]:
     """Open the log of a run, all parts one after the other."""
@@ -62,7 +68,11 @@ class _Concatenated:
                 self.close()
             if not self._paths:
                 return b""
-            self._stream = self._paths.pop(0).open("rb")
+            path = self._paths.pop(0)
+            try:
+                self._stream = path.open("rb")
+            except OSError as error:
+                raise InputError(f"{error.strerror or error}.", source=str(path)) from error
 
     def close(self) -> None:
         if self._stream is not None:
