@@ -121,6 +121,7 @@ seen = [(0, 0.0, *outcome(run()))]
 length = time.monotonic() - begun
 for number in [signal.SIGINT, signal.SIGTERM] * 15:
     open("o.json", "w").write("old")
+    open("err", "w").close()
     child, delay = run(), draw.uniform(0, 1.2 * length)
     time.sleep(delay)
     os.kill(child, number)
