@@ -55,6 +55,7 @@ def main() -> None:
     speed(repeats)
     features(repeats)
     starts(2 if quick else 5)
+    contention((1, 2, 4) if quick else (1, 2, 4, 8), not quick)
     growth(1 if quick else 3, (2, 4) if quick else (2, 4, 8))
 
 
@@ -151,6 +152,31 @@ def starts(repeats: int) -> None:
             wall_s, peak_kb = done.stdout.split()
             title = f"{name}, {policy}"
             print(f"  {title:28}{float(wall_s):>8.2f} s{int(peak_kb) / 1024:>8.0f} MB peak")
+
+
+def contention(factors: tuple[int, ...], large: bool) -> None:
+    print("\nMany messages that wait: the paper's mix, lwf:1 with ada-srsf, as the cluster grows")
+    print(f"{'':34}{'tasks':>13}{'s':>8}{'M/s':>8}{'ratio':>8}")
+    for factor in factors:
+        workload = generate_workload(replace(PAPER, jobs=160 * factor))
+        cluster = Cluster(servers=16 * factor)
+        plain = run_baseline(workload, cluster, NetworkModel(), "ada-srsf")
+        result = simulate(workload, cluster)
+        if plain.finish_ns.tolist() != result.finish_ns.tolist():
+            raise SystemExit("the engine and the plain kernel differ")
+        wall_s = min(result.summary.wall_s, simulate(workload, cluster).summary.wall_s)
+        name = f"{16 * factor}x4, {160 * factor:,} jobs"
+        _contention_row(name, result.summary.simulated_tasks, wall_s, plain.wall_s / wall_s)
+    if large:
+        workload = generate_workload(replace(PAPER, jobs=10_000, span_s=20_000), seed=7)
+        summary = simulate(workload, "125x8").summary
+        _contention_row("125x8, 10,000 jobs", summary.simulated_tasks, summary.wall_s, None)
+
+
+def _contention_row(name: str, tasks: int, wall_s: float, ratio: float | None) -> None:
+    speed = tasks / wall_s / 1e6
+    shown = "" if ratio is None else f"{ratio:>8.2f}"
+    print(f"  {name:32}{tasks:>13,}{wall_s:>8.2f}{speed:>8.1f}{shown}")
 
 
 def growth(repeats: int, factors: tuple[int, ...]) -> None:
