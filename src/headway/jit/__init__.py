@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -198,13 +198,23 @@ def _compiled_elsewhere(entries: Sequence[EntryPoint]) -> Any:
     process = multiprocessing.get_context("fork").Process(
         target=_compile_quietly, args=(entries,), daemon=True
     )
-    process.start()
+    with _blocked_signals():  # until the new process has handlers of its own
+        process.start()
     try:
         yield
         process.join()
     finally:
         process.kill()
         process.join()
+
+
+@contextlib.contextmanager
+def _blocked_signals() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_methods() -> list[str]:
@@ -215,6 +225,7 @@ def _compile_quietly(entries: Sequence[EntryPoint]) -> None:
     """Compile in a process of its own; the first process repeats what fails, for its error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The first process ends this one.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     for entry in entries:
         with contextlib.suppress(BaseException):
             _compile(entry)
