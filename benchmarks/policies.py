@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from headway.configuration import cluster_from
+from headway.engine.parallel import thread_count
 from headway.engine.run import simulate
-from headway.experiments.parallel import thread_count
 from headway.experiments.statistics import Sample, mean, paired_ratio
 from headway.network.contention import NETWORKS, NetworkModel
 from headway.reports.tables import Table

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from headway.experiments.parallel import run_in_threads
+from headway.engine.parallel import run_in_threads
 from headway.experiments.sweep import on_ray, sweep_of
 from headway.experiments.sweep.grid import Inputs, Outcome, Runner, key_of, points
 from headway.experiments.sweep.specification import Sweep

@@ -181,7 +181,10 @@ def cases(draw: st.DrawFn, general: bool = False) -> Case:
 
 
 def run_engine(
-    case: Case, timeline: Timeline | None = None, acceleration: Acceleration = "full"
+    case: Case,
+    timeline: Timeline | None = None,
+    acceleration: Acceleration = "full",
+    accuracy: float | None = None,
 ) -> Result:
     return simulate(
         case.workload,
@@ -190,6 +193,7 @@ def run_engine(
         policy=case.policies,
         seed=case.seed,
         acceleration=acceleration,
+        accuracy=accuracy,
         timeline=timeline,
     )
 

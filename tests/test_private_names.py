@@ -14,8 +14,14 @@ PACKAGE = Path(headway.__file__).parent
 EXTENDS_NUMBA = PACKAGE / "jit" / "compiler.py"
 """The one module that works with the insides of another library; they are Numba's and LLVM's."""
 MODULES = sorted({*PACKAGE.rglob("*.py")} - {EXTENDS_NUMBA})
-CONVENTIONAL = {"_asdict", "_execution_engine", "_exit", "_fields", "_make", "_replace"}
-"""Names of other libraries: named tuples, `os._exit`, the autograd engine of PyTorch."""
+CONVENTIONAL = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+"""Names of the standard library: named tuples, `os._exit`."""
+CONVENTIONAL |= {
+    *("_execution_engine", "_get_backend", "_indices", "_values"),
+    *("_join_config", "_divide_by_initial_world_size"),
+}
+"""Names of PyTorch without public ones: the autograd engine, the timeout of a process group, the
+parts of a sparse tensor that is not coalesced, and how DDP divides while ranks join."""
 
 
 def is_private(name: str) -> bool:

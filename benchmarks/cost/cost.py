@@ -69,7 +69,9 @@ def measure() -> None:
         _append([field.name for field in fields(Run)])
     for series in SERIES:
         for mode in MODES:
-            known = {run.factor: run for run in runs if (run.series, run.mode) == (series.name, mode)}
+            known = {
+                run.factor: run for run in runs if (run.series, run.mode) == (series.name, mode)
+            }
             for factor in FACTORS:
                 run = known.get(factor)
                 if run is None:

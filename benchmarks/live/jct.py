@@ -103,7 +103,7 @@ def _profile(folder: Path, network: Path) -> None:
         with scheduler(state, TESTBED.name, POLICIES[BASELINE], network) as client:
             few = replace(job, iterations=PROFILED_ITERATIONS)
             run(client, [few], [None], state.with_suffix(".ready"))
-        (found,) = read_times(state)[1].workload().jobs
+        (found,) = read_times(state)[1].history.workload().jobs
         profiles.append(Profile(found.forward_ns, found.backward_ns, found.gradient_bytes))
     columns = [field.name for field in fields(Profile)]
     _write(PROFILES, ("job", *columns), ((n, *astuple(one)) for n, one in enumerate(profiles)))

@@ -3,10 +3,12 @@
 python benchmarks/live/soak.py [--jobs 500] [--seed 0] [--kills WORKERS SHIMS SCHEDULER]
 
 `headway serve` runs jobs on four nodes of this machine. Some attempts have a worker or the shim
-killed (SIGKILL); some fail by themselves, ignore SIGTERM or are cancelled. During the first half of
-the jobs the scheduler is killed too, sometimes while it starts; it runs through the second half
-without interruption while its memory is watched. At the end every job must have ended exactly once,
-no grant may be held, and the logs of all runs must replay. Exits 1 if anything is wrong.
+killed (SIGKILL) or a rank stopped (SIGSTOP); some fail by themselves, ignore SIGTERM, flood their
+log and the gate, or are cancelled. Now and then the disk is full, which needs root. During the
+first half of the jobs the scheduler is killed too, sometimes while it starts. Then its database is
+lost, and its successor rebuilds the jobs; it runs through the second half without interruption
+while its memory is watched. At the end every job must have ended exactly once, no grant may be
+held, and the logs of all runs must replay. Exits 1 if anything is wrong.
 
 The seed determines the jobs, which attempts are hit at what point of their work, and after how many
 starts the scheduler is killed. How all this interleaves depends on the machine.
@@ -46,6 +48,7 @@ def soak(jobs: int, seed: int, rates: Rates) -> int:
             verdict.problems.append(str(error))
     except BaseException:
         running.scheduler.clear()
+        running.scheduler.unmount()
         shutil.rmtree(folder, ignore_errors=True)
         raise
     running.scheduler.clear()
@@ -58,6 +61,7 @@ def soak(jobs: int, seed: int, rates: Rates) -> int:
     if verdict.problems:
         print(f"{len(verdict.problems)} problems; all files are kept in {folder}")
         return 1
+    running.scheduler.unmount()
     shutil.rmtree(folder)
     return 0
 

@@ -1,8 +1,7 @@
 """Headway: schedule many distributed training jobs that share a GPU cluster and its network.
 
 import headway
-workload = headway.generate_workload("paper", seed=0)
-print(headway.simulate(workload, "16x4", policy="lwf:1+ada-srsf").summary)
+print(headway.simulate("paper", "16x4", policy="lwf:1+ada-srsf"))
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from headway.domain.job import Job
     from headway.domain.profiles import Profile
     from headway.domain.workload import Workload
-    from headway.engine.run import Progress, simulate
+    from headway.engine.progress import Progress
     from headway.experiments.compare import Comparison, compare
+    from headway.experiments.simulation import simulate
     from headway.network.contention import NetworkModel
     from headway.policies.policy_set import PolicySet
     from headway.results.schema import Result, Summary
@@ -43,7 +43,7 @@ _HOMES = {
     "PolicyError": "domain.errors",
     "PolicySet": "policies.policy_set",
     "Profile": "domain.profiles",
-    "Progress": "engine.run",
+    "Progress": "engine.progress",
     "Recipe": "workload.generate",
     "RecordedRun": "results.timeline.recorded",
     "Result": "results.schema",
@@ -59,7 +59,7 @@ _HOMES = {
     "read_timeline": "results.timeline.file",
     "read_workload": "workload.files",
     "record_timeline": "results.timeline.file",
-    "simulate": "engine.run",
+    "simulate": "experiments.simulation",
     "write_json": "results.store",
     "write_parquet": "results.store",
     "write_workload": "workload.files",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from headway.interrupts import handle_signals
+from headway.interrupts import handle_signals, leave_now
 
 
 def main() -> None:
     """Run the command line and exit: 0 well, 2 bad input, 130 interrupted."""
     handle_signals()
-    from headway.cli.main import run
+    try:
+        from headway.cli.main import run
 
-    run()
+        run()
+    finally:
+        leave_now()
 
 
 if __name__ == "__main__":

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from headway.domain.errors import InputError
+from headway.interrupts import before_forced_exit, check, is_leaving
 
 STANDARD = "-"
 """Stands for standard input or output."""
@@ -25,6 +27,12 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except OSError as error:
         raise InputError(f"{error.strerror or error}.", source=os.fspath(path)) from error
+    except Exception as error:
+        # polars has exceptions of its own for a full disk.
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None or not type(error).__module__.startswith("polars"):
+            raise
+        raise InputError(f"{os.strerror(int(number[1]))}.", source=os.fspath(path)) from error
 
 
 @contextlib.contextmanager
@@ -48,21 +56,51 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 
 def check_output(path: str | os.PathLike[str]) -> None:
     """Refuse a path that cannot be written, before doing work that would be lost."""
-    target = Path(path)
-    if os.fspath(path) == STANDARD or (target.exists() and not target.is_dir()):
+    if os.fspath(path) == STANDARD:
         return
+    target = Path(path)
     if target.is_dir():
         raise InputError("is a folder, not a file.", source=str(target))
     if not target.parent.is_dir():
         raise InputError(f"there is no folder {target.parent}.", source=str(target))
+    with _explained(path):
+        if not _is_replaced(path):
+            if not os.access(path, os.W_OK):
+                raise InputError("is not writable.", source=str(target))
+            return
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))):
+            pass
 
 
-def check_different(inputs: Sequence[str], outputs: Sequence[str], what: str) -> None:
-    """Refuse paths that name the same file; `-` may be one input and one output."""
-    files = [os.path.realpath(path) for path in [*inputs, *outputs] if path != STANDARD]
-    standard_twice = inputs.count(STANDARD) > 1 or outputs.count(STANDARD) > 1
-    if standard_twice or len(set(files)) < len(files):
-        raise InputError(f"{what} must be different files.")
+def check_outputs(
+    outputs: Iterable[str | os.PathLike[str] | None], inputs: Iterable[str | None] = ()
+) -> None:
+    """Refuse outputs that cannot be written, are given twice or are also an input.
+
+    `-` may be an input and an output, and None stands for a file that was not given.
+    """
+    read = {_identity(path) for path in inputs if path is not None and path != STANDARD}
+    written = set()
+    for path in outputs:
+        if path is None:
+            continue
+        check_output(path)
+        source = "standard output" if os.fspath(path) == STANDARD else os.fspath(path)
+        if _identity(path) in written:
+            raise InputError("is given for two outputs.", source=source)
+        if _identity(path) in read:
+            raise InputError("is an input too; give another file for the output.", source=source)
+        written.add(_identity(path))
+
+
+def _identity(path: str | os.PathLike[str]) -> str:
+    return STANDARD if os.fspath(path) == STANDARD else os.path.realpath(path)
+
+
+def _is_replaced(path: str | os.PathLike[str]) -> bool:
+    """Return whether an output is a file that can be replaced, not a device or a pipe."""
+    special = os.path.abspath(path).startswith(("/dev/", "/proc/"))
+    return not special and (os.path.isfile(path) or not os.path.exists(path))
 
 
 @contextlib.contextmanager
@@ -81,16 +119,18 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             return
         # Follow links, so that the file is replaced and not the link to it.
         target = Path(os.path.realpath(path))
-        special = os.path.abspath(path).startswith(("/dev/", "/proc/"))
-        if special or (target.exists() and not target.is_file()):
-            # A device or a pipe cannot be replaced.
+        if not _is_replaced(path):
             with open(path, "wb") as stream:
                 yield stream
             return
+        cleaning_up = is_leaving()
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
-            with os.fdopen(handle, "wb") as stream:
-                yield stream
+            with before_forced_exit(lambda: os.unlink(temporary)):
+                with os.fdopen(handle, "wb") as stream:
+                    yield stream
+                if not cleaning_up:
+                    check()
             os.chmod(temporary, _mode(target))
             os.replace(temporary, target)
         except BaseException:

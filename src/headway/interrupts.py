@@ -1,27 +1,143 @@
-"""SIGINT and SIGTERM end the program by an ordinary exit, so that cleanup runs."""
+"""SIGINT and SIGTERM end the program by an ordinary exit, so that cleanup runs.
+
+The handler raises `SystemExit`. Where that could get lost, or nobody would see it for long, as
+around compiled code, it only notes the signal: `check` acts on it soon, and if a policy never
+returns, a thread ends the process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 INTERRUPTED, TERMINATED = 130, 143
+
+GRACE_S = 1.0
+"""How long code that cannot be interrupted may go on after a signal."""
+
+_received: list[int] = []
+"""The signal that ends the program, if one has come."""
+
+_sections: list[threading.Event] = []
+"""The uninterruptible sections that the program is in, each with what tells its end."""
+
+_cleanups: dict[object, Callable[[], None]] = {}
 
 
 def handle_signals() -> None:
     """Install handlers for SIGINT and SIGTERM that exit the program."""
     signal.signal(signal.SIGINT, _leave)
     signal.signal(signal.SIGTERM, _leave)
+    sys.unraisablehook = _report_unless_leaving
+
+
+def _report_unless_leaving(lost: sys.UnraisableHookArgs) -> None:
+    """Say nothing of an exit that got lost in a callback: `check` repeats it."""
+    if not (_received and isinstance(lost.exc_value, SystemExit)):
+        sys.__unraisablehook__(lost)
+
+
+def leave_now() -> None:
+    """Ignore signals from now on, as the program is ending; exit by one that came before."""
+    _ignore_signals()
+    check()
+
+
+def check() -> None:
+    """Exit if a signal has come, even if the exit that it caused got lost."""
+    if _received:
+        sys.exit(_status(_received[0]))
+
+
+def is_leaving() -> bool:
+    """Return whether a signal has come, so that what runs now is cleanup."""
+    return bool(_received)
+
+
+@contextlib.contextmanager
+def uninterruptible() -> Iterator[None]:
+    """Run code that must not be interrupted, or ignores it: a signal is noted, for `check`.
+
+    If the code has not ended a second after a signal, the process does, after the cleanups of
+    `before_forced_exit`.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not _leave
+    ):
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    ended = threading.Event()
+    watchdog = threading.Thread(target=_watch, args=(reader, ended), daemon=True)
+    _sections.append(ended)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(before)
+        os.close(writer)  # This ends the thread.
+        watchdog.join()
+        os.close(reader)
+        _sections.pop()
+        check()
+
+
+@contextlib.contextmanager
+def before_forced_exit(cleanup: Callable[[], None]) -> Iterator[None]:
+    """Have a cleanup done if the process must end without leaving the block."""
+    key = object()
+    _cleanups[key] = cleanup
+    try:
+        yield
+    finally:
+        del _cleanups[key]
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    # A second signal must not interrupt the cleanup.
+    _ignore_signals()  # A second signal must not interrupt the cleanup.
+    _received.append(number)
+    _announce(number)
+    if not _sections:
+        sys.exit(_status(number))
+
+
+def _ignore_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _watch(reader: int, ended: threading.Event) -> None:
+    """Wait for a signal, and then for the section to end."""
+    # A byte is the number of a signal; the end of the pipe is the end of the section.
+    while received := os.read(reader, 1):
+        number = received[0]
+        if number in (signal.SIGINT, signal.SIGTERM) and not ended.wait(GRACE_S):
+            _force_exit(number)
+
+
+def _force_exit(number: int) -> None:
+    if not _received:
+        _announce(number)
+    for cleanup in [*_cleanups.values()]:
+        with contextlib.suppress(Exception):
+            cleanup()
+    os._exit(_status(number))
+
+
+def _announce(number: int) -> None:
     if number == signal.SIGINT:
         # Not print(), which may be what the signal interrupted.
         os.write(2, b"\nheadway: interrupted\n")
-        sys.exit(INTERRUPTED)
-    sys.exit(TERMINATED)
+
+
+def _status(number: int) -> int:
+    return INTERRUPTED if number == signal.SIGINT else TERMINATED

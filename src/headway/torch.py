@@ -6,13 +6,15 @@
 Without a gate (HEADWAY_GATE is not set) nothing changes. With one, rank 0 asks before each
 all-reduce; the other ranks start at once and wait for rank 0 inside the collective, as they would
 for any slow rank. The arithmetic is DDP's own, so weights are identical bit for bit. When the gate
-is gone, training continues ungated.
+is gone, or does not answer for half of the process group's timeout, training continues ungated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -24,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import MAX_BYTES, whole
 from headway.gate.environment import GATE
+from headway.worker.backward import at_end_of_backward
 from headway.worker.queue_thread import QueueThread
 from headway.worker.session import Session, session_of
 from headway.worker.timing import Laps, PassTimer, forward_backward_ns
@@ -37,9 +40,9 @@ from headway.worker.turn_client import (
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
 
-GROUP_TIMEOUT = timedelta(days=7)
-"""How long other ranks wait for rank 0 inside an all-reduce: a gate may hold a message for longer
-than the usual timeout of process groups."""
+GATE_SHARE = 0.5
+"""The part of a process group's timeout for which rank 0 waits for a grant. The other ranks wait
+for rank 0 inside the all-reduce, and need the rest of the timeout for the all-reduce itself."""
 
 _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
@@ -74,11 +77,11 @@ def attach(
     # other collectives (those of SyncBatchNorm, say) the order would differ between ranks.
     group = dist.new_group(
         dist.get_process_group_ranks(ddp_model.process_group),
-        timeout=GROUP_TIMEOUT,
+        timeout=_timeout(ddp_model.process_group),
         backend=dist.get_backend_config(ddp_model.process_group),
         use_local_synchronization=True,
     )
-    average = _Average(ddp_model, group.size())
+    average = _Average(ddp_model, group)
     session = session_of(dist.get_rank())
     turns = turn_client_of(dist.get_rank()) if compute else None
     if turns is not None:
@@ -110,7 +113,7 @@ def communication(message_bytes: int) -> Iterator[None]:
         return
     request = session.client.message_ready(message_bytes, message_bytes)
     try:
-        session.client.wait_for_grant(request)
+        session.client.wait_for_grant(request, time.monotonic() + _longest_wait_s(None))
         yield
     finally:
         try:
@@ -149,36 +152,109 @@ def _rank() -> int:
     return int(rank) if rank.isascii() and rank.isdigit() else 0
 
 
-class _Average:
-    """Divides gradients by the number of ranks, exactly as DDP does without a hook.
+def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:
+    """Return the timeout of a process group, or of the default one; None if it is unknown."""
+    if group is None and not (dist.is_available() and dist.is_initialized()):
+        return None
+    used: Any = group or dist.group.WORLD
+    for device in getattr(used, "_device_types", ()):
+        options = getattr(used._get_backend(device), "options", None)
+        timeout = getattr(options, "_timeout", None)
+        if isinstance(timeout, timedelta):
+            return timeout
+    return None
 
-    DDP multiplies by the reciprocal while it copies gradients into a bucket, and divides gradients
-    that are in the bucket already: with `gradient_as_bucket_view`, unless they were set to None.
+
+def _longest_wait_s(group: dist.ProcessGroup | None) -> float:
+    """Return for how long rank 0 may wait for a grant before an all-reduce in a group."""
+    timeout = _timeout(group)
+    return math.inf if timeout is None else GATE_SHARE * timeout.total_seconds()
+
+
+class _Average:
+    """Divides gradients by the number of ranks, by the same operations as DDP without a hook.
+
+    DDP multiplies a gradient by the reciprocal while it copies it into a bucket, and divides one
+    that is in the bucket already: with `gradient_as_bucket_view`, unless it is new in this pass.
+    Sparse gradients are always divided. Inside `join(divide_by_initial_world_size=False)` ranks
+    that have joined do not count.
     """
 
-    def __init__(self, model: DistributedDataParallel, ranks: int) -> None:
-        self._ranks = ranks
-        self._in_place = False
-        self._parameter = next(each for each in model.parameters() if each.requires_grad)
+    def __init__(self, model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
+        self._model, self._group = model, group
+        self._ranks = group.size()
+        self._joined = True  # whether this rank has done no forward pass since the last message
+        self._noted = False
+        self._storages: dict[int, int | None] = {}  # by parameter, where its gradient is
+        self._parameters = [one for one in model.parameters() if one.requires_grad]
+        model.register_forward_pre_hook(self._begin)
         if model.gradient_as_bucket_view:
-            model.register_forward_pre_hook(self._check_in_place)
+            parameters: list[Any] = self._parameters
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(self._note)
 
-    def __call__(self, gradients: torch.Tensor) -> None:
-        if self._in_place:
-            gradients.div_(self._ranks)
+    def __call__(self, bucket: GradBucket) -> torch.Tensor:
+        """Divide a bucket in place, and return its buffer."""
+        if bucket.index() == 0:
+            self._ranks = self._count_ranks()
+        buffer = bucket.buffer()
+        if buffer.is_sparse:
+            buffer.div_(self._ranks)
+        elif not self._storages:
+            buffer.mul_(1.0 / self._ranks)
         else:
-            gradients.mul_(1.0 / self._ranks)
+            self._divide_views(bucket, buffer.untyped_storage().data_ptr())
+        if bucket.is_last():
+            self._joined, self._noted = True, False
+        return buffer
 
-    def _check_in_place(self, _model: torch.nn.Module, _inputs: Any) -> None:
-        self._in_place = self._parameter.grad is not None
+    def _divide_views(self, bucket: GradBucket, storage: int) -> None:
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            if self._storages.get(id(parameter)) == storage:
+                gradient.div_(self._ranks)
+            else:
+                gradient.mul_(1.0 / self._ranks)
+
+    def _begin(self, model: torch.nn.Module, _inputs: Any) -> None:
+        if model.training and torch.is_grad_enabled():
+            self._joined = self._noted = False
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        """Note where a gradient is before DDP sees it; the first one of a pass, where all are.
+
+        With the first one DDP also takes those that are not used in this pass.
+        """
+        for each in (parameter,) if self._noted else self._parameters:
+            self._storages[id(each)] = _storage(each.grad)
+        self._noted = True
+
+    def _count_ranks(self) -> int:
+        model: Any = self._model
+        if not model._join_config.enable or model._divide_by_initial_world_size:
+            return self._group.size()
+        count = torch.tensor(int(not self._joined), device=self._parameters[0].device)
+        dist.all_reduce(count, group=self._group)
+        return max(1, int(count.item()))
+
+
+def _storage(gradient: torch.Tensor | None) -> int | None:
+    if gradient is None or gradient.is_sparse:
+        return None
+    return gradient.untyped_storage().data_ptr()
+
+
+def _size_bytes(tensor: torch.Tensor) -> int:
+    """Return what an all-reduce of a tensor sends from each rank."""
+    if tensor.is_sparse:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    return tensor.nbytes
 
 
 def _all_reduce(
     bucket: GradBucket, group: dist.ProcessGroup, average: _Average
 ) -> torch.futures.Future[torch.Tensor]:
     """Average a bucket over all ranks without asking."""
-    tensor = bucket.buffer()
-    average(tensor)
+    tensor = average(bucket)
     if bucket.is_last():
         end_turn_around_backward()
     work: Any = dist.all_reduce(tensor, group=group, async_op=True)
@@ -201,6 +277,7 @@ class _Bucket(NamedTuple):
     ends_message: bool
     ready: Any
     laps: Laps | None
+    wait_until_s: float
 
 
 class _GatedModel:
@@ -223,28 +300,32 @@ class _GatedModel:
         self._total_bytes = sum(each.nbytes for each in model.parameters() if each.requires_grad)
         self._unsent_bytes = 0
         self._request = 0
+        self._open = False  # whether a message has begun whose last bucket is not in the queue
+        self._longest_wait_s = _longest_wait_s(group)
         # Hooks run after the one that waits for a turn, and so do not measure that wait.
         self._timer = PassTimer(model if turns is None else model.module)
         self._counts = session.counts_next_model()
         if turns is not None and self._counts:
             turns.timer = self._timer
         self._streams: dict[torch.device, Any] = {}
-        self._sender = QueueThread(self._send_when_granted, "headway-sender")
+        self._sender: QueueThread[_Bucket | int] = QueueThread(self._handle, "headway-sender")
 
     def all_reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Ask for a bucket and hand it to the thread; runs in autograd's thread, never blocks."""
-        tensor = bucket.buffer()
-        self._average(tensor)
-        first = bucket.index() == 0
+        tensor = self._average(bucket)
+        first, last = bucket.index() == 0, bucket.is_last()
         if first:
             self._unsent_bytes = self._total_bytes
         if self._each_bucket:
-            unsent_bytes = max(self._unsent_bytes, tensor.nbytes)
-            self._request = self._session.client.message_ready(tensor.nbytes, unsent_bytes)
-            self._unsent_bytes -= tensor.nbytes
+            size_bytes = _size_bytes(tensor)
+            unsent_bytes = size_bytes if last else max(self._unsent_bytes, size_bytes)
+            self._request = self._session.client.message_ready(size_bytes, unsent_bytes)
+            self._unsent_bytes -= size_bytes
         elif first:
             self._request = self._session.client.message_ready(self._total_bytes, self._total_bytes)
-        if bucket.is_last():
+            at_end_of_backward(self._end_message)
+        self._open = not (self._each_bucket or last)
+        if last:
             end_turn_around_backward()
         on_gpu = tensor.is_cuda
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
@@ -256,16 +337,30 @@ class _GatedModel:
                 future,
                 self._request,
                 begins_message=self._each_bucket or first,
-                ends_message=self._each_bucket or bucket.is_last(),
+                ends_message=self._each_bucket or last,
                 ready=_cuda.current_stream(tensor.device).record_event() if on_gpu else None,
-                laps=self._timer.stop(on_gpu) if bucket.is_last() else None,
+                laps=self._timer.stop(on_gpu) if last else None,
+                wait_until_s=time.monotonic() + self._longest_wait_s,
             )
         )
         return future
 
+    def _end_message(self) -> None:
+        """End the message of a pass that has failed before its last bucket."""
+        if self._open:
+            self._open = False
+            self._sender.put(self._request)
+
+    def _handle(self, item: _Bucket | int) -> None:
+        """Send a bucket, or end the message of this request."""
+        if isinstance(item, int):
+            self._session.client.message_done(item)
+        else:
+            self._send_when_granted(item)
+
     def _send_when_granted(self, bucket: _Bucket) -> None:
         if bucket.begins_message:
-            self._session.client.wait_for_grant(bucket.request)
+            self._session.client.wait_for_grant(bucket.request, bucket.wait_until_s)
         try:
             self._send(bucket)
         except Exception as error:

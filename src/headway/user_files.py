@@ -9,18 +9,23 @@ from types import ModuleType
 
 from headway.domain.errors import InputError
 
+_SOURCES: dict[str, tuple[Path, bytes]] = {}
+"""What each module was loaded from."""
+
 
 def load_file(path: Path, prefix: str) -> ModuleType:
-    """Return the module of a file, loaded once, under a name that begins with the prefix.
+    """Return the module of a file, under a name that begins with the prefix.
 
-    An exception that the file raises propagates, and the module is not kept.
+    It is loaded once, and again after the file has changed. An exception that the file raises
+    propagates, and the module is not kept.
     """
     if not path.is_file():
         raise InputError("no such file.", source=str(path))
     path = path.resolve()
     name = f"{prefix}_{path.stem}"
+    source = path.read_bytes()
     module = sys.modules.get(name)
-    if module is not None and getattr(module, "__file__", None) == str(path):
+    if module is not None and _SOURCES.get(name) == (path, source):
         return module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -28,9 +33,11 @@ def load_file(path: Path, prefix: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     # Before it runs, because dataclasses look up their module here.
     sys.modules[name] = module
+    # Not `exec_module`, which may take compiled code of an older version of the file for its own.
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, str(path), "exec"), vars(module))
     except BaseException:
         del sys.modules[name]
         raise
+    _SOURCES[name] = path, source
     return module

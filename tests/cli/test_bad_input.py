@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -215,7 +216,7 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "an open quote": (
         HEADER + '"a,0,1,1,vgg16\n',
-        "w.csv, line 2: not CSV: unexpected end of data.",
+        "w.csv, line 2: not CSV: a quotation mark is not closed.",
     ),
     "a number of sixty thousand digits": (
         HEADER + "a," + "9" * 60_000 + ",1,1,vgg16\n",
@@ -607,11 +608,14 @@ OPTIONS = {
     "--placement none.py:f": "none.py: no such file.",
     f"--placement {FAULTY}:nope": f"{FAULTY}: has no function 'nope'. Known: {FUNCTIONS}.",
     f"--placement {FAULTY}:unknown_field": "placement policy unknown_field does not compile: there "
-    "is no field 'colour'.",
+    "is no field 'colour' in this record.",
     f"--admission {FAULTY}:too_few_arguments": "admission policy 'too_few_arguments' must take 3 "
     "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
+    "--accuracy 2": "accuracy: must be between 0 and 100%, such as 1% or 0.01, not '2'.",
+    "--accuracy 1% --timeline x.parquet": "--accuracy leaves tasks out, and --timeline shows all; "
+    "choose one.",
     "--seed -1": "seed: must be at least 0, not -1.",
     "--parquet /nowhere/x.parquet": "/nowhere/x.parquet: there is no folder /nowhere.",
     "--parquet /": "/: is a folder, not a file.",
@@ -630,7 +634,7 @@ def test_an_unknown_policy_lists_the_known_ones(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_bad_option(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
-    expect(capsys, OPTIONS[options], "w.csv", *options.split(" ", 1))
+    expect(capsys, OPTIONS[options], "w.csv", *options.split())
 
 
 def test_a_policy_that_needs_allocation_gets_a_hint(
@@ -639,15 +643,16 @@ def test_a_policy_that_needs_allocation_gets_a_hint(
     Path("w.csv").write_text(GOOD)
     outcome = headway(capsys, "simulate", "w.csv", "--admission", f"{FAULTY}:makes_an_array")
     assert outcome.status == 2
-    assert "does not compile" in outcome.err
-    assert outcome.err.endswith("(If it makes arrays: register it with allocates=True.)\n")
+    advice = "It makes an array or another object: register it with allocates=True."
+    assert f"makes_an_array does not compile. {advice} Numba says: " in outcome.err
 
 
 def test_a_policy_that_returns_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.csv").write_text(GOOD)
     outcome = headway(capsys, "simulate", "w.csv", "--admission", f"{FAULTY}:returns_nothing")
     assert outcome.status == 2
-    assert "admission policy returns_nothing does not compile: No conversion" in outcome.err
+    advice = "It must return True, False or a time in nanoseconds on every path."
+    assert f"admission policy returns_nothing does not compile. {advice}" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -695,7 +700,7 @@ def test_a_file_that_is_not_parquet(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.parquet").write_bytes(b"PAR1xxxx")
     outcome = headway(capsys, "simulate", "w.parquet")
     assert outcome.status == 2
-    assert outcome.err.startswith("headway: error: w.parquet: not a Parquet file: ")
+    assert outcome.err.startswith("headway: error: w.parquet: is damaged: ")
     assert outcome.err.count("\n") == 1
 
 
@@ -767,19 +772,70 @@ def test_toml_that_breaks_the_parser_is_refused(
 
 
 @pytest.mark.parametrize(
-    "outputs",
-    ["--json x --parquet x", "--json - --parquet -", "--json w.csv", "--json x --parquet ./x"],
+    ("outputs", "message"),
+    [
+        ("--json x --parquet x", "x: is given for two outputs."),
+        ("--json - --parquet -", "standard output: is given for two outputs."),
+        ("--json x --parquet ./x", "./x: is given for two outputs."),
+        ("--json w.csv", "w.csv: is an input too"),
+        ("--cluster c.toml --json c.toml", "c.toml: is an input too"),
+        ("--network c.toml --json ./c.toml", "./c.toml: is an input too"),
+        ("--profiles c.toml --parquet c.toml", "c.toml: is an input too"),
+        ("--placement q.py:p --json q.py", "q.py: is an input too"),
+        ("--policy q.py:p+ada-srsf --timeline q.py", "q.py: is an input too"),
+    ],
 )
 def test_outputs_that_would_destroy_each_other_or_the_input_are_refused(
-    outputs: str, capsys: pytest.CaptureFixture[str]
+    outputs: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("w.csv").write_text(GOOD)
     outcome = headway(capsys, "simulate", "w.csv", *outputs.split())
     assert outcome.status == 2
-    assert outcome.err == (
-        "headway: error: the workload and the outputs must be different files.\n"
-    )
+    assert outcome.err.startswith(f"headway: error: {message}")
+    assert outcome.err.count("\n") == 1
     assert os.listdir() == ["w.csv"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate w.csv --json FILE",
+        "simulate w.csv --timeline FILE",
+        "compare w.csv --policies paper,headway --json FILE",
+        "workload generate -o FILE",
+        "network --algorithm ring --toml FILE",
+    ],
+)
+def test_an_output_that_cannot_be_written_is_found_before_the_run(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    Path("w.csv").write_text(GOOD)
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("headway.engine.run.drive", lambda *_: pytest.fail("it was run"))
+    outcome = headway(capsys, *command.replace("FILE", "x").split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err == "headway: error: x: Read-only file system.\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate w.csv -q --parquet full.parquet",
+        "simulate w.csv -q --timeline full.parquet",
+        "simulate w.csv -q --json full.parquet",
+        "workload generate --jobs 5 -o full.parquet",
+    ],
+)
+def test_a_full_disk_is_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("w.csv").write_text(GOOD)
+    os.symlink("/dev/full", "full.parquet")
+    outcome = headway(capsys, *command.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    lines = [line for line in outcome.err.splitlines() if not line.startswith("Compiling ")]
+    assert lines == ["headway: error: full.parquet: No space left on device."]
 
 
 def test_a_symbolic_link_is_followed_and_kept(capsys: pytest.CaptureFixture[str]) -> None:

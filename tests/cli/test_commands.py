@@ -13,10 +13,13 @@ from pathlib import Path
 
 import polars
 import pytest
+from typer.main import get_command
 
 import headway as package
 from builders import EXAMPLES
 from cli.commands import headway
+from headway.cli.command_groups import GROUPS
+from headway.cli.main import app
 from waiting import eventually
 
 HEADWAY = [sys.executable, "-m", "headway"]
@@ -171,8 +174,8 @@ def test_describe_shows_counts_hours_load_and_a_histogram(
     assert "3 jobs arrive from 0 s to 3,600 s and compute for 8.0 GPU hours." in outcome.out
     assert "Load on 8 GPUs while they arrive: 1.00" in outcome.out
     assert re.search(r"^4 +2 +66\.7% +8\.0 +100\.0%", outcome.out, re.M)
-    assert re.search(r"^2,048 to 4,096 s +2 +█{30}$", outcome.out, re.M)
-    assert re.search(r"^8 to 16 s +1 +█{15}\s*$", outcome.out, re.M)
+    assert re.search(r"^1 h to 2 h +2 +█{30}$", outcome.out, re.M)
+    assert re.search(r"^8 s to 15 s +1 +█{15}\s*$", outcome.out, re.M)
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(
@@ -295,3 +298,101 @@ def test_a_long_run_shows_its_progress_on_a_terminal() -> None:
     percents = [int(percent) for percent, _, _ in found]
     assert len(set(percents)) > 3
     assert percents == sorted(percents)
+
+
+def test_every_command_is_in_one_group_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [name for group in GROUPS for name in group.commands]
+    assert sorted(listed) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
+    lines = headway(capsys, "--help").out.splitlines()
+    for group in GROUPS:
+        assert f"{group.title}:" in lines
+        for name, text in group.commands.items():
+            assert f"  {name:9}  {text}" in lines
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(shell: str) -> None:
+    environment = os.environ | {
+        "_HEADWAY_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "headway sim",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_WORDS": "headway sim",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(HEADWAY, env=environment, capture_output=True, text=True, check=False)
+    assert "simulate" in done.stdout
+    assert "compare" not in done.stdout
+
+
+def test_a_run_is_shown_as_a_page_or_a_picture(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    outcome = headway(capsys, "simulate", small, "-o", "run.html", "--json", "run.json")
+    assert outcome.err == "Written: run.json\nWritten: run.html\n"
+    page = Path("run.html").read_text()
+    assert page.count("<svg") == 2
+    for text in ("12 jobs from w.csv", "contention", "The 12 jobs that took longest"):
+        assert text in page
+    assert headway(capsys, "simulate", small, "-o", "run.png").status == 0
+    assert Path("run.png").read_bytes().startswith(b"\x89PNG")
+    refused = headway(capsys, "simulate", small, "-o", "run.txt")
+    assert refused.err == "headway: error: run.txt: must end in .html, .svg, .pdf, .png.\n"
+
+
+def test_a_comparison_is_shown_as_a_page(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    words = ["compare", small, "--policies", "paper,ff+srsf:1", "-o", "compare.html"]
+    assert headway(capsys, *words).err == "Written: compare.html\n"
+    page = Path("compare.html").read_text()
+    assert "<svg" in page
+    assert "Ratios to paper" in page
+
+
+def test_the_workloads_that_come_with_headway_are_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = headway(capsys, "workload", "list").out
+    assert re.search(r"^paper +160 +1 to 32", out, re.M)
+    assert re.search(r"^muri-1 +1,494 ", out, re.M)
+
+
+def test_an_estimated_network_is_marked(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    out = headway(capsys, "simulate", small, "--network", "25gbe").out
+    assert "b 0.3412 ns/byte, eta 0.094 ns/byte, estimated from 10gbe" in out
+
+
+def test_new_files_run_as_they_are(capsys: pytest.CaptureFixture[str], small: str) -> None:
+    outcome = headway(capsys, "new", "policy", "start.py")
+    assert outcome.out == "Try it: headway simulate paper --placement start.py:my_placement\n"
+    assert outcome.err == "Written: start.py\n"
+    text = Path("start.py").read_text()
+    assert "headway simulate paper --priority start.py:my_priority" in text
+    options = "start.py:my_placement --priority start.py:my_priority "
+    options += "--admission start.py:my_admission:0.5"
+    done = headway(capsys, "simulate", small, "--placement", *options.split())
+    assert done.status == 0
+    assert "placement my_placement, priority my_priority, admission my_admission:0.5" in done.out
+    assert headway(capsys, "new", "sweep", "grid.toml").status == 0
+    ran = headway(capsys, "sweep", "grid.toml")
+    assert ran.out.startswith("18 runs; means over 3 seeds with 95% intervals\n")
+    assert "headway report grid " in Path("grid.toml").read_text()
+
+
+def test_new_files_overwrite_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("precious")
+    outcome = headway(capsys, "new", "policy", "mine.py")
+    assert outcome.err == "headway: error: mine.py: exists already; give another name.\n"
+    assert Path("mine.py").read_text() == "precious"
+    outcome = headway(capsys, "new", "sweep", "mine.py")
+    assert outcome.err == "headway: error: mine.py: must end in .toml.\n"
+
+
+def test_a_network_that_the_model_does_not_describe_gets_a_warning(
+    capsys: pytest.CaptureFixture[str], small: str
+) -> None:
+    network = "[network]\na_ns = 1000\nb_ns_per_byte = 0.08\n[calibration.fit]\nfits = {}\n"
+    for fits, warned in (("false", True), ("true", False)):
+        Path("measured.toml").write_text(network.format(fits))
+        outcome = headway(capsys, "simulate", small, "--network", "measured.toml")
+        assert outcome.status == 0
+        message = "measured.toml: its calibration says that the model does not describe this"
+        assert (message in outcome.err) is warned

@@ -57,8 +57,11 @@ def test_the_json_adds_up_exactly(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("run.parquet frist", "run.parquet: there is no job 'frist'. Did you mean 'first'?"),
         ("no.parquet first", "no.parquet: No such file or directory."),
-        ("w.csv first", "w.csv: is not a timeline from `headway simulate --timeline`."),
-        ("run.parquet first --json run.parquet", "the timeline and the output must be different"),
+        ("run.parquet", "give the id of a job, or --worst N."),
+        ("w.csv first --worst 2", "give the id of a job, or --worst N."),
+        ("run.parquet first --policy paper", "--policy applies to a workload; the timeline has"),
+        ("nothing.csv first", "nothing.csv: No such file or directory."),
+        ("run.parquet first --json run.parquet", "run.parquet: is an input too; give another"),
         ("run.parquet first --json no/x", "no/x: there is no folder no."),
     ],
 )
@@ -76,3 +79,29 @@ def test_a_part_of_a_run_is_not_enough(capsys: pytest.CaptureFixture[str]) -> No
     outcome = headway(capsys, "explain", "part.parquet", "first")
     assert outcome.status == 2
     assert "covers only 0.200 s to 0.400 s; explaining needs the timeline of the" in outcome.err
+
+
+SETTINGS = "--cluster 2x2 --scheduler srsf:1"
+
+
+def test_a_workload_is_simulated_and_explained_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = headway(capsys, "explain", "run.parquet", "third")
+    before = {path.name for path in Path().iterdir()}
+    outcome = headway(capsys, "explain", "w.csv", "third", *SETTINGS.split())
+    assert (outcome.status, outcome.out) == (0, recorded.out)
+    assert {path.name for path in Path().iterdir()} == before
+
+
+def test_the_worst_jobs_are_explained_slowest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["explain", "w.csv", "--worst", "2", *SETTINGS.split(), "--json", "-"]
+    found = json.loads(headway(capsys, *words).out)
+    assert [len(found), found[0]["jct_ns"] >= found[1]["jct_ns"]] == [2, True]
+    every = json.loads(headway(capsys, "explain", "run.parquet", "--worst", "9", "--json", "-").out)
+    assert [job["job_id"] for job in every[:2]] == [job["job_id"] for job in found]
+    assert len(every) == 3
+
+
+def test_a_run_that_is_too_large_for_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = headway(capsys, "explain", "muri-1", "0")
+    assert outcome.status == 2
+    assert "tasks, too many to keep in memory; record it with headway simulate" in outcome.err

@@ -108,7 +108,7 @@ FAILURES = {
     ),
     "an output that is the input": (
         "philly-pollux t.csv -o ./t.csv",
-        "the trace and the workload must be different files.",
+        "./t.csv: is an input too; give another file for the output.",
     ),
     "a negative seed": (
         "philly-pollux t.csv --seed -1 -o w.csv",

@@ -73,10 +73,22 @@ def test_showing_needs_no_lock(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_report_is_drawn_from_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml")
-    assert headway(capsys, "report", "good").out == "Report: good/report.html\n"
-    assert '<h2 id="workload-1">Workload drawn</h2>' in Path("good/report.html").read_text()
+    assert headway(capsys, "report", "good").err == "Written: good/report.html\n"
+    page = Path("good/report.html").read_text()
+    headlines = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+    assert headlines[:3] == [
+        "All workloads: means over 2 workloads × 3 seeds",
+        "Workload a.csv",
+        "Workload drawn",
+    ]
+    assert "Energy [kWh]" in page
     assert headway(capsys, "report", "good", "-o", "page.html").status == 0
     assert Path("page.html").read_bytes() == Path("good/report.html").read_bytes()
+    words = ["report", "good", "-o", "page.html", "--rows", "policy", "--columns", "workload"]
+    assert headway(capsys, *words).status == 0
+    page = Path("page.html").read_text()
+    assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == ["Figures", "How this was made"]
+    assert '<th scope="col" class="figure">drawn</th>' in page
 
 
 def test_failed_runs_are_listed_and_the_exit_status_is_1(

@@ -113,13 +113,13 @@ def test_a_timeline_goes_through_pipes() -> None:
         ("--timeline t --to 1e30", "to: must be at most 4,611,686,018 seconds, not 1e+30."),
         ("--timeline no/t", "no/t: there is no folder no."),
         ("--timeline .", ".: is a folder, not a file."),
-        ("--timeline w.csv", "the workload and the outputs must be different files."),
+        ("--timeline w.csv", "w.csv: is an input too; give another file for the output."),
         (
             "--timeline t.json",
             "t.json: must end in .parquet, or in .pftrace for Perfetto, not in .json.",
         ),
-        ("--timeline t --json t", "the workload and the outputs must be different files."),
-        ("--timeline - --json -", "the workload and the outputs must be different files."),
+        ("--timeline t --json t", "t: is given for two outputs."),
+        ("--timeline - --json -", "standard output: is given for two outputs."),
         ("--timeline t --from 1000", "the run ends at 0.7728 s; the window begins at 1000 s."),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_bad_option_is_refused(
         ),
         ("run.parquet -o x.gif", "x.gif: must end in .svg, .pdf, .png."),
         ("run.parquet -o no/x.svg", "no/x.svg: there is no folder no."),
-        ("run.svg", "the timeline and the picture must be different files."),
+        ("run.svg", "run.svg: is an input too; give another file for the output."),
         ("-", "give --output for a timeline on standard input."),
         (
             "run.parquet --from 1 --to 0.5",
@@ -237,7 +237,7 @@ def test_an_export_goes_through_pipes() -> None:
     [
         ("no", "no: No such file or directory."),
         ("w.csv", "w.csv: is not a timeline from `headway simulate --timeline`."),
-        ("w.csv -o w.csv", "the timeline and the trace must be different files."),
+        ("w.csv -o w.csv", "w.csv: is an input too; give another file for the output."),
         ("w.csv -o no/x", "no/x: there is no folder no."),
         ("-", "give --output for a timeline on standard input."),
     ],

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, find, given, settings
-from hypothesis import strategies as st
 
 from builders import DATA
 from headway.domain.cluster import Cluster
@@ -19,68 +18,8 @@ from headway.engine.compilation import compiled_kernel
 from headway.engine.setup import ACCELERATIONS, prepare
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
-from strategies import Case, mixed_clusters, run_engine, run_oracle, uniform_clusters, varied
-
-STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
-ORDERS = ("srsf", "srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.00001", "gpu-intensity")
-NETWORKS = (
-    NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.0),
-    NetworkModel(a_ns=13),
-    NetworkModel(a_ns=1, b_ns_per_byte=0.5, eta_ns_per_byte=1.0),
-    NetworkModel(a_ns=3, law="no-contention"),
-)
-
-
-@st.composite
-def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
-    """Draw a case in which few kinds of job do the same for long, and some break in on them.
-
-    Times are small whole multiples of a unit, so that jobs fall into step, and arrivals spread
-    over the lives of others.
-    """
-    crowded = draw(st.booleans())
-    cluster = draw(mixed_clusters(crowded) if draw(st.booleans()) else uniform_clusters(crowded))
-    memories = [cluster.gpu_types[kind].memory_bytes for kind in cluster.type_of_gpu]
-    unit = draw(st.sampled_from([1, 7, 1000]))
-    kinds = draw(
-        st.lists(
-            st.tuples(
-                st.integers(1, 30),
-                st.integers(1, 30),
-                st.sampled_from([0, 3, 20, 50]),
-                st.integers(0, min(10, max(memories))),
-            ),
-            min_size=1,
-            max_size=4,
-        )
-    )
-    span = draw(st.sampled_from([0, 100, 2_000, 20_000]))
-    jobs = []
-    for index in range(draw(st.integers(1, 9))):
-        forward, backward, gradient, memory = draw(st.sampled_from(kinds))
-        room = sum(own >= memory for own in memories)
-        jobs.append(
-            Job(
-                str(index),
-                arrival_ns=draw(st.integers(0, span)) * unit,
-                gpus=min(draw(st.sampled_from([1, 1, 2, 3, 4, 8])), room),
-                iterations=draw(st.sampled_from(iterations)),
-                forward_ns=forward * unit,
-                backward_ns=backward * unit,
-                gradient_bytes=gradient * unit,
-                memory_bytes=memory,
-            )
-        )
-    return Case(
-        workload=Workload(jobs),
-        cluster=cluster,
-        network=draw(varied(NETWORKS)),
-        placement=draw(st.sampled_from(["lwf:1", "lwf:1", "ls", "ff", "rand", "least-delay"])),
-        priority=draw(st.sampled_from(ORDERS)),
-        admission=draw(st.sampled_from(STEADY_ADMISSIONS)),
-        seed=draw(st.integers(0, 3)),
-        bucket_bytes=draw(st.sampled_from([None, None, 10 * unit, 3 * unit])),
-    )
+from repetitive_cases import repetitive
+from strategies import Case, run_engine, run_oracle
 
 
 def run(case: Case, acceleration: str) -> tuple[object, ...]:

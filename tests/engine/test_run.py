@@ -11,7 +11,8 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, PolicyError
 from headway.domain.limits import HORIZON_NS, LONGEST_NS
 from headway.domain.workload import Workload
-from headway.engine.run import Progress, simulate
+from headway.engine.progress import Progress
+from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
 from headway.workload.generate import Recipe, generate_workload
 

@@ -128,3 +128,13 @@ def test_bad_workloads_and_seeds_are_refused() -> None:
         compare(workloads(1), POLICIES, threads=0)
     with pytest.raises(InputError, match="3 GPUs, but the cluster has 2"):
         compare(workloads(2), POLICIES, "1x2")
+
+
+def test_a_comparison_may_be_sampled() -> None:
+    policies = ["paper", "lwf:1+srsf:1"]
+    exact = compare(workloads(2), policies, "3x2")
+    found = compare(workloads(2), policies, "3x2", accuracy="1%")
+    for policy in policies:
+        assert (found.sample(policy) == exact.sample(policy)).all()
+    with pytest.raises(InputError, match="must be between 0 and 100%"):
+        compare(workloads(2), policies, "3x2", accuracy=2)

@@ -22,7 +22,7 @@ from headway.experiments.sweep import Swept, run_sweep, sweep_of
 from headway.experiments.sweep.grid import key_of, points
 from headway.experiments.sweep.pivot import layout_of, pivot, tables
 from headway.experiments.sweep.report import write_sweep_report
-from headway.experiments.sweep.specification import COORDINATES
+from headway.experiments.sweep.specification import COORDINATES, read_sweep
 from headway.experiments.sweep.store import LOG, RunStore
 from waiting import eventually
 
@@ -327,10 +327,29 @@ def test_missing_runs_leave_cells_empty(swept: Swept) -> None:
 
 def test_the_report_is_one_self_contained_page(swept: Swept, home: Path) -> None:
     page = write_sweep_report(home / "out").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
     assert "Average JCT, ratio to paper" in page
     assert "16 runs by Headway" in page
     for outside in ('src="', "<link", "http://www.example", "@import"):
         assert outside not in page
     again = write_sweep_report(home / "out", home / "again.html")
     assert again.read_text() == page
+
+
+def test_a_sweep_may_be_sampled(tmp_path: Path) -> None:
+    """With margins in its tables; a run of another accuracy is another run."""
+    table = {"recipe": "paper", "jobs": 24, "span_s": 60, "iterations": [3000, 9000]}
+    table["mix"] = {"1": 4, "2": 6, "4": 8, "8": 6}
+    sweep = {"workloads": table, "policies": "paper", "clusters": "4x4", "seeds": 1}
+    exact = run_sweep(sweep, tmp_path).runs
+    found = run_sweep({**sweep, "accuracy": "1%"}, tmp_path).runs
+    assert exact["sampled_share"].to_list() == exact["average_jct_margin_s"].to_list() == [0.0]
+    assert found["sampled_share"][0] > 0 < found["average_jct_margin_s"][0]
+    assert exact["run"][0] != found["run"][0]
+
+
+def test_a_bad_accuracy_of_a_sweep_is_located(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text('workloads = "paper"\npolicies = "paper"\naccuracy = "much"\n')
+    with pytest.raises(InputError, match=r"line 3, column 1 \(accuracy\): must be"):
+        read_sweep(path)

@@ -33,7 +33,7 @@ class Printer(Recorder):
     def worker_attached(self, job_id: str, attempt: int, rank: int) -> None:
         print("attached", job_id, attempt, flush=True)
 
-    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+    def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
         print("lost", job_id, attempt, flush=True)
 
     def iteration_done(self, job_id: str, attempt: int, iterations: int, *times: int) -> None:

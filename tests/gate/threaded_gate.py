@@ -65,7 +65,7 @@ class Recorder:
         numbers = (iterations, forward_ns, backward_ns, gradient_bytes)
         self.calls.append(("iteration", job_id, attempt, *numbers))
 
-    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+    def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
         self.calls.append(("lost", job_id, attempt, rank))
 
     def kinds(self) -> list[str]:

@@ -61,7 +61,6 @@ class SchedulerProcess:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it and wait until it responds."""
-        (self.folder / "address.json").unlink(missing_ok=True)
         with self.log.open("ab") as stream:
             self.process = subprocess.Popen(
                 [*self.command, *self.options],
@@ -69,11 +68,8 @@ class SchedulerProcess:
                 # Policies as plain Python start at once and decide the same.
                 env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
             )
-        eventually(
-            lambda: (self.folder / "address.json").exists() or self.process.poll() is not None
-        )
+        eventually(lambda: self._responds() or self.process.poll() is not None)
         assert self.process.poll() is None, self.log.read_text()
-        eventually(self._responds)
         return self.process
 
     def _responds(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pty
 import select
@@ -13,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from headway.cli.live import client_options
+from headway.cli.live.plain_log import PlainFormatter
+from headway.domain.errors import InputError
+from headway.live.daemon.state_folder import locked_folder
 from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python, running_scheduler
 
 pytestmark = pytest.mark.slow
@@ -76,7 +81,7 @@ def test_waiting_for_a_job_that_fails_exits_with_1(
 
 
 def test_a_models_profile_provides_times_memory_and_gradient_size(shared: SchedulerProcess) -> None:
-    words = ("submit", "--model", "resnet50", "--iterations", "5", "--gpus", "99", "sleep", "1")
+    words = ("submit", "--model", "resnet50", "--iterations", "5", "--gpus", "4", "sleep", "600")
     status, out, _ = headway(*words, folder=shared.folder)
     assert status == 0
     spec = shared.client.job(out.strip())["spec"]
@@ -120,6 +125,10 @@ FAILURES = {
     "an unknown policy": (("policy", "papr"), "unknown policy 'papr'. Did you mean 'paper'?"),
     "a missing script": (("submit", "no.py"), "script no.py not found."),
     "an unknown model": (("submit", "--model", "resnet5", "x"), "model: unknown model. Did you"),
+    "too many GPUs": (
+        ("submit", "--gpus", "999", "x"),
+        "--gpus: 999 GPUs, but the scheduler has ",
+    ),
     "no GPUs": (("submit", "--gpus", "0", "x"), "gpus: must be at least 1, not 0."),
     "no memory": (("submit", "--memory-mb", "-1", "x"), "memory-mb: must be 0 or more MB, not -1"),
     "no terminal": (
@@ -148,8 +157,52 @@ def test_without_a_scheduler_every_command_says_so_in_one_line(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     status, out, err = headway(*words, folder=tmp_path)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"headway: error: no scheduler is running on {tmp_path}; start one with")
+    lines = err.splitlines()
+    if words[0] == "submit":
+        assert lines.pop(0) == f"waiting for a scheduler on {tmp_path} to start …"
+    assert (status, out, len(lines)) == (2, "", 1)
+    message = f"headway: error: no scheduler is running on {tmp_path}; start one with"
+    assert lines[0].startswith(message)
+
+
+def test_submit_waits_while_a_scheduler_is_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, tries = object(), []
+
+    def connect(*_: object) -> object:
+        tries.append(time.monotonic())
+        if len(tries) < 4:
+            raise InputError("no scheduler is running")
+        return found
+
+    monkeypatch.setattr(client_options, "connect", connect)
+    monkeypatch.setattr(client_options, "START_S", -1.0)
+    with locked_folder(tmp_path):
+        assert client_options.connect_when_started(tmp_path, None, None, None) is found
+    assert len(tries) == 4
+    assert capsys.readouterr().err == f"waiting for a scheduler on {tmp_path} to start …\n"
+    tries.clear()
+    with pytest.raises(InputError, match="no scheduler is running"):
+        client_options.connect_when_started(tmp_path, None, None, None)
+
+
+def test_a_person_reads_the_log_in_words() -> None:
+    values = {"url": "http://x", "folder": "/s", "policy": "paper", "executor": "local"}
+    record = logging.makeLogRecord(
+        {"msg": "scheduler ready", "levelno": logging.INFO, "levelname": "INFO", "values": values}
+    )
+    line = PlainFormatter().format(record)
+    assert "the scheduler is ready with policy paper; page and API at http://x, state in /s" in line
+    record = logging.makeLogRecord(
+        {
+            "msg": "node lost",
+            "levelno": logging.WARNING,
+            "levelname": "WARNING",
+            "values": {"node": "a\x1b", "jobs": 3, "name": ""},
+        }
+    )
+    assert PlainFormatter().format(record).endswith(r"  WARNING: node lost: node a\x1b, jobs 3")
 
 
 def test_a_token_that_others_can_read_is_not_used(shared: SchedulerProcess, tmp_path: Path) -> None:

@@ -79,6 +79,28 @@ def test_a_pipe_that_nobody_reads_blocks_no_logging_and_dropped_lines_are_counte
     assert written + sum(notice["lines"] for notice in notices) == 100
 
 
+def test_an_error_that_repeats_is_written_once_in_a_while_with_its_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with logging_to_pipe() as (logger, pipe):
+        monkeypatch.setattr(operator_log, "_LOGGER", logger)
+        monkeypatch.setattr(operator_log, "_repeats", operator_log.Repeats())
+        for _ in range(100):
+            operator_log.failure("cannot accept", OSError(24, "Too many open files"))
+        operator_log.failure("another", OSError(24, "Too many open files"))
+        monkeypatch.setattr(operator_log, "REPEAT_S", 0.0)
+        operator_log.failure("cannot accept", OSError(24, "Too many open files"))
+        logger.handlers[0].flush()
+        entries = [json.loads(line) for line in os.read(pipe, 2**16).splitlines()]
+    assert [(one["event"], one.get("repeats")) for one in entries] == [
+        ("cannot accept", None),
+        ("another", None),
+        ("cannot accept", 99),
+    ]
+    assert [one["problem"] for one in entries] == ["Too many open files"] * 3
+    assert not any("trace" in one for one in entries)
+
+
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InputError, match=r"log-level: unknown level\. Did you mean 'debug'"):
         configure("debgu")

@@ -9,18 +9,23 @@ from typing import Any
 import pytest
 
 from cli.commands import headway
+from headway.configuration.cluster import cluster_from
+from headway.configuration.network import network_from
 from headway.domain.errors import InputError
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
     IterationDone,
     JobExited,
+    JobRestored,
     JobSpec,
     JobSubmitted,
     MessageDone,
     MessageReady,
     NodeLost,
     NodeUp,
+    PolicyChanged,
+    Slot,
 )
 from headway.live.daemon.event_log.format import encode_entry, encode_header
 from headway.live.daemon.event_log.reader import open_event_log
@@ -156,6 +161,16 @@ def test_what_is_not_a_log_is_refused_with_its_place(
     assert outcome.err.count("\n") == 1
 
 
+def test_a_later_part_of_a_log_says_what_is_missing(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[1:]))
+    outcome = headway(capsys, "replay", str(log))
+    assert outcome.status == 2
+    assert "begins in the middle of a run" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
 def test_an_empty_or_missing_file_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,7 +192,11 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     target = log.with_name("w.csv")
     outcome = headway(capsys, "replay", str(log), "--workload", str(target))
     assert outcome.status == 0
-    assert outcome.err == "skipped 1 job without iterations.\n"
+    written = [target, log.with_name("w.cluster.toml"), log.with_name("w.network.toml")]
+    assert outcome.err.splitlines() == [
+        *(f"Written: {path}" for path in written),
+        "skipped 1 job without iterations.",
+    ]
     one, two = read_workload(target)
     assert (one.job_id, one.arrival_ns, one.gpus, one.iterations) == ("one", 10, 2, 5)
     assert (one.forward_ns, one.backward_ns, one.gradient_bytes) == (1_000_000, 2_000_000, 8)
@@ -187,12 +206,122 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     assert two.memory_bytes == 8 * MB
 
 
-def write(path: Path, told: list[AnyEvent]) -> Path:
+def write(path: Path, told: list[AnyEvent], network: NetworkModel = NETWORK) -> Path:
     """Write the log of a core that is told these events."""
-    core = Core(POLICY, NETWORK)
+    core = Core(POLICY, network)
     lines = [encode_entry(event, core.handle(event)) for event in told]
-    path.write_bytes(b"".join([encode_header(POLICY, NETWORK, 0), *lines]))
+    path.write_bytes(b"".join([encode_header(POLICY, network, 0), *lines]))
     return path
+
+
+def test_a_run_is_simulated_on_the_cluster_and_network_that_it_had(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        headway(capsys, "replay", str(log), "--workload", str(log.with_name("w.csv"))).status == 0
+    )
+    cluster, network = log.with_name("w.cluster.toml"), log.with_name("w.network.toml")
+    assert network_from(str(network)) == NETWORK
+    read = cluster_from(str(cluster))
+    assert [(one.servers, one.gpus_per_server) for one in read.groups] == [(1, 2), (1, 1)]
+    assert [one.gpu.memory_bytes for one in read.groups] == [8 * MB, 9 * MB]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a state folder with two runs, the first of them in two parts.
+
+    A job that runs is restored; another is submitted to the second run, which has one more node and
+    another network.
+    """
+    first: list[AnyEvent] = [
+        NodeUp(at_ns=0, node="a", gpus=2, memory_bytes=8 * MB),
+        JobSubmitted(at_ns=5, job_id="1", spec=JobSpec(command=("x",), memory_bytes=MB)),
+        IterationDone(at_ns=9, job_id="1", attempt=1, iterations=3, forward_ns=700),
+    ]
+    spec = JobSpec(command=("x",), memory_bytes=MB)
+    second: list[AnyEvent] = [
+        NodeUp(at_ns=20, node="a", gpus=2, memory_bytes=8 * MB),
+        NodeUp(at_ns=20, node="b", gpus=2, memory_bytes=8 * MB),
+        JobRestored(
+            at_ns=20,
+            job_id="1",
+            spec=spec,
+            submitted_ns=4,  # the registry's time, just before the event's
+            attempts=1,
+            iterations=3,
+            slots=(Slot("a", 0),),
+        ),
+        JobSubmitted(at_ns=22, job_id="2", spec=spec),
+        IterationDone(at_ns=23, job_id="1", attempt=1, iterations=8),
+        IterationDone(at_ns=24, job_id="2", attempt=1, iterations=4, forward_ns=800),
+        JobExited(at_ns=25, job_id="1", attempt=1, code=0),
+    ]
+    write(tmp_path / "whole", first)
+    lines = (tmp_path / "whole").read_bytes().splitlines(keepends=True)
+    (tmp_path / "events-000001-000001.jsonl").write_bytes(b"".join(lines[:2]))
+    (tmp_path / "events-000001-000002.jsonl").write_bytes(b"".join(lines[2:]))
+    write(tmp_path / "events-000002-000001.jsonl", second, NetworkModel(a_ns=7, ring_size=2))
+    (tmp_path / "events.jsonl").symlink_to("events-000002-000001.jsonl")
+    return tmp_path
+
+
+def test_all_runs_of_a_folder_are_repeated(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = headway(capsys, "replay", str(folder))
+    assert outcome.status == 0
+    assert outcome.out.splitlines() == [
+        f"run 1: {POLICY}: 3 events, 1 decisions: the same decisions.",
+        f"run 2: {POLICY}: 7 events, 1 decisions: the same decisions.",
+    ]
+    state = folder / "state"
+    state.mkdir()
+    for path in folder.glob("events-*"):
+        path.rename(state / path.name)
+    (folder / "headway").symlink_to(state)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    assert headway(capsys, "replay").out == outcome.out
+
+
+def test_the_runs_of_a_folder_become_one_workload(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = folder / "run.csv"
+    outcome = headway(capsys, "replay", str(folder), "--workload", str(target))
+    assert outcome.status == 0
+    assert "skipped" not in outcome.err
+    one, two = read_workload(target)
+    assert (one.job_id, one.arrival_ns, one.iterations, one.forward_ns) == ("1", 5, 8, 700)
+    assert (two.job_id, two.arrival_ns, two.iterations, two.forward_ns) == ("2", 22, 4, 800)
+    cluster = cluster_from(str(folder / "run.cluster.toml"))
+    assert (cluster.servers, cluster.gpus_per_server) == (2, 2)
+    assert cluster.gpu_memory_bytes == 8 * MB
+    assert network_from(str(folder / "run.network.toml")) == NetworkModel(a_ns=7, ring_size=2)
+
+
+def test_a_run_without_its_beginning_is_left_out_and_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "events-000001-000001.jsonl").unlink()
+    outcome = headway(capsys, "replay", str(folder))
+    assert outcome.status == 0
+    assert outcome.out.splitlines() == [
+        "run 1: skipped, the first part of its log is gone.",
+        f"run 2: {POLICY}: 7 events, 1 decisions: the same decisions.",
+    ]
+    (folder / "events-000002-000001.jsonl").rename(folder / "events-000002-000002.jsonl")
+    outcome = headway(capsys, "replay", str(folder))
+    assert outcome.status == 2
+    assert "the first part of every log is gone" in outcome.err
+
+
+def test_a_folder_without_a_log_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = headway(capsys, "replay", str(tmp_path))
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err == f"headway: error: {tmp_path}: there is no event log.\n"
 
 
 def test_a_job_that_lost_all_its_slots_is_part_of_the_workload_too(tmp_path: Path) -> None:
@@ -201,7 +330,7 @@ def test_a_job_that_lost_all_its_slots_is_part_of_the_workload_too(tmp_path: Pat
     start.append(IterationDone(at_ns=2, job_id="x", attempt=1, iterations=4))
     start.append(NodeLost(at_ns=3, node="a"))
     for told in (start, [*start, JobExited(at_ns=4, job_id="x", attempt=1, code=1)]):
-        (job,) = replay(write(tmp_path / "log", told)).workload()
+        (job,) = replay(write(tmp_path / "log", told)).history.workload()
         assert job.iterations == 4
 
 
@@ -219,3 +348,25 @@ def test_a_run_that_cannot_be_simulated_can_still_be_repeated(
     assert outcome.status == 2
     assert f"{log}, iterations: job 'x': too many" in outcome.err
     assert not target.exists()
+
+
+def test_a_policy_file_that_a_log_names_is_run_only_with_leave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = tmp_path / "ran"
+    file = tmp_path / "mine.py"
+    file.write_text(f"open({str(ran)!r}, 'w').close()\ndef p(cluster, job, parameter): return 0\n")
+    policy = f"ff+{file}:p+srsf:1"
+    named = tmp_path / "named.jsonl"
+    named.write_bytes(encode_header(policy, NETWORK, 3))
+    switched = tmp_path / "switched.jsonl"
+    change = encode_entry(PolicyChanged(at_ns=0, policy=policy), [])
+    switched.write_bytes(encode_header(POLICY, NETWORK, 3) + change)
+    for log, line in ((named, 1), (switched, 2)):
+        outcome = headway(capsys, "replay", str(log))
+        assert (outcome.status, outcome.out) == (2, "")
+        assert outcome.err.startswith(f"headway: error: {log}, line {line}: names the policy")
+        assert outcome.err.endswith("give --allow-policy-files.\n")
+        assert not ran.exists()
+    assert headway(capsys, "replay", str(named), "--allow-policy-files").status == 0
+    assert ran.exists()

@@ -33,7 +33,7 @@ from headway.domain.records import (
 )
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
-from headway.policies.registry import choose
+from headway.policies.registry import admits, choose
 
 NETWORK = NetworkModel(a_ns=0)
 FREE_SHARING = NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.0)
@@ -80,7 +80,11 @@ def admitted(
                 view.ports[server].first_in_flight = link
                 view.ports[server].messages += 1
     choice = choose("admission", admission)
-    return bool(choice.compiled()(view, len(running), choice.parameter))
+    decide = choice.compiled()
+    if choice.policy.by_port:
+        limits = [decide(view, port, choice.parameter) for port in range(servers)]
+        return all(round(new_bytes) < limit for limit in limits)
+    return admits(decide(view, len(running), choice.parameter), 0)
 
 
 def on_one_link(admission: str, network: NetworkModel) -> Decision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -135,7 +136,18 @@ def test_jobs_that_share_a_row_differ_in_colour() -> None:
     boxes = [
         gantt_layout.Box(0, 1, row, 1, 0, str(job)) for job in range(7) for row in (job, job + 1, 9)
     ]
-    assert len(set(gantt.job_colours(boxes).values())) == 7
+    looks = gantt.job_looks(boxes).values()
+    assert len({look.colour for look in looks}) == 7
+    assert {look.pattern for look in looks} == {""}
+
+
+def test_more_jobs_than_colours_differ_in_pattern() -> None:
+    boxes = [gantt_layout.Box(0, 1, job // 14, 1, 0, str(job)) for job in range(28)]
+    looks = gantt.job_looks(boxes)
+    assert len(set(looks.values())) == 28
+    for row in (0, 1):
+        colours = Counter(looks[str(job)].colour for job in range(14 * row, 14 * row + 14))
+        assert set(colours.values()) == {2}
 
 
 def test_bins_hold_the_mean_and_the_most() -> None:

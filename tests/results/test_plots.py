@@ -25,7 +25,10 @@ def result() -> Result:
     return simulate(CROWD, TWO_BY_TWO, timeline=Timeline(), **options)
 
 
-@pytest.mark.parametrize("name", ["plot_jct", "plot_use", "plot_contention"])
+FIGURES = ["plot", "plot_jct", "plot_use", "plot_contention"]
+
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_can_be_saved_and_repeats(result: Result, name: str) -> None:
     contents = []
     for _ in range(2):
@@ -36,7 +39,7 @@ def test_every_figure_can_be_saved_and_repeats(result: Result, name: str) -> Non
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize("name", ["plot_jct", "plot_use", "plot_contention"])
+@pytest.mark.parametrize("name", FIGURES)
 def test_one_job_on_one_gpu_can_be_drawn(name: str) -> None:
     alone = simulate(make_workload(make_job()), Cluster(1, 1), timeline=Timeline())
     getattr(alone, name)().draw_without_rendering()
@@ -88,3 +91,51 @@ def test_contention_adds_up_to_the_time_of_all_messages(result: Result) -> None:
 def test_contention_needs_a_timeline() -> None:
     with pytest.raises(InputError, match="has no timeline in memory; record one with"):
         simulate(CROWD, TWO_BY_TWO).plot_contention()
+
+
+def test_the_parts_of_the_time_add_up_and_a_job_alone_has_no_contention(result: Result) -> None:
+    parts = result.time_parts.drop("job_id")
+    assert parts.sum_horizontal().to_numpy() == pytest.approx(result.jct_s)
+    assert (parts.to_numpy() >= 0).all()
+    assert float(parts["contention_s"].sum()) > 0
+    for policy in ("ff+srsf:1", "ff+srsf:1@3"):
+        alone = simulate(make_workload(make_job(gpus=4, iterations=3)), TWO_BY_TWO, policy=policy)
+        (row,) = alone.time_parts.rows(named=True)
+        assert row["waiting_s"] == row["contention_s"] == 0
+        assert row["computing_s"] == 0.009
+        assert row["sending_s"] == pytest.approx(alone.jct_s[0] - 0.009)
+
+
+def test_the_time_of_a_job_alone_across_racks_is_all_its_own() -> None:
+    cluster = Cluster(4, 1, servers_per_rack=2, oversubscription=8)
+    workload = make_workload(make_job(gpus=4, iterations=3))
+    alone = simulate(workload, cluster, policy="ff+srsf:1")
+    (row,) = alone.time_parts.rows(named=True)
+    assert row["contention_s"] == 0
+    assert row["sending_s"] > 0
+
+
+def test_the_use_of_the_gpus_in_bins_averages_to_that_of_the_summary(result: Result) -> None:
+    use = result.utilization(7)
+    assert use["busy"].mean() == pytest.approx(result.summary.average_gpu_utilization)
+    assert (use["held"] >= use["busy"] - 1e-12).all()
+    assert use["queued"].mean() == pytest.approx(
+        float((result.start_ns - result.arrival_ns).sum()) / 1e9 / result.summary.makespan_s
+    )
+    assert simulate(CROWD, TWO_BY_TWO).utilization(2)["busy"].to_list() == [None, None]
+    with pytest.raises(InputError, match="bins: must be at least 1, not 0"):
+        result.utilization(0)
+
+
+def test_the_contention_of_a_server_is_that_of_its_messages(result: Result) -> None:
+    run = RecordedRun.of(result)
+    for server in range(run.servers):
+        periods = result.contention(server)
+        assert periods["from_s"][1:].to_list() == periods["to_s"][:-1].to_list()
+        total_s = float(((periods["to_s"] - periods["from_s"]) * periods["messages"]).sum())
+        spans = run.messages.explode("servers").filter(servers=server)
+        assert total_s == pytest.approx(float((spans["end_ns"] - spans["start_ns"]).sum()) / 1e9)
+    with pytest.raises(InputError, match="server: must be from 0 to 1, not 2"):
+        result.contention(2)
+    with pytest.raises(InputError, match="no timeline in memory"):
+        simulate(CROWD, TWO_BY_TWO).contention(0)

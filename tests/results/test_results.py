@@ -47,6 +47,7 @@ COLUMNS = {
     "start_ns": polars.Int64(),
     "finish_ns": polars.Int64(),
     "jct_s": polars.Float64(),
+    "jct_margin_s": polars.Float64(),
     "waiting_s": polars.Float64(),
     "gpus": polars.List(polars.Int64),
     "energy_j": polars.Float64(),
@@ -75,12 +76,15 @@ def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
     assert list(data) == [*RUN_KEYS, "jobs"]
     assert list(data["summary"]) == [
         "average_jct_s",
+        "average_jct_margin_s",
         "median_jct_s",
         "p95_jct_s",
         "makespan_s",
+        "makespan_margin_s",
         "average_gpu_utilization",
         "energy_j",
         "simulated_tasks",
+        "sampled_share",
         "wall_s",
     ]
     assert [list(job) for job in data["jobs"]] == [list(COLUMNS)] * 3
@@ -153,7 +157,7 @@ def test_a_result_shows_itself(result: Result) -> None:
     html = result._repr_html_()
     ElementTree.fromstring(html.replace("<br>", "<br/>"))
     assert f"{result.summary.makespan_s:,.2f} s" in html
-    assert html.count("<tr>") == 8 + 1 + 3
+    assert html.count("<tr>") == 12 + 1 + 3
 
 
 def test_ids_cannot_break_the_html() -> None:

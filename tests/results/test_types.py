@@ -47,6 +47,7 @@ def result() -> Result:
         finish_ns=jobs.finish_ns.copy(),
         gpus=((1, 2), (2,)),
         gpu_busy_ns=busy_ns,
+        jct_margin_s=np.zeros(2),
     )
 
 

@@ -70,6 +70,6 @@ class CoreHandler(Recorder):
         super().compute_done(job_id, attempt, rank, request)
         self.handle(ComputeDone, job_id=job_id, attempt=attempt, rank=rank, request=request)
 
-    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
-        super().worker_lost(job_id, attempt, rank)
-        self.handle(WorkerLost, job_id=job_id, attempt=attempt, rank=rank)
+    def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
+        super().worker_lost(job_id, attempt, rank, hung)
+        self.handle(WorkerLost, job_id=job_id, attempt=attempt, rank=rank, hung=hung)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +119,19 @@ def test_a_live_gate_may_delay_a_grant(path: Path) -> None:
         running.call(lambda: running.gate.grant("j", 1, requests[0]))
         waiting.join()
         assert answers == [True]
+
+
+def test_a_wait_for_a_grant_may_have_an_end(path: Path) -> None:
+    with threaded_gate(unix=path) as running, worker(unix_environment(path)) as client:
+        running.recorder.holding = True
+        request = client.message_ready(1, 1)
+        began_s = time.monotonic()
+        assert not client.wait_for_grant(request, began_s + 0.2)
+        assert time.monotonic() >= began_s + 0.2
+        assert client.connected
+        # The end of an ungranted message is reported like any other.
+        client.message_done(request)
+        running.wait_for_call("done", "j", 1, request)
 
 
 def test_a_gate_that_ends_releases_waiting_requests_and_is_found_again(path: Path) -> None:

@@ -23,6 +23,7 @@ from gate.threaded_gate import SECRET, Recorder, make_certificate, threaded_gate
 from headway.domain.errors import InputError
 from headway.gate import connections
 from headway.gate.tokens import job_token
+from waiting import eventually
 from worker.core_handler import CoreHandler
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -43,6 +44,7 @@ class LoggedProcess:
         self.process = subprocess.Popen(
             [sys.executable, *words],
             env=os.environ | {"PYTHONPATH": path()} | environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -72,6 +74,8 @@ class LoggedProcess:
         self._timer.cancel()
         self.process.kill()
         assert self.process.stdout is not None
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
 
@@ -87,7 +91,17 @@ def path() -> str:
 def job(
     ranks: int, gate: str, steps: int, *variants: str, **more: str
 ) -> Iterator[list[LoggedProcess]]:
-    """Run a training; the variables are those a scheduler gives."""
+    """Run a training."""
+    words = ["training_script.py", str(steps), *variants]
+    with processes(ranks, gate, words, **more) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def processes(
+    ranks: int, gate: str, words: list[str], **more: str
+) -> Iterator[list[LoggedProcess]]:
+    """Run a script of this folder in each rank; the variables are those a scheduler gives."""
     common = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
@@ -100,11 +114,11 @@ def job(
         "HEADWAY_JOB_TOKEN": job_token(SECRET, "j", 1),
         **more,
     }
-    words = [str(HERE / "training_script.py"), str(steps), *variants]
     with contextlib.ExitStack() as stack:
         started = []
         for rank in range(ranks):
-            started.append(LoggedProcess(words, common | {"RANK": str(rank)}))
+            command = [str(HERE / words[0]), *words[1:]]
+            started.append(LoggedProcess(command, common | {"RANK": str(rank)}))
             stack.callback(started[-1].end)
         yield started
 
@@ -182,6 +196,45 @@ def test_weights_equal_those_of_plain_ddp_however_late_grants_come(tmp_path: Pat
     assert all(forward > 0 and backward > 0 for _, forward, backward, _ in iterations[:1])
     assert iterations[0][3] == total
     assert iterations[-1] == (2 * STEPS, 0, 0, 400)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_weights_equal_those_of_plain_ddp_with_all_of_its_options(
+    tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(HERE)])
+    # The script reads its rank when it is imported.
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    from worker.ddp_matrix_script import CASES
+
+    with (
+        threaded_gate(tmp_path / "gate", recorder=Late()),
+        processes(ranks, f"unix:{tmp_path / 'gate'}", ["ddp_matrix_script.py", *CASES]) as started,
+    ):
+        lines = started[0].rest()
+        assert [rank.process.wait() for rank in started] == [0] * ranks, lines
+    assert lines == [f"{case} equal" for case in CASES]
+
+
+@pytest.mark.parametrize(("gate", "turns"), [("bucket", 0), ("iteration", 0), ("iteration", 1)])
+def test_a_backward_pass_that_fails_releases_its_grant_and_its_turn_at_once(
+    tmp_path: Path, gate: str, turns: int
+) -> None:
+    scheduler = CoreHandler("ff+srsf:1", 2, "j")
+    words = ["failing_pass_script.py", gate, str(turns)]
+    with (
+        threaded_gate(tmp_path / "gate", recorder=scheduler),
+        processes(2, f"unix:{tmp_path / 'gate'}", words) as ranks,
+    ):
+        # Its groups have the timeout that the user gave.
+        assert [rank.until("failed") for rank in ranks] == ["failed 45", "failed 45"]
+        eventually(lambda: scheduler.kinds().count("done") == 2)
+        eventually(lambda: scheduler.kinds().count("computed") == 8 * turns)
+        assert scheduler.kinds().count("ready") == 2
+        assert scheduler.kinds().count("compute") == 8 * turns
+        assert "lost" not in scheduler.kinds()
+    assert scheduler.problems == []
 
 
 def spans(path: Path) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from soaking.plan import Plan
 
-KILLS = ("kill-worker", "kill-shim")
+KILLS = ("kill-worker", "kill-shim", "kill-stop")
 
 
 class Line(NamedTuple):

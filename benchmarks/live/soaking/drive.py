@@ -18,6 +18,9 @@ from soaking.scheduler import SchedulerProcess, SoakError, kill_shim
 FINISHED = ("done", "failed", "cancelled")
 MAX_UNFINISHED = 16
 STALL_S = 120.0
+FULL_DISK_EVERY = 40
+"""Jobs after which the disk is full for a while."""
+FULL_DISK_S = 1.5
 POLL_S = 0.1
 
 
@@ -41,6 +44,8 @@ class Soak:
         self._part = ""
         self.journal: list[Line] = []
         self.scheduler = SchedulerProcess(folder)
+        self.scheduler.use_small_disk()
+        self.full_disks = 0
         self._plans = [make_plan(number, seed, rates) for number in range(jobs)]
         self._kills = scheduler_kills(jobs // 2, seed, rates)
         self._second_half = False
@@ -124,7 +129,11 @@ class Soak:
             self._second_half = True
             self._kills.clear()
             self.scheduler.stop()
+            self.scheduler.lose_database()
             self._begin_life()
+        if self.scheduler.small_disk and self.ended >= (self.full_disks + 1) * FULL_DISK_EVERY:
+            self.full_disks += 1
+            self.scheduler.fill_disk(FULL_DISK_S)
         while self._plans and len(self._unfinished) < MAX_UNFINISHED:
             self._unconfirmed = self._plans.pop(0)
             job = self.scheduler.client.submit(self._spec(self._unconfirmed))["job_id"]

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 OWN_FAILURE = 3
+COLLECTIVE_TIMEOUT_S = 20.0
+FLOOD_FRAMES = 25_000
+FLOOD_LINES = 40_000
 JOURNAL = "journal"
 
 
@@ -47,6 +50,8 @@ class Process:
         if moment == "between" and self.rank == 0 and iteration == self._plan["cancel_at"]:
             self.note("cancel")
         fate = self._fate
+        if fate and fate["what"] == "stop" and fate["iteration"] == iteration:
+            self._wait_for_stopped(moment)
         if not fate or (fate["rank"], fate["iteration"]) != (self.rank, iteration):
             return
         if self.rank == 0 and fate["moment"] != moment:
@@ -59,7 +64,13 @@ class Process:
             if b"shim.py" not in Path(f"/proc/{victim}/cmdline").read_bytes():
                 return
         self.note(f"kill-{fate['what']}", moment)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, signal.SIGSTOP if fate["what"] == "stop" else signal.SIGKILL)
+
+    def _wait_for_stopped(self, moment: str) -> None:
+        """Wait for the rank that stops, as in a collective, until the collective's timeout."""
+        if self.rank != self._fate["rank"] and moment == ("between" if self.rank else "sending"):
+            time.sleep(COLLECTIVE_TIMEOUT_S)
+            self.end(OWN_FAILURE)
 
     def end(self, code: int) -> None:
         """Write the exit code to the journal and exit; a stubborn process hangs after SIGTERM."""
@@ -97,6 +108,14 @@ def work(process: Process, plan: dict[str, Any]) -> None:
         from headway.worker.session import session_of
 
         session = session_of(0)
+    if plan["floods"]:
+        for number in range(FLOOD_LINES):
+            print(number, "flood" * 20)
+    if plan["floods"] and session is not None:
+        from headway.gate.frames import Iteration
+
+        for _ in range(FLOOD_FRAMES):
+            session.client.iteration_done(Iteration(1, 0, 0, 0))
     for iteration in range(plan["iterations"]):
         process.reach(iteration, "between")
         time.sleep(plan["compute_s"])

@@ -14,6 +14,11 @@ SLOW = 0.15
 """Shares of attempts that fail by themselves, of cancelled jobs, of jobs whose processes ignore
 SIGTERM, and of jobs that take seconds: longer than a scheduler needs to start."""
 
+STOPPED = 0.04
+FLOODS = 0.02
+"""Shares of attempts of which a rank is stopped (SIGSTOP), and of jobs that flood their log and the
+gate."""
+
 MAX_FATES = 8
 """Attempts covered by a plan; a job has at most four that start, and some that do not."""
 
@@ -70,6 +75,7 @@ def make_plan(number: int, seed: int, rates: Rates) -> Plan:
         "message_s": draw.uniform(0.001, 0.02),
         "message_bytes": draw.randint(1, 100) * MEGABYTE,
         "stubborn": draw.random() < STUBBORN,
+        "floods": draw.random() < FLOODS,
         "cancel_at": draw.randrange(iterations) if cancelled and not queued else None,
         "fates": fates,
     }
@@ -90,6 +96,7 @@ def _fate(draw: random.Random, rates: Rates) -> str:
         ("worker", rates.workers),
         ("shim", rates.shims),
         ("exit", OWN_FAILURES),
+        ("stop", STOPPED),
     ):
         if chance < share:
             return what

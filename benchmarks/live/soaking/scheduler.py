@@ -17,10 +17,13 @@ from headway.live.api.client import Client
 
 TIMEOUT_S = 60.0
 NODES, SLOTS = 4, 4
+DISK_MB = 512
 _SETTINGS = f"""[serve]
 folder = "state"
 api_port = 0
 policy = "spread+srsf:1"
+lease_s = 1
+end_stuck_after_s = 2
 
 [executor]
 kind = "local"
@@ -45,6 +48,7 @@ class SchedulerProcess:
         self.log = folder / "log"
         self.lives = self.kills = 0
         self.killed = False
+        self.lost_database = self.small_disk = False
         self._timer: threading.Timer | None = None
         self.client: Client
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,11 +71,12 @@ class SchedulerProcess:
 
     def start(self, kill_after_s: float | None = None) -> bool:
         """Start it and wait until it responds; return False if it was killed before."""
-        (self.state / "address.json").unlink(missing_ok=True)
         self.killed = False
+        options = ["--adopt"] * self.lost_database
+        self.lost_database = False
         with self.log.open("ab") as stream:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headway", "serve", "--config", str(self._config)],
+                [sys.executable, "-m", "headway", "serve", "--config", str(self._config), *options],
                 stderr=stream,
                 # Policies as plain Python start at once and decide the same.
                 env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
@@ -127,6 +132,34 @@ class SchedulerProcess:
         code = self._process.wait(TIMEOUT_S)
         if code != 0:
             raise SoakError(f"the scheduler exited with code {code} after SIGTERM")
+
+    def lose_database(self) -> None:
+        """Delete the database of a scheduler that is stopped; the next one rebuilds its jobs."""
+        for path in self.state.glob("state.db*"):
+            path.unlink()
+        self.lost_database = True
+
+    def use_small_disk(self) -> None:
+        """Put the state folder on a disk of its own, if that is possible."""
+        self.state.mkdir(mode=0o700)
+        words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=700", "tmpfs"]
+        done = subprocess.run([*words, str(self.state)], check=False, capture_output=True)
+        self.small_disk = done.returncode == 0
+
+    def fill_disk(self, duration_s: float) -> None:
+        """Fill the disk for a while; jobs continue."""
+        large = self.state / "large"
+        with contextlib.suppress(OSError), large.open("wb", buffering=0) as stream:
+            while stream.write(bytes(2**16)):
+                pass
+        time.sleep(duration_s)
+        large.unlink()
+
+    def unmount(self) -> None:
+        """Remove the small disk."""
+        if self.small_disk:
+            subprocess.run(["umount", "-l", self.state], check=True)
+            self.small_disk = False
 
     def clear(self) -> None:
         """Kill it and everything it has started."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 
 from headway.calibrate.command import main
-from headway.interrupts import handle_signals
+from headway.interrupts import handle_signals, leave_now
 
 if __name__ == "__main__":
     handle_signals()
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        leave_now()

@@ -7,7 +7,11 @@ import time
 from types import TracebackType
 from typing import Self
 
+from headway.durations import duration_text
+
 _EVERY_S = 0.2
+_LEAST_SHARE = 0.03
+"""Before this share is done, the time left would be a guess: the start is slower than the rest."""
 
 
 class ProgressLine:
@@ -27,8 +31,9 @@ class ProgressLine:
         if not self._live or share <= 0 or now - self._shown < _EVERY_S:
             return
         self._shown = now
-        left_s = round((now - self._started) * (1 - share) / share)
-        text = f"{self._title}: {share:4.0%}, about {left_s // 60}:{left_s % 60:02} left"
+        text = f"{self._title}: {share:4.0%}"
+        if share >= _LEAST_SHARE:
+            text += f", about {duration_text((now - self._started) * (1 - share) / share)} left"
         print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
 
     def __exit__(

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import json as jsons
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import RunsBar, figures_table, messages, print_table, results
+from headway.cli.console import RunsBar, messages, print_lines, print_table, report_written, results
 from headway.cli.options import (
+    AccuracyOption,
     ClusterOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
     ProfilesOption,
     ThreadsOption,
+    files_among,
 )
-from headway.configuration import cluster_from, network_from, profiles_from
+from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
-from headway.figure_style import check_picture
-from headway.files import STANDARD, check_different, check_output, open_output
+from headway.files import STANDARD, check_outputs, open_output
+from headway.reports.page import check_page_or_picture, is_page
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.domain.workload import Workload
     from headway.experiments.compare import Comparison
     from headway.experiments.statistics import Estimate
 
 PAPER = "paper"
-_USUAL_SEEDS = "20"
 _INTERVALS = (
     "A single workload has no intervals; another workload may reverse the order.",
     "Intervals are at 95%.",
@@ -56,7 +54,7 @@ def compare_command(
             "headway), PLACEMENT+SCHEDULER or PLACEMENT+PRIORITY+ADMISSION; @25 at the end sends "
             "buckets of 25 MB. All are compared with the first.",
         ),
-    ],
+    ] = "paper,headway",
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -70,6 +68,7 @@ def compare_command(
     gpu: GpuOption = None,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
+    accuracy: AccuracyOption = None,
     threads: ThreadsOption = None,
     json: Annotated[
         str | None, typer.Option(help="Write every metric to this file, or - for stdout.")
@@ -79,8 +78,8 @@ def compare_command(
         typer.Option(
             "--output",
             "-o",
-            metavar="PICTURE",
-            help="Draw the comparison: a .svg, .pdf or .png file.",
+            metavar="FILE",
+            help="Show the comparison: a .html page, or a .svg, .pdf or .png picture.",
         ),
     ] = None,
 ) -> None:
@@ -90,12 +89,13 @@ def compare_command(
     workload.
     """
     if output is not None:
-        check_picture(output)
-    if json is not None:
-        check_output(json)
-    outputs = [path for path in (json, output) if path is not None]
+        check_page_or_picture(output)
     files = [name for name in workloads if name != PAPER]
-    check_different(files, outputs, "the workloads and the outputs")
+    if len(set(files)) < len(files):
+        raise InputError("give every workload once.")
+    check_outputs(
+        [json, output], [*files, *files_among(cluster, network, policies, *(profiles or ()))]
+    )
     where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
     jobs, draws = _workloads(workloads, seeds, profiles or ())
 
@@ -105,43 +105,58 @@ def compare_command(
     with RunsBar(messages()) as bar:
         bar.start(0, len(names) * len(jobs))
         found = compare(
-            jobs, names, where, network=link, seeds=draws, threads=threads, done=bar.step
+            jobs,
+            names,
+            where,
+            network=link,
+            seeds=draws,
+            accuracy=accuracy,
+            threads=threads,
+            done=bar.step,
         )
     if json is not None:
         with open_output(json) as stream:
             stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
     if output is not None:
-        from headway.experiments.compare import draw
-        from headway.figure_style import house_style, save_figure
-
-        with house_style():
-            save_figure(draw(found), output)
-    console = results(to_stderr=json == STANDARD, uncut=True)
+        _write_figures(found, output, f"{_described(workloads, draws)} on {where}")
+    console = results(to_stderr=json == STANDARD)
     several = len(jobs) > 1
-    console.print(f"{_described(workloads, draws)} on {where}\nnetwork {link}\n", markup=False)
+    print_lines(console, f"{_described(workloads, draws)} on {where}", f"network {link}", "")
     print_table(console, _means(found, several))
     console.print()
     print_table(console, _against_first(found, several))
     console.print("\nkWh × h: energy times average JCT. " + _INTERVALS[several])
+    report_written(json, output)
+
+
+def _write_figures(found: Comparison, path: str, settings: str) -> None:
+    if is_page(path):
+        from headway.experiments.compare_page import write_comparison_page
+
+        write_comparison_page(found, path, settings)
+    else:
+        from headway.figure_style import house_style, save_figure
+
+        with house_style():
+            save_figure(found.plot(), path)
 
 
 def _workloads(
     names: list[str], seeds: str | None, profiles: Sequence[str]
 ) -> tuple[list[Workload], list[int]]:
     """Return the workloads, and a seed for each."""
+    from headway.workload.sources import workload_from
+
     if PAPER in names:
         if len(names) > 1:
             raise InputError("give either `paper` or files (a file of that name is ./paper).")
-        from headway.workload.generate import generate_workload, preset_recipe
+        from headway.experiments.compare import USUAL_SEEDS
 
-        recipe = replace(preset_recipe(PAPER), profiles=profiles_from(profiles))
-        draws = list(parse_seeds(seeds or _USUAL_SEEDS, fewest=1))
-        return [generate_workload(recipe, seed) for seed in draws], draws
+        draws = list(parse_seeds(seeds or str(USUAL_SEEDS), fewest=1))
+        return [workload_from(PAPER, seed=seed, profiles=profiles) for seed in draws], draws
     if seeds is not None:
         raise InputError("--seeds only applies to `paper`.")
-    from headway.workload.files import read_workload
-
-    return [read_workload(name, profiles) for name in names], list(range(len(names)))
+    return [workload_from(name, profiles=profiles) for name in names], list(range(len(names)))
 
 
 def _described(names: list[str], draws: list[int]) -> str:
@@ -151,19 +166,14 @@ def _described(names: list[str], draws: list[int]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} workloads"
 
 
-def _means(found: Comparison, several: bool) -> Table:
-    table = figures_table(
-        "mean" if several else "",
-        "average JCT (s)",
-        "median",
-        "95th pct.",
-        "GPU use",
-        "kWh",
-        "kWh × h",
+def _means(found: Comparison, several: bool) -> TextTable:
+    table = TextTable(
+        ["mean" if several else ""],
+        ["average JCT (s)", "median", "95th pct.", "GPU use", "kWh", "kWh × h"],
     )
     for policy in found.policies:
         table.add_row(
-            escape(policy),
+            policy,
             _with_margin(found.mean(policy), several),
             *(
                 f"{found.mean(policy, metric).value:,.1f}"
@@ -176,16 +186,16 @@ def _means(found: Comparison, several: bool) -> Table:
     return table
 
 
-def _against_first(found: Comparison, several: bool) -> Table:
+def _against_first(found: Comparison, several: bool) -> TextTable:
     count = len(found.workloads)
-    table = figures_table(
-        "average JCT against the first's", "ratio", "difference (s)", f"lower, of {count}"
+    table = TextTable(
+        ["average JCT against the first's"], ["ratio", "difference (s)", f"lower, of {count}"]
     )
     for policy in found.policies[1:]:
         ratio, difference = found.ratio(policy), found.difference(policy)
         span = f"  [{ratio.low:.3f}, {ratio.high:.3f}]" if several else ""
         table.add_row(
-            escape(policy),
+            policy,
             f"{ratio.value:.3f}{span}",
             _with_margin(difference, several, sign="+"),
             f"{found.wins(policy)}",

@@ -2,69 +2,106 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import os
+import sys
 import time
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
+
+from headway.files import STANDARD
+from headway.interrupts import before_forced_exit
+from headway.text_table import UNLIMITED, TextTable, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+    from rich.status import Status
 
-    from headway.engine.run import Progress
+    from headway.engine.progress import Progress
+
+_USUAL_WIDTH = 80
 
 PATIENCE_S = 1.0
 """A progress bar is shown for work that lasts longer than this."""
 
-_WIDEST = 1000
-"""The width of an uncut table in a file or a pipe, in characters."""
 
-_MIN_TEXT = 16
-"""A column of text wraps down to this width, in characters."""
+def results(to_stderr: bool = False) -> Console:
+    """Return the console for results; on standard error if data goes to standard output.
 
-
-def results(to_stderr: bool = False, uncut: bool = False) -> Console:
-    """Return the console for tables; on standard error if data goes to standard output.
-
-    With `uncut`, tables keep their natural width unless they go to a terminal.
+    Nothing wraps unless it goes to a terminal.
     """
-    console = Console(stderr=to_stderr, highlight=False)
-    if uncut and not console.is_terminal:
-        console.width = max(console.width, _WIDEST)
+    console = _console(to_stderr)
+    if not console.is_terminal:
+        console.width = UNLIMITED
     return console
 
 
 def messages() -> Console:
     """Return the console for progress and notices."""
-    return Console(stderr=True, highlight=False)
+    return _console(to_stderr=True)
 
 
-def figures_table(*headers: str, title: str | None = None) -> Table:
-    """Return a table with a column of text followed by columns of numbers."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index else "left", no_wrap=True)
-    return table
+def _console(to_stderr: bool) -> Console:
+    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    if console.width < 1:  # COLUMNS=0
+        console.width = _USUAL_WIDTH
+    return console
 
 
-def print_table(console: Console, table: Table, text: int = 0) -> None:
-    """Print a table without cutting cells off.
+def print_lines(console: Console, *lines: str, style: str = "", soft_wrap: bool = False) -> None:
+    """Print each text as a line; characters that a terminal would obey are shown as escapes."""
+    for line in lines:
+        console.print(Text(printable(line), style), soft_wrap=soft_wrap)
 
-    On a narrow terminal the column of `text` wraps. If that is not enough, the table keeps its
-    natural width, and the terminal wraps its lines.
-    """
-    column, width = table.columns[text], console.width
-    natural = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
-    widest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-    if natural - width <= widest - _MIN_TEXT:
-        column.no_wrap, column.overflow = False, "fold"
-        console.print(table)
-    else:
-        console.width = max(width, natural)
-        console.print(table)
-        console.width = width
+
+_SPELLED = {"±": "+-", "×": "x", "…": "...", "█": "#", "–": "-", "—": "-", "’": "'", "→": "->"}
+
+
+def tolerate_encodings() -> None:
+    """Let standard output and error replace characters that their encoding lacks."""
+    codecs.register_error("headway", _spell)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="headway")
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    spelled = [
+        _SPELLED.get(letter) or letter.encode("ascii", "backslashreplace").decode()
+        for letter in lacking
+    ]
+    return "".join(spelled), error.end
+
+
+def report_written(*paths: str | os.PathLike[str] | None) -> None:
+    """Name every file that was written, one a line, on standard error."""
+    for path in paths:
+        if path is not None and os.fspath(path) != STANDARD:
+            print_lines(messages(), f"Written: {os.fspath(path)}", soft_wrap=True)
+
+
+def working(text: str) -> Status:
+    """Return a context that shows what is being done, on a terminal, until it is done."""
+    return messages().status(Text(printable(f"{text} …")))
+
+
+def print_table(console: Console, table: TextTable) -> None:
+    """Print a table, wrapped to the width of the terminal."""
+    for line in table_lines(table, console.width):
+        console.print(line, soft_wrap=True)
+
+
+def table_lines(table: TextTable, width: int) -> list[Text]:
+    """Return the lines of a table, with the header in bold."""
+    return [Text(line.text, "bold" if line.is_header else "") for line in table.lines(width)]
 
 
 class _Bar:
@@ -73,6 +110,7 @@ class _Bar:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Bar | None = None
+        self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -85,6 +123,7 @@ class _Bar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._cleanup.close()
 
 
 class _PatientBar(_Bar):
@@ -103,6 +142,8 @@ class _PatientBar(_Bar):
             return
         if self._bar is None:
             self._bar = _bar(self._console, description, 1.0)
+            # Show the cursor again.
+            self._cleanup.enter_context(before_forced_exit(self._bar.stop))
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
 
 
@@ -170,7 +211,7 @@ class RunsBar(_Bar):
             )
 
     def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        print_lines(self._console, text, soft_wrap=True)
 
 
 def _bar(console: Console, description: str, total: float) -> Bar:

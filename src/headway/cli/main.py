@@ -13,6 +13,7 @@ from headway.cli import (
     compare,
     explain,
     network,
+    new,
     policies,
     replay,
     report,
@@ -23,20 +24,25 @@ from headway.cli import (
     timeline,
     workload,
 )
+from headway.cli.command_groups import GroupedCommands
+from headway.cli.console import tolerate_encodings
 from headway.cli.live import cluster, jobs, serve, top
 from headway.domain.errors import HeadwayError
+from headway.interrupts import check
+from headway.text_table import printable
 from headway.version import __version__
 
 BAD_INPUT = 2
 
 app = typer.Typer(
+    cls=GroupedCommands,
     name="headway",
     help="Simulate many distributed training jobs on one GPU cluster, with their all-reduces "
-    "contending for the network.",
+    "contending for the network, and schedule real ones.",
+    epilog="`headway COMMAND --help` explains a command.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command("simulate")(simulate.simulate_command)
@@ -62,6 +68,7 @@ app.command("policy")(cluster.policy_command)
 app.command("top")(top.top_command)
 app.add_typer(timeline.app, name="timeline")
 app.add_typer(workload.app, name="workload")
+app.add_typer(new.app, name="new")
 app.add_typer(testbed.app, name="testbed")
 
 
@@ -84,13 +91,21 @@ def _options(
 class _NoticeHandler(logging.Handler):
     """Prints log records on standard error, above a progress bar if one is shown."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = ""
+
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record."""
-        print(self.format(record), file=sys.stderr)
+        """Print a record, unless it says the same as the one before."""
+        text = self.format(record)
+        if text != self._last:
+            print(_printable_lines(text), file=sys.stderr)
+        self._last = text
 
 
 def run() -> None:
     """Run the command line; a `HeadwayError` ends it with one line and exit status 2."""
+    tolerate_encodings()
     logger, handler = logging.getLogger("headway"), _NoticeHandler()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -107,5 +122,10 @@ def run() -> None:
 
 
 def _fail(message: str) -> None:
-    print(f"headway: error: {message}", file=sys.stderr)
+    check()  # An error may be what became of an interrupt.
+    print(f"headway: error: {_printable_lines(message)}", file=sys.stderr)
     sys.exit(BAD_INPUT)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import figures_table, results
+from headway.cli.console import print_table, report_written, results
 from headway.domain.errors import InputError
-from headway.files import STANDARD, open_output
+from headway.files import STANDARD, check_outputs, open_output
 from headway.network.allreduce import ALGORITHMS, Link, network_from_link
+from headway.text_table import TextTable
 
 
 def network_command(
@@ -30,8 +31,9 @@ def network_command(
     """Show the cost of an all-reduce over a link for each algorithm in the paper's table."""
     if (algorithm is None) != (toml is None):
         raise InputError("--algorithm and --toml must be given together.")
+    check_outputs([toml])
     link = Link(alpha_ns, beta_ns_per_byte, gamma_ns_per_byte)
-    table = figures_table("algorithm", "a (ns)", "b (ns/byte)", "100 MB alone", "100 MB, k = 2")
+    table = TextTable(["algorithm"], ["a (ns)", "b (ns/byte)", "100 MB alone", "100 MB, k = 2"])
     for name in ALGORITHMS:
         model = network_from_link(name, nodes, link, eta_ns_per_byte)
         alone, shared = (model.all_reduce_ns(100 * 2**20, k) / 1e6 for k in (1, 2))
@@ -54,4 +56,5 @@ def network_command(
         ]
         with open_output(toml) as stream:
             stream.write(("\n".join(lines) + "\n").encode())
-    results(to_stderr=toml == STANDARD).print(table)
+    print_table(results(to_stderr=toml == STANDARD), table)
+    report_written(toml)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,19 +25,27 @@ GpuOption = Annotated[
     ),
 ]
 NetworkOption = Annotated[
-    str, typer.Option(help="10gbe, no-contention, or a .toml file with a [network] table.")
+    str,
+    typer.Option(
+        help="10gbe (measured), 25gbe or 100gbe (estimated from it), no-contention, or a .toml "
+        "file with a [network] table."
+    ),
 ]
 _OWN = "or FILE.py:FUNCTION for your own"
 PolicyOption = Annotated[
     str,
     typer.Option(
         help="All of the policies: paper (lwf:1+ada-srsf), headway, or a combination such as "
-        "ff+srsf:1@25 (@25: buckets of 25 MB). The options below override its parts."
+        "ff+srsf:1@25 (@25: all-reduces are sent in buckets of 25 MB). The options below override "
+        "its parts."
     ),
 ]
 PlacementOption = Annotated[
     str | None,
-    typer.Option(help=f"Which GPUs a job gets: rand, ff, ls, lwf:KAPPA, spread, {_OWN}."),
+    typer.Option(
+        help="Which GPUs a job gets: rand, ff, ls, lwf:KAPPA, least-delay, spread, consolidate, "
+        f"tiresias, apart, {_OWN}."
+    ),
 ]
 SchedulerOption = Annotated[
     str | None,
@@ -44,11 +53,16 @@ SchedulerOption = Annotated[
 ]
 PriorityOption = Annotated[
     str | None,
-    typer.Option(help=f"Which job goes first: srsf, srtf, fifo, smallest, {_OWN}."),
+    typer.Option(
+        help="Which job goes first: srsf, srtf, fifo, smallest, las, 2d-las:QUANTUM_S, "
+        f"gpu-intensity, {_OWN}."
+    ),
 ]
 AdmissionOption = Annotated[
     str | None,
-    typer.Option(help=f"When an all-reduce may start: ada-dual, srsf:N, {_OWN}."),
+    typer.Option(
+        help=f"When an all-reduce may start: ada-dual, srsf:N, interleave, k-way, {_OWN}."
+    ),
 ]
 BucketOption = Annotated[
     float | None,
@@ -64,6 +78,15 @@ ProfilesOption = Annotated[
         help="What models cost: a set that comes with Headway (`headway workload profiles` lists "
         "them) or a file of `headway calibrate model`; may be given several times, and the first "
         "that has a model counts.  [default: v100]",
+        show_default=False,
+    ),
+]
+AccuracyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PERCENT",
+        help="Sample jobs that contend and never repeat, with errors of about this size (1%), and "
+        "give 95% intervals; much faster for long runs.  [default: exact]",
         show_default=False,
     ),
 ]
@@ -87,3 +110,15 @@ def policy_set(
     from headway.policies.policy_set import PolicySet
 
     return PolicySet.parse(policy).override(placement, scheduler, priority, admission, bucket_mb)
+
+
+def files_among(*texts: str | None) -> list[str]:
+    """Return the files that options for clusters, networks, profiles and policies name."""
+    parts = [part for text in texts if text for part in re.split("[,+]", text)]
+    tables = [part.strip() for part in parts if part.strip().endswith(".toml")]
+    return tables + [part.split(".py:")[0].strip() + ".py" for part in parts if ".py:" in part]
+
+
+def names_from(text: str | None) -> list[str] | None:
+    """Return the names in a list separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
-from headway.cli.console import results
+from headway.cli.console import print_table, results
+from headway.text_table import TextTable
 
 
 def policies_command() -> None:
-    """List all policies, schedulers and presets."""
+    """List the policies to choose from: placements, priorities, admissions and combinations.
+
+    `headway policy` shows and switches that of the running scheduler.
+    """
     from headway.policies.policy_set import PRESETS, SCHEDULERS
     from headway.policies.registry import Kind, policies
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for header in ("kind", "name", ""):
-        table.add_column(header, no_wrap=header != "")
+    table = TextTable(["kind", "name"], texts=[""])
     kinds: tuple[Kind, ...] = ("placement", "priority", "admission")
     for kind in kinds:
         for policy in policies(kind):
@@ -22,9 +22,13 @@ def policies_command() -> None:
     for name, (priority, admission) in SCHEDULERS.items():
         table.add_row("scheduler", name, f"priority {priority}, admission {admission}")
     for name, text in PRESETS.items():
-        table.add_row("policy", name, text)
+        names, _, bucket_mb = text.partition("@")
+        sent = f", all-reduces in buckets of {bucket_mb} MB" if bucket_mb else ""
+        table.add_row("policy", name, f"{names}{sent}")
     console = results()
-    console.print(table)
+    print_table(console, table)
     console.print(
-        "\nFor your own policies, give FILE.py:FUNCTION to --placement, --priority or --admission."
+        "\nGive a policy to --policy, or combine: PLACEMENT+PRIORITY+ADMISSION or "
+        "PLACEMENT+SCHEDULER; @25 at the end sends all-reduces in buckets of 25 MB. For a policy "
+        "of your own give FILE.py:FUNCTION; `headway new policy` writes a file to start from."
     )

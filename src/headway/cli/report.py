@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import results
+from headway.cli.console import report_written, working
+from headway.cli.options import names_from
 from headway.domain.errors import InputError
 from headway.figure_style import check_picture
-from headway.files import STANDARD, check_different
+from headway.files import STANDARD, check_outputs
 from headway.results.timeline.window import Window
 
 _WINDOW_S = 2.0
@@ -54,33 +55,57 @@ def report_command(
             show_default=False,
         ),
     ] = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="For a sweep: group rows by these, as `headway sweep --show` does.",
+            show_default=False,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…", help="For a sweep: group columns by these.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Draw a timeline (the tasks in a window, contention, the queue) or write a sweep's page."""
     if os.path.isdir(run):
         if from_s is not None or to_s is not None:
             raise InputError("--from and --to select a part of a timeline; a sweep has none.")
-        _report_sweep(run, output)
+        _report_sweep(run, output, names_from(rows), names_from(columns))
         return
+    if rows is not None or columns is not None:
+        raise InputError("--rows and --columns apply to the folder of a sweep.")
     if output is None:
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")
         output = os.path.splitext(run)[0] + ".svg"
     check_picture(output)
-    check_different([run], [output], "the timeline and the picture")
+    check_outputs([output], [run])
     window = None
     if from_s is not None:
         window = Window.of_seconds(from_s, from_s + _WINDOW_S if to_s is None else to_s)
     elif to_s is not None:
         window = Window.of_seconds(max(0.0, to_s - _WINDOW_S), to_s)
 
-    from headway.reports.gantt import write_report
-    from headway.results.timeline.file import read_timeline
+    with working(f"Reading {run}") as status:
+        from headway.reports.gantt import write_report
+        from headway.results.timeline.file import read_timeline
 
-    write_report(read_timeline(run), output, window)
+        timeline = read_timeline(run)
+        status.update(f"Drawing {output} …")
+        write_report(timeline, output, window)
+    report_written(output)
 
 
-def _report_sweep(folder: str, output: str | None) -> None:
+def _report_sweep(
+    folder: str, output: str | None, rows: list[str] | None, columns: list[str] | None
+) -> None:
     from headway.experiments.sweep.report import write_sweep_report
 
-    page = write_sweep_report(Path(folder), None if output is None else Path(output))
-    results().print(f"Report: {page}", markup=False, soft_wrap=True)
+    with working(f"Drawing the report of {folder}"):
+        target = None if output is None else Path(output)
+        page = write_sweep_report(Path(folder), target, rows, columns)
+    report_written(page)

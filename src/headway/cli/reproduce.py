@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import RunsBar, figures_table, messages, results
+from headway.cli.console import RunsBar, messages, print_lines, print_table, results
 from headway.cli.options import ThreadsOption
 from headway.domain.errors import InputError, shown
 from headway.experiments.seeds import parse_seeds
 from headway.files import STANDARD
+from headway.text_table import TextTable
 
 
 def reproduce_command(
@@ -34,7 +35,7 @@ def reproduce_command(
     It covers placements, kappa, schedulers, the contention model, the introduction's example and
     other settings. If interrupted, repeat the command to continue.
     """
-    from headway.experiments.parallel import thread_count
+    from headway.engine.parallel import thread_count
     from headway.experiments.reproduction import FULL_SEEDS, QUICK_SEEDS, reproduce
 
     if quick and seeds is not None:
@@ -48,9 +49,9 @@ def reproduce_command(
         found = reproduce(folder, chosen, workers, bar.start, bar.step)
     console = results()
     settings = {name: {f.claim: f for f in part} for name, part in found.findings.items()}
-    table = figures_table(f"The paper's claims, on {len(chosen)} seeds", *settings)
+    table = TextTable([f"The paper's claims, on {len(chosen)} seeds"], [*settings])
     for claim in next(iter(settings.values())):
         verdicts = (part[claim].verdict if claim in part else "" for part in settings.values())
         table.add_row(claim, *verdicts)
-    console.print(table)
-    console.print(f"\nReport: {found.report}", markup=False, soft_wrap=True)
+    print_table(console, table)
+    print_lines(console, "", f"Report: {found.report}", soft_wrap=True)

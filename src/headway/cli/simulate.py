@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import ProgressBar, figures_table, messages, results
+from headway.cli.console import (
+    ProgressBar,
+    messages,
+    print_lines,
+    print_table,
+    report_written,
+    results,
+    working,
+)
 from headway.cli.options import (
+    AccuracyOption,
     AdmissionOption,
     BucketOption,
     ClusterOption,
@@ -23,18 +31,21 @@ from headway.cli.options import (
     PriorityOption,
     ProfilesOption,
     SchedulerOption,
+    files_among,
     policy_set,
 )
 from headway.cli.timeline import PERFETTO_SUFFIX
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_different, check_output
-from headway.results.display import describe_settings, describe_summary
+from headway.figure_style import save_figure
+from headway.files import STANDARD, check_outputs
+from headway.reports.page import check_page_or_picture, is_page
+from headway.results.display import describe_accuracy, describe_settings, summary_table
 from headway.results.timeline.window import Window
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.engine.setup import Acceleration
     from headway.results.schema import Result
 
@@ -43,8 +54,8 @@ def simulate_command(
     workload: Annotated[
         str,
         typer.Argument(
-            help="The jobs: a .csv or .parquet file, muri-1 for a packaged workload, or - for CSV "
-            "on stdin."
+            help="The jobs: a .csv or .parquet file, `paper` for jobs drawn as in the paper with "
+            "--seed, a packaged workload (`headway workload list`), or - for CSV on stdin."
         ),
     ],
     cluster: ClusterOption = "16x4",
@@ -67,7 +78,8 @@ def simulate_command(
     priority: PriorityOption = None,
     admission: AdmissionOption = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of policies that draw random numbers (rand).")
+        int,
+        typer.Option(help="Seed of the workload `paper` and of random policies."),
     ] = 0,
     bucket_mb: BucketOption = None,
     acceleration: Annotated[
@@ -77,6 +89,7 @@ def simulate_command(
             "results are the same."
         ),
     ] = "full",
+    accuracy: AccuracyOption = None,
     json: Annotated[
         str | None, typer.Option(help="Write the result as JSON to this file, or - for stdout.")
     ] = None,
@@ -106,24 +119,38 @@ def simulate_command(
             "--to", metavar="SECONDS", help="Record only tasks that start before this time."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Show the run in figures: a .html page, or a .svg, .pdf or .png picture.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
     from headway.engine.run import simulate
     from headway.results.store import write_json, write_parquet
-    from headway.workload.files import read_workload
+    from headway.workload.sources import workload_from
 
     if timeline is None and not (from_s is None and to_s is None):
         raise InputError("--from and --to select a part of the timeline; give --timeline too.")
+    if accuracy is not None:
+        accuracy_from(accuracy)
+        if timeline is not None:
+            raise InputError("--accuracy leaves tasks out, and --timeline shows all; choose one.")
     window = Window.of_seconds(from_s, to_s)
-    outputs = [path for path in (json, parquet, timeline) if path is not None]
-    for output in outputs:
-        check_output(output)
-    check_different([workload], outputs, "the workload and the outputs")
+    outputs = [path for path in (json, parquet, timeline, output) if path is not None]
+    if output is not None:
+        check_page_or_picture(output)
+    named = (cluster, network, policy, placement, scheduler, priority, admission)
+    check_outputs(outputs, [workload, *files_among(*named, *(profiles or ()))])
     if timeline is not None:
         _check_timeline(timeline)
     policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
-    jobs = read_workload(workload, profiles or ())
+    jobs = workload_from(workload, seed=seed, profiles=profiles or ())
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
     chosen_network = replace(
@@ -149,6 +176,7 @@ def simulate_command(
             policy=policies,
             seed=seed,
             acceleration=cast("Acceleration", acceleration),
+            accuracy=accuracy,
             timeline=sink,
             progress=bar,
         )
@@ -158,8 +186,21 @@ def simulate_command(
         write_json(result, json)
     if parquet is not None:
         write_parquet(result, parquet)
+    if output is not None:
+        with working(f"Drawing {output}"):
+            _write_figures(result, output)
     if not quiet:
         _print_summary(result, to_stderr=STANDARD in outputs)
+        report_written(json, parquet, timeline, output)
+
+
+def _write_figures(result: Result, path: str) -> None:
+    if is_page(path):
+        from headway.reports.run_page import write_run_page
+
+        write_run_page(result, path)
+    else:
+        save_figure(result.plot(), path)
 
 
 def _check_timeline(path: str) -> None:
@@ -174,23 +215,19 @@ def _check_timeline(path: str) -> None:
 
 def _print_summary(result: Result, to_stderr: bool) -> None:
     console = results(to_stderr)
-    for line in describe_settings(result):
-        console.print(line, markup=False)
-    console.print()
-    table = figures_table("", "")
-    table.show_header = False
-    for label, value in describe_summary(result.summary):
-        table.add_row(label, value)
-    console.print(table)
+    print_lines(console, *describe_settings(result), "")
+    print_table(console, summary_table(result))
+    for line in describe_accuracy(result):
+        console.print(f"\n{line}", markup=False)
     if len(result.use_by_type) > 1:
         console.print()
-        console.print(_types_table(result))
+        print_table(console, _types_table(result))
 
 
-def _types_table(result: Result) -> Table:
+def _types_table(result: Result) -> TextTable:
     """Return a table of the use of each GPU type."""
-    table = figures_table("type", "GPUs", "utilization", "energy")
+    table = TextTable(["type"], ["GPUs", "utilization", "energy"])
     for use in result.use_by_type:
         energy = f"{use.energy_j / 3.6e6:,.2f} kWh"
-        table.add_row(escape(str(use.gpu)), f"{use.gpus:,}", f"{use.utilization:.2%}", energy)
+        table.add_row(str(use.gpu), f"{use.gpus:,}", f"{use.utilization:.2%}", energy)
     return table

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import RunsBar, figures_table, messages, print_table, results
-from headway.cli.options import ThreadsOption
+from headway.cli.console import RunsBar, messages, print_lines, print_table, results
+from headway.cli.options import ThreadsOption, names_from
 from headway.domain.errors import InputError, shown
 from headway.files import STANDARD
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
     import polars
@@ -96,6 +96,7 @@ def sweep_command(
     Every finished run is stored at once. If interrupted, repeat the command to continue.
     """
     from headway.experiments.sweep import read_sweep, run_sweep
+    from headway.experiments.sweep.pivot import check_names
     from headway.experiments.sweep.run import RAY, THREADS, finished_runs
     from headway.experiments.sweep.store import read_runs
 
@@ -103,6 +104,7 @@ def sweep_command(
         raise InputError(
             f"must be threads, ray, HOST:PORT or ray://HOST:PORT, not {shown(on)}.", field="--on"
         )
+    check_names(names_from(rows), names_from(columns), names_from(value))
     if show and Path(sweep).is_dir():
         frame, metadata = read_runs(Path(sweep))
         usual, expected = metadata["headway.baseline"], int(metadata["headway.runs"])
@@ -131,14 +133,10 @@ def sweep_command(
         messages().print(f"{bar.new:,} runs in {elapsed_s:,.1f} s ({rate:,.1f} per second).")
     if not found.runs.is_empty():
         _print(found.runs, plan.size, usual, rows, columns, value)
-    results().print(f"\nThe runs: {folder / 'runs.parquet'}", markup=False, soft_wrap=True)
+    print_lines(results(), "", f"The runs: {folder / 'runs.parquet'}", soft_wrap=True)
     if found.failures:
         _print_failures(found.failures)
         raise typer.Exit(FAILED)
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _print(
@@ -158,21 +156,19 @@ def _print(
         raise InputError(
             f"must be one of the policies that were run: {', '.join(known)}.", field="baseline"
         )
-    layout = layout_of(frame, _names(rows), _names(columns), _names(value))
-    console = results(uncut=True)
+    layout = layout_of(frame, names_from(rows), names_from(columns), names_from(value))
+    console = results()
     over = averaged_over(frame, layout)
     missing = f", of {expected:,}" if len(frame) < expected else ""
     means = f"; means over {over} with 95% intervals" if over else ""
-    console.print(f"{len(frame):,} runs{missing}{means}", markup=False)
+    print_lines(console, f"{len(frame):,} runs{missing}{means}")
     for made in tables(frame, layout, baseline):
         console.print()
         if layout.columns:
-            console.print(made.caption, markup=False, style="bold")
-        table = figures_table(*map(escape, made.header))
-        for column in range(made.texts):
-            table.columns[column].justify = "left"
+            print_lines(console, made.caption, style="bold")
+        table = TextTable(made.header[: made.texts], made.header[made.texts :])
         for row in made.rows:
-            table.add_row(*map(escape, row))
+            table.add_row(*row)
         print_table(console, table)
 
 
@@ -187,6 +183,7 @@ def _print_failures(failures: list[Failure]) -> None:
             f"{name} {given}" for name, given in first.coordinates.items() if given is not None
         )
         more = "" if count == 1 else f", and {count - 1:,} more"
-        console.print(f"  {problem}\n    ({where}{more})", markup=False, soft_wrap=True)
+        lines = [f"  {line}" for line in problem.split("\n")]
+        print_lines(console, *lines, f"    ({where}{more})", soft_wrap=True)
     if len(problems) > _MAX_FAILURES:
         console.print(f"  … and {len(problems) - _MAX_FAILURES:,} other problems")

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from headway import testbed as testbeds
-from headway.cli.console import figures_table, results
+from headway.cli.console import print_table, results
 from headway.domain.errors import InputError, shown
 from headway.testbed import Status, Testbed
 from headway.testbed.system import check_prerequisites
+from headway.text_table import TextTable
 
 app = typer.Typer(
     help="Emulate hosts on this machine, with links of a chosen rate. Needs root.",
@@ -65,14 +66,14 @@ def _show(status: Status) -> None:
     typer.echo(f"testbed {testbed.name}: {testbed}, {health}")
     for problem in status.problems:
         typer.echo(f"  {problem}")
-    table = figures_table("host", "address", "sends Mbit/s", "receives Mbit/s", "processes")
+    table = TextTable(["host", "address"], ["sends Mbit/s", "receives Mbit/s", "processes"])
     for host in status.hosts:
         rates = (
             "-" if rate is None else f"{rate:,.6g}"
             for rate in (host.sends_mbit, host.receives_mbit)
         )
         table.add_row(str(host.host), host.address, *rates, str(len(host.pids)))
-    results().print(table)
+    print_table(results(), table)
 
 
 @app.command(

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from headway.cli.console import report_written, working
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_different, check_output
+from headway.files import STANDARD, check_outputs
 
 PERFETTO_SUFFIX = ".pftrace"
 
@@ -44,10 +45,11 @@ def export_command(
         if run == STANDARD:
             raise InputError("give --output for a timeline on standard input.")
         output = os.path.splitext(run)[0] + PERFETTO_SUFFIX
-    check_output(output)
-    check_different([run], [output], "the timeline and the trace")
+    check_outputs([output], [run])
 
-    from headway.reports.perfetto import export_perfetto
-    from headway.results.timeline.file import read_timeline
+    with working(f"Converting {run}"):
+        from headway.reports.perfetto import export_perfetto
+        from headway.results.timeline.file import read_timeline
 
-    export_perfetto(read_timeline(run), output)
+        export_perfetto(read_timeline(run), output)
+    report_written(output)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import ReadingBar, figures_table, messages
-from headway.files import STANDARD, check_different, check_output
+from headway.cli.console import ReadingBar, messages, print_lines, print_table
+from headway.files import STANDARD, check_outputs
+from headway.text_table import TextTable
 from headway.workload.traces.registry import FORMATS
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ def import_command(
     from headway.workload.files import write_workload
     from headway.workload.traces.importing import Choice, import_trace
 
-    check_output(output)
-    check_different(files, [output], "the trace and the workload")
+    check_outputs([output], files)
     choice = Choice(
         seed=seed,
         memory_gb=memory_gb,
@@ -95,7 +95,7 @@ def import_command(
 def _print_summary(found: TraceImport, output: str) -> None:
     console = messages()
     where = "standard output" if output == STANDARD else output
-    console.print(f"{_jobs(len(found.workload))} written to {where}", markup=False, soft_wrap=True)
+    print_lines(console, f"{_jobs(len(found.workload))} written to {where}", soft_wrap=True)
     for what, counts in (
         ("dropped because they cannot be simulated", found.unusable),
         ("left out by the options", found.not_chosen),
@@ -106,18 +106,16 @@ def _print_summary(found: TraceImport, output: str) -> None:
         console.print(
             f"{_jobs(found.out_of_order)} came after a job that arrives later; the workload is "
             "sorted by arrival.",
-            soft_wrap=True,
         )
 
 
 def _print_counts(what: str, counts: Counter[str]) -> None:
     console = messages()
     console.print(f"{_jobs(counts.total())} {what}:")
-    table = figures_table("  reason", "jobs")
-    table.show_header = False
+    table = TextTable([""], [""])
     for reason, count in counts.most_common():
         table.add_row(f"  {reason}", f"{count:,}")
-    console.print(table)
+    print_table(console, table)
 
 
 def _jobs(count: int) -> str:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.markup import escape
 
-from headway.cli.console import figures_table, messages, print_table, results
-from headway.cli.options import ProfilesOption
+from headway.cli.console import messages, print_lines, print_table, results
+from headway.cli.options import ProfilesOption, files_among
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
-from headway.files import STANDARD
+from headway.files import STANDARD, check_outputs
 from headway.results.display import describe_estimates
+from headway.text_table import TextTable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.domain.job import Job
     from headway.domain.workload import Workload
 
@@ -31,7 +31,10 @@ app = typer.Typer(
 app.command("import")(import_command)
 
 _BAR = 30
-_WORKLOAD = "A .csv or .parquet file, a packaged workload such as muri-1, or - for CSV on stdin."
+Number = TypeVar("Number", int, float)
+_WORKLOAD = (
+    "A .csv or .parquet file, `paper`, a packaged workload such as muri-1, or - for CSV on stdin."
+)
 
 
 class GraphFormat(StrEnum):
@@ -65,20 +68,21 @@ def generate(
     from headway.workload.files import write_workload
     from headway.workload.generate import generate_workload, preset_recipe
 
+    check_outputs([output], files_among(*(profiles or ())))
     recipe = preset_recipe(preset)
-    changes = {
-        "jobs": jobs,
-        "span_s": span,
-        "mix": None if mix is None else _mix(mix),
-        "iterations": None if iterations is None else _pair(iterations, "iterations", int),
-        "models": None if models is None else [name.strip() for name in models.split(",")],
-        "profiles": profiles_from(profiles or ()),
-    }
-    recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})  # type: ignore[arg-type]
-    workload = generate_workload(recipe, seed)
+    chosen = recipe.models if models is None else [name.strip() for name in models.split(",")]
+    recipe = replace(recipe, profiles=profiles_from(profiles or ()), models=chosen)
+    workload = generate_workload(
+        recipe,
+        seed,
+        jobs=jobs,
+        span_s=span,
+        mix=None if mix is None else _mix(mix),
+        iterations=None if iterations is None else _pair(iterations, "iterations", int),
+    )
     write_workload(workload, output)
     if output != STANDARD:
-        messages().print(f"{len(workload):,} jobs written to {output}", markup=False)
+        print_lines(messages(), f"{len(workload):,} jobs written to {output}")
 
 
 def _mix(text: str) -> dict[int, float]:
@@ -88,7 +92,7 @@ def _mix(text: str) -> dict[int, float]:
     return dict(pairs)
 
 
-def _pair(text: str, field: str, second: Callable[[str], float]) -> tuple[int, float]:
+def _pair(text: str, field: str, second: Callable[[str], Number]) -> tuple[int, Number]:
     left, colon, right = text.partition(":")
     try:
         if not colon:
@@ -110,9 +114,9 @@ def describe(
 ) -> None:
     """Summarize a workload: job counts, GPU hours, load and compute times."""
     from headway.domain.compute_times import estimated_pairs
-    from headway.workload.files import read_workload
+    from headway.workload.sources import workload_from
 
-    workload = read_workload(file, profiles or ())
+    workload = workload_from(file, profiles=profiles or ())
     chosen = cluster_from(cluster)
     estimated = estimated_pairs(workload, chosen)
     gpus = chosen.gpus
@@ -120,10 +124,10 @@ def describe(
     arrivals = [job.arrival_ns for job in workload]
     span_s = (max(arrivals) - min(arrivals)) / 1e9
     hours = sum(map(_gpu_hours, workload))
-    console.print(
+    print_lines(
+        console,
         f"{len(workload):,} jobs arrive from {min(arrivals) / 1e9:,.0f} s to "
         f"{max(arrivals) / 1e9:,.0f} s and compute for {hours:,.1f} GPU hours.",
-        markup=False,
     )
     if span_s > 0:
         load = hours * 3600 / (span_s * gpus)
@@ -133,15 +137,13 @@ def describe(
     measured = {job.measured_on for job in workload}
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
-        console.print(f"GPU hours and load are for a {names}, not for the cluster's types.")
-    for line in describe_estimates(estimated):
-        console.print(line, markup=False)
+        print_lines(console, f"GPU hours and load are for a {names}, not for the cluster's types.")
+    print_lines(console, *describe_estimates(estimated), "")
+    print_table(console, _counts(workload, "GPUs", lambda job: job.gpus))
     console.print()
-    console.print(_counts(workload, "GPUs", lambda job: job.gpus))
+    print_table(console, _counts(workload, "model", lambda job: job.model or "(none)"))
     console.print()
-    console.print(_counts(workload, "model", lambda job: job.model or "(none)"))
-    console.print()
-    console.print(_histogram(workload))
+    print_table(console, _histogram(workload))
 
 
 def _gpu_hours(job: Job) -> float:
@@ -152,16 +154,16 @@ def _compute_s(job: Job) -> float:
     return job.iterations * (job.forward_ns + job.backward_ns) / 1e9
 
 
-def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Table:
+def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> TextTable:
     groups: dict[Hashable, list[Job]] = {}
     for job in workload:
         groups.setdefault(key(job), []).append(job)
-    table = figures_table(name, "jobs", "share", "GPU hours", "share")
+    table = TextTable([name], ["jobs", "share", "GPU hours", "share"])
     total = sum(map(_gpu_hours, workload))
     for value in sorted(groups, key=lambda value: (isinstance(value, str), value)):
         hours = sum(map(_gpu_hours, groups[value]))
         table.add_row(
-            escape(str(value)),
+            str(value),
             f"{len(groups[value]):,}",
             f"{len(groups[value]) / len(workload):.1%}",
             f"{hours:,.1f}",
@@ -170,20 +172,61 @@ def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> Ta
     return table
 
 
-def _histogram(workload: Workload) -> Table:
-    """Count jobs by compute time, in bins whose width doubles."""
-    from collections import Counter
-    from math import floor, log2
-
-    bins = Counter(floor(log2(_compute_s(job))) for job in workload)
+def _histogram(workload: Workload) -> TextTable:
+    """Count jobs by compute time, in bins that about double."""
+    bins = Counter(bisect_right(_EDGES_S, _compute_s(job)) for job in workload)
     largest = max(bins.values())
-    table = figures_table("computes for", "jobs", "")
-    table.columns[2].justify = "left"
-    for power in range(min(bins), max(bins) + 1):
-        count = bins[power]
+    table = TextTable(["computes for"], ["jobs"], [""])
+    for index in range(min(bins), max(bins) + 1):
+        count = bins[index]
         bar = "█" * max(round(_BAR * count / largest), count > 0)
-        table.add_row(f"{2.0**power:,.4g} to {2.0 ** (power + 1):,.4g} s", f"{count:,}", bar)
+        table.add_row(_bin_text(index), f"{count:,}", bar)
     return table
+
+
+_EDGES_S = (
+    *(2.0**power for power in range(-10, 4)),
+    *(size_s * count for size_s in (1, 60) for count in (15, 30, 60, 120, 240, 480)),
+    57_600,
+    *(86_400 * 2**power for power in range(12)),
+)
+
+
+def _bin_text(index: int) -> str:
+    if index == 0:
+        return f"less than {_edge_text(_EDGES_S[0])}"
+    if index == len(_EDGES_S):
+        return f"{_edge_text(_EDGES_S[-1])} or more"
+    return f"{_edge_text(_EDGES_S[index - 1])} to {_edge_text(_EDGES_S[index])}"
+
+
+def _edge_text(time_s: float) -> str:
+    unit, size_s = next(
+        (unit for unit in (("d", 86_400), ("h", 3_600), ("min", 60)) if time_s >= unit[1]),
+        ("s", 1),
+    )
+    return f"{time_s / size_s:,.3g} {unit}"
+
+
+@app.command("list")
+def list_command() -> None:
+    """List the workloads that come with Headway, and the recipes to draw workloads from."""
+    from headway.workload.files import read_workload
+    from headway.workload.generate import PRESETS
+    from headway.workload.packaged import packaged_names
+
+    table = TextTable(["name"], ["jobs", "GPUs each"], [""])
+    for name, recipe in PRESETS.items():
+        sizes = f"{min(recipe.mix)} to {max(recipe.mix)}"
+        table.add_row(name, f"{recipe.jobs:,}", sizes, "drawn from a seed, as in the paper")
+    for name in packaged_names():
+        workload = read_workload(name)
+        counts = {job.gpus for job in workload}
+        sizes = f"{min(counts)} to {max(counts)}"
+        table.add_row(name, f"{len(workload):,}", sizes, "comes with Headway")
+    console = results()
+    print_table(console, table)
+    console.print("\nGive a name where a command takes a workload: headway simulate paper")
 
 
 @app.command()
@@ -199,9 +242,9 @@ def graph(
     profiles: ProfilesOption = None,
 ) -> None:
     """Show a job's tasks and their dependencies."""
-    from headway.workload.files import read_workload
+    from headway.workload.sources import workload_from
 
-    picture = read_workload(file, profiles or ()).find(job_id).graph(iterations)
+    picture = workload_from(file, profiles=profiles or ()).find(job_id).graph(iterations)
     typer.echo(picture.to_dot() if form is GraphFormat.DOT else picture.to_text(), nl=False)
 
 
@@ -218,20 +261,21 @@ def profiles_command(
     """List sets of model profiles: what an iteration of each model costs on one GPU."""
     from headway.configuration.profiles import shipped_names
 
-    console = results(uncut=True)
+    console = results()
     for index, one in enumerate(profiles_from(sets or shipped_names())):
-        table = figures_table(
-            "model", "GPU", "batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"
+        table = TextTable(
+            ["model", "GPU"],
+            ["batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"],
         )
         for profile in one.profiles:
             table.add_row(
-                escape(profile.name),
-                escape(profile.gpu),
+                profile.name,
+                profile.gpu,
                 f"{profile.batch_size:,}",
                 f"{profile.forward_ns / 1e6:,.2f}",
                 f"{profile.backward_ns / 1e6:,.2f}",
                 f"{profile.gradient_bytes / 2**20:,.1f}",
                 f"{profile.memory_bytes / 2**20:,.0f}",
             )
-        console.print(f"{chr(10) * (index > 0)}{one.name}", markup=False)
+        print_lines(console, *([""] if index else []), one.name)
         print_table(console, table)

@@ -82,7 +82,10 @@ def _mismatch(text: str, root: _Spot) -> Mismatch:
         return Mismatch(f"unknown {spot.path[-1]} {shown(spot.value)}.{guess}", spot.path)
     if "of length >= 1" in message and not _holds_tables(spot.kind):
         return Mismatch("must not be empty.", spot.path)
-    return Mismatch(f"must be {_expected(spot)}, not {shown(spot.value)}.", spot.path)
+    given = shown(spot.value)
+    if isinstance(spot.value, list) and spot.value and isinstance(spot.value[0], dict):
+        given = f"a list of tables [[{_dotted(spot.path)}]]"
+    return Mismatch(f"must be {_expected(spot)}, not {given}.", spot.path)
 
 
 def _follow(where: str, spot: _Spot) -> _Spot:

@@ -35,7 +35,7 @@ class Document:
         if len(data) > LARGEST_FILE_BYTES:
             raise InputError(f"larger than {LARGEST_FILE_BYTES:,} bytes.", source=path)
         try:
-            text = data.decode()
+            text = data.decode("utf-8-sig")
             return cls(tomllib.loads(text), text, path)
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1

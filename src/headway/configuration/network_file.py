@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar
@@ -15,6 +16,8 @@ from headway.domain.errors import InputError
 from headway.domain.limits import MAX_GPUS
 from headway.network.allreduce import Link, network_from_link
 from headway.network.contention import NetworkModel
+
+_log = logging.getLogger("headway")
 
 Count = Annotated[int, msgspec.Meta(ge=2, le=MAX_GPUS)]
 
@@ -49,10 +52,23 @@ class NetworkFile(DescriptionFile, kw_only=True):
 def read_network(path: str) -> NetworkModel:
     """Read the network that a file describes."""
     document = Document.read(path)
-    table = document.convert(NetworkFile).network
+    file = document.convert(NetworkFile)
+    table = file.network
+    if _fits_badly(file.calibration):
+        _log.warning(
+            "%s: its calibration says that the model does not describe this network (fits = "
+            "false); take results as rough.",
+            path,
+        )
     with document.at("network"):
         network = _measured(table) if table.algorithm is None else _computed(table)
         return replace(network, law=table.law, ring_size=table.ring_size)
+
+
+def _fits_badly(calibration: object) -> bool:
+    """Return whether a calibration says that the model does not fit; it is otherwise not read."""
+    fit = calibration.get("fit") if isinstance(calibration, dict) else None
+    return isinstance(fit, dict) and fit.get("fits") is False
 
 
 def _measured(table: NetworkTable) -> NetworkModel:

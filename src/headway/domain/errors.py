@@ -11,6 +11,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from headway.text_table import printable
+
 
 class HeadwayError(Exception):
     """Base class; the command line prints the message and exits with status 2."""
@@ -39,7 +41,7 @@ class InputError(HeadwayError):
         self.column = column
 
     def __str__(self) -> str:
-        where = [] if self.source is None else [self.source]
+        where = [] if self.source is None else [printable(self.source)]
         if self.line is not None:
             where.append(f"line {self.line}")
         if self.column is not None:
@@ -63,9 +65,14 @@ class PolicyError(HeadwayError):
     """A policy failed; the message names it."""
 
 
+_MANY = 50
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean …?' with the closest known word, or else all known words."""
+    """Return ' Did you mean …?' with the closest known word, or else the known words, if few."""
     choices = sorted(known)
+    if len(choices) > _MANY:
+        return f" There are {len(choices):,}, from '{choices[0]}' to '{choices[-1]}'."
     near = difflib.get_close_matches(word.lower(), choices, n=1)
     return f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(choices)}."
 

@@ -10,7 +10,7 @@ from headway.domain.job import Job
 from headway.domain.profiles import Profile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """Jobs and their source, so that an error can name the line at fault."""
 
@@ -58,6 +58,16 @@ class Workload:
 
     def __getitem__(self, index: int) -> Job:
         return self.jobs[index]
+
+    def __repr__(self) -> str:
+        count = len(self.jobs)
+        source = "" if self.source is None else f" from {self.source}"
+        sizes = sorted({job.gpus for job in self.jobs})
+        gpus = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        return (
+            f"<Workload: {count:,} job{'s' * (count != 1)}{source}, with {gpus} "
+            f"GPU{'s' * (sizes[-1] != 1)} each>"
+        )
 
     def find(self, job_id: str) -> Job:
         """Return the job with this id."""

@@ -30,13 +30,30 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.sampling import (
+    EXPIRED,
+    FIRST_HALF,
+    MEASURED,
+    SECOND_HALF,
+    SETTLING,
+    begin_window,
+    count_estimates,
+    does_nothing,
+    end_window,
+    measure_repetition,
+    note_half,
+    within_accuracy,
+)
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
-from headway.engine.state import DONE, SOLO, State
+from headway.engine.state import SOLO, State
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
 _WORTH = 4
 """The fewest periods that are worth skipping."""
+
+_BLUR = 8
+"""Windows that a set may be moved forward although neighbours change their order meanwhile."""
 
 _PAUSE = 16
 """Iterations of the anchor until the next look at a set that repeats but could not be skipped."""
@@ -126,8 +143,12 @@ def note_iteration(s: State, job: int) -> None:
         s.tally[0].ended += 1
         return
     s.cycles[anchor].others += 1
-    if s.cycles[anchor].others > _STUCK:
-        _dissolve(s, int(anchor))
+    if s.cycles[anchor].others > s.cycles[anchor].patience:
+        if s.rules[0].window == 0:
+            _dissolve(s, int(anchor))
+        else:
+            s.ended[s.tally[0].ended] = job
+            s.tally[0].ended += 1
 
 
 def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
@@ -142,15 +163,18 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
         for i in range(s.tally[0].ended):
             job = s.ended[i]
             if s.job_progress[job].solo_ns == NOBODY:
-                if s.job_progress[job].cycle == NOBODY and s.cycles[job].pause > 0:
+                anchor = int(s.job_progress[job].cycle)
+                if anchor == NOBODY and s.cycles[job].pause > 0:
                     s.cycles[job].pause -= 1
-                elif s.job_progress[job].cycle == NOBODY:
+                elif anchor == NOBODY:
                     s.cycles[job].ends = 0
                     s.cycles[job].copy_at = 1
                     s.cycles[job].look_at = 0
+                    s.cycles[job].patience = _STUCK
+                    s.cycles[job].phase = SETTLING
                     _look(s, job, now_ns, next_arrival_ns)
-                elif s.job_progress[job].cycle == job:
-                    _look(s, job, now_ns, next_arrival_ns)
+                elif s.cycles[anchor].periods == 0 and (anchor == job or s.rules[0].window > 0):
+                    _look(s, anchor, now_ns, next_arrival_ns)
     s.tally[0].ended = 0
 
 
@@ -159,10 +183,12 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
     cycles = s.cycles
     cycles[anchor].ends += 1
+    cycles[anchor].seen += cycles[anchor].others + 1
     cycles[anchor].others = 0
     ends = cycles[anchor].ends
     if ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns):
         cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
+        cycles[anchor].phase = FIRST_HALF
         job = anchor
         while job != NOBODY:
             s.job_snapshots[job].iterations = (
@@ -172,11 +198,44 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
             job = s.job_progress[job].next_member
         if _skip(s, anchor, now_ns, next_arrival_ns):
             return
-        cycles[anchor].look_at = ends + _PAUSE
-    if ends >= cycles[anchor].copy_at:
+        if s.rules[0].window > 0:
+            measure_repetition(s, anchor)
+        else:
+            cycles[anchor].look_at = ends + _PAUSE
+    if s.rules[0].window > 0:
+        _sample(s, anchor, now_ns, next_arrival_ns)
+    elif ends >= cycles[anchor].copy_at:
         members = _gather(s, anchor)
         take_snapshot(s, anchor, now_ns)
         cycles[anchor].copy_at = ends + max(ends, members // _CHEAP)
+
+
+@part
+def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
+    """Measure a set that does not repeat; move it forward when a window ends."""
+    cycles = s.cycles
+    seen, target, phase = cycles[anchor].seen, cycles[anchor].target, cycles[anchor].phase
+    if cycles[anchor].ends == 1:
+        _gather(s, anchor)
+        begin_window(s, anchor, now_ns, SETTLING)
+    elif phase == SETTLING:
+        if seen >= target:
+            _gather(s, anchor)
+            begin_window(s, anchor, now_ns, FIRST_HALF)
+    elif phase == FIRST_HALF:
+        if 2 * seen >= target:
+            note_half(s, anchor, now_ns)
+    elif phase != SECOND_HALF or seen >= target:
+        if phase == SECOND_HALF:
+            end_window(s, anchor, now_ns)
+            if not within_accuracy(s, anchor, now_ns, _WORTH):
+                cycles[anchor].target = 2 * seen
+                note_half(s, anchor, now_ns)
+                return
+        if not _skip(s, anchor, now_ns, next_arrival_ns) and (
+            cycles[anchor].phase == EXPIRED or (phase == MEASURED and seen >= target)
+        ):
+            begin_window(s, anchor, now_ns, FIRST_HALF)
 
 
 @part
@@ -234,7 +293,8 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
     progress[job].mark = mark
     unmoved = progress[job].seen_left == s.cluster.jobs[job].iterations_left
     progress[job].seen_left = s.cluster.jobs[job].iterations_left
-    if unmoved and progress[job].surprises < _SURPRISES and _does_nothing(s, job):
+    trusted = s.rules[0].window == 0 and progress[job].surprises < _SURPRISES
+    if unmoved and trusted and does_nothing(s, job):
         progress[job].inert = 1
         return found
     s.scratch[found] = job
@@ -242,25 +302,13 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
 
 
 @part
-def _does_nothing(s: State, job: int) -> bool:
-    """Whether no task of a job runs, and some wait for their GPU."""
-    jobs, seats = s.cluster.jobs, s.seat_progress
-    ready = False
-    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-        if seats[seat].group != NOBODY:
-            return False
-        ready = ready or seats[seat].stage != DONE
-    return ready
-
-
-@part
-def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> int:
+def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int, fewest: int) -> int:
     """Return for how many periods no job arrives, and none of the set or beside it finishes."""
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     period_ns = s.cycles[anchor].period_ns
     periods = (min(next_arrival_ns, HORIZON_NS) - now_ns - 1) // period_ns
     job = anchor
-    while job != NOBODY and periods >= _WORTH:
+    while job != NOBODY and periods >= fewest:
         first = jobs[job].first_message
         for message in range(first, first + jobs[job].messages):
             in_flight = s.cluster.messages[message].state == IN_FLIGHT
@@ -282,11 +330,24 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
-    periods = _most_periods(s, anchor, now_ns, next_arrival_ns)
-    while periods >= _WORTH and not _keeps_order(s, anchor, periods):
-        periods //= 2
-    if periods < _WORTH:
+    if cycles[anchor].phase == EXPIRED:
         return False
+    measured = cycles[anchor].phase == MEASURED
+    fewest = 1 if measured else _WORTH
+    periods = _most_periods(s, anchor, now_ns, next_arrival_ns, fewest)
+    while measured and periods > 0 and not within_accuracy(s, anchor, now_ns, periods):
+        periods //= 2
+        if periods == 0:
+            cycles[anchor].phase = EXPIRED
+    if measured:
+        periods = _approach_change_of_order(s, anchor, periods)
+    else:
+        while periods >= _WORTH and not _keeps_order(s, anchor, periods):
+            periods //= 2
+    if periods < fewest:
+        return False
+    if measured:
+        take_snapshot(s, anchor, now_ns)
     cycles[anchor].since_ns = now_ns
     cycles[anchor].periods = periods
     cycles[anchor].index = tally[0].skipped
@@ -311,6 +372,28 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
 
 
 @part
+def _approach_change_of_order(s: State, anchor: int, most: int) -> int:
+    """Return how many windows to move a set forward: most of those until neighbours change order.
+
+    If that is soon, pass over it, and measure the set again.
+    """
+    periods = most
+    while periods > _BLUR and not _keeps_order(s, anchor, periods):
+        most = periods
+        periods //= 2
+    if periods > _BLUR:
+        while most - periods > periods // 8:
+            middle = (periods + most) // 2
+            if _keeps_order(s, anchor, middle):
+                periods = middle
+            else:
+                most = middle
+    elif periods > 0 and not _keeps_order(s, anchor, periods):
+        s.cycles[anchor].phase = EXPIRED
+    return int(periods)
+
+
+@part
 def _keeps_order(s: State, anchor: int, periods: int) -> bool:
     """Whether jobs that share a GPU or a port keep their order, from the copy to the return.
 
@@ -326,6 +409,8 @@ def _keeps_order(s: State, anchor: int, periods: int) -> bool:
     meet = messages_meet(s.cluster)
     job = anchor
     while job != NOBODY:
+        s.tally[0].searches += 1
+        s.job_progress[job].mark = s.tally[0].searches
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             near = gpus[seats[seat].gpu].held
             while near != NOBODY:
@@ -349,12 +434,18 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     """Whether the keys of two neighbours, the first in the set, do not meet.
 
     A solo job comes first, and its key does not rise; the key of an inert one does not move.
+    Two members are compared once, however many GPUs and ports they share.
     """
-    if job == other or s.job_progress[other].solo_ns != NOBODY:
+    mark = s.tally[0].searches
+    if s.job_progress[other].mark == mark:
+        return True
+    s.job_progress[other].mark = mark
+    in_set = s.job_progress[other].cycle == anchor
+    if s.job_progress[other].solo_ns != NOBODY or (in_set and other < job):
         return True
     key = s.cluster.jobs[other].priority_key
     lowest, highest = key, key
-    if s.job_progress[other].cycle == anchor:
+    if in_set:
         lowest = min(s.job_snapshots[other].priority_key, s.job_snapshots[other].last_key)
         highest = max(s.job_snapshots[other].priority_key, s.job_snapshots[other].last_key)
     own_lowest = min(s.job_snapshots[job].priority_key, s.job_snapshots[job].last_key)
@@ -369,6 +460,8 @@ def _return(s: State, anchor: int, periods: int) -> None:
     """Give a skipped set the state that it has after this number of periods, and its events."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
+    if cycles[anchor].phase >= MEASURED:
+        count_estimates(s, anchor, periods)
     passed_ns = periods * cycles[anchor].period_ns
     now_ns = cycles[anchor].since_ns + passed_ns
     job = anchor
@@ -397,6 +490,7 @@ def _return(s: State, anchor: int, periods: int) -> None:
         count_from_here(s, job)
         job = s.job_progress[job].next_member
     cycles[anchor].since_ns = now_ns
+    cycles[anchor].seen = 0
     cycles[anchor].periods = 0
     tally[0].skipped -= 1
     last = s.skipped[tally[0].skipped]
@@ -410,7 +504,10 @@ def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None
     """Bring a set back at the time that was planned; skip it again if it may be."""
     _return(s, anchor, s.cycles[anchor].periods)
     if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns):
-        s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
+        if s.rules[0].window == 0:
+            s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
+        elif s.cycles[anchor].phase == EXPIRED:
+            begin_window(s, anchor, now_ns, FIRST_HALF)
 
 
 def bring_all_back(s: State, before_ns: int) -> None:

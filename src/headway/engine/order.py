@@ -45,3 +45,12 @@ def skip_iterations(s: State, job: int, count: int, messages: int) -> None:
     tally[0].compute_tasks += 2 * count * jobs[job].gpus
     tally[0].messages += count * messages
     s.job_progress[job].sent += count * messages
+
+
+@part
+def buckets_of(s: State, job: int) -> int:
+    """Return how many messages an all-reduce of the job takes; none on a single server."""
+    jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
+    if jobs[job].servers == 1:
+        return 0
+    return int(max(1, (jobs[job].gradient_bytes + bucket_bytes - 1) // bucket_bytes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError, PolicyError, shown
@@ -17,10 +20,14 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
+from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
+from headway.engine.progress import Progress
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
 from headway.engine.state import State
+from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
+from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
@@ -31,14 +38,10 @@ _SLICE_S = 0.05
 
 _TIMELINE_ROWS = 1 << 16
 
+_WINDOWS = (2, 3, 4)
+"""Iterations of each job in the windows of a sampled simulation: one run with each of these."""
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run has come."""
-
-    fraction: float
-    now_s: float
-    tasks: int
+_log = logging.getLogger("headway")
 
 
 def simulate(
@@ -49,6 +52,7 @@ def simulate(
     policy: PolicySet | str = "paper",
     seed: int = 0,
     acceleration: Acceleration = "full",
+    accuracy: float | str | None = None,
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -64,6 +68,10 @@ def simulate(
         acceleration: `full`, or less, to measure what it is worth: `solo` does not skip sets of
             jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
+        accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
+            are sampled, with errors of this order in the average JCT: 0.01 or `1%`. The margins of
+            the result tell how far the exact one may be. A policy that does not promise to be
+            steady and timeless is simulated exactly.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 
@@ -77,40 +85,134 @@ def simulate(
         network = network_from(network)
     if isinstance(policy, str):
         policy = PolicySet.parse(policy)
-    policies, bucket_bytes = policy.choices, policy.bucket_bytes
-    rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
     if acceleration not in ACCELERATIONS:
         raise InputError(
             f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
             field="acceleration",
         )
-    times_ns = compute_times_ns(workload, cluster)
-    state = prepare(
-        workload, cluster, network, policies, times_ns, seed, bucket_bytes, acceleration, rows
-    )
-    wall_s = drive(state, policies, timeline, progress)
+    wanted = None if accuracy is None else accuracy_from(accuracy)
+    if wanted is not None:
+        _check_sampling(policy, acceleration, timeline)
+    run = _Run(workload, cluster, network, policy, seed, acceleration, wanted)
+    if wanted is None or not policy.choices.may_be_skipped:
+        return run.result(0, timeline, progress)
+    return _sampled(run, progress)
 
-    jobs, seats = state.cluster.jobs, state.cluster.seats
-    seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
-    busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
-    return Result(
-        workload=workload,
-        settings=Settings(
-            cluster=cluster,
-            network=network,
-            placement=policies.placement.name,
-            priority=policies.priority.name,
-            admission=policies.admission.name,
-            seed=seed,
-            bucket_bytes=bucket_bytes,
-        ),
-        summary=summarize(jobs, cluster, busy_ns, int(state.tally[0].messages), wall_s),
-        start_ns=jobs.start_ns.copy(),
-        finish_ns=jobs.finish_ns.copy(),
-        gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
-        gpu_busy_ns=busy_ns,
-        timeline=timeline if isinstance(timeline, Timeline) else None,
-    )
+
+def _check_sampling(
+    policy: PolicySet, acceleration: Acceleration, timeline: TimelineSink | None
+) -> None:
+    """Refuse what cannot be sampled; say so where nothing will be."""
+    if timeline is not None:
+        raise InputError(
+            "a timeline shows every task, and sampling leaves most of them out; choose one.",
+            field="accuracy",
+        )
+    if acceleration != "full":
+        raise InputError(
+            f"needs the acceleration 'full', not {shown(acceleration)}.", field="accuracy"
+        )
+    for choice in policy.choices:
+        if not (choice.policy.steady and choice.policy.timeless):
+            _log.warning(
+                "Simulating exactly: %s policy '%s' does not promise what sampling needs.",
+                choice.policy.kind,
+                choice.name,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The arguments of a simulation, checked."""
+
+    workload: Workload
+    cluster: Cluster
+    network: NetworkModel
+    policy: PolicySet
+    seed: int
+    acceleration: Acceleration
+    accuracy: float | None
+
+    def result(
+        self,
+        window: int,
+        timeline: TimelineSink | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> Result:
+        """Simulate, sampling with this window or, with 0, exactly."""
+        workload, cluster, policies = self.workload, self.cluster, self.policy.choices
+        rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
+        times_ns = compute_times_ns(workload, cluster)
+        state = prepare(
+            workload,
+            cluster,
+            self.network,
+            policies,
+            times_ns,
+            self.seed,
+            self.policy.bucket_bytes,
+            self.acceleration,
+            rows,
+            window,
+            self.accuracy or 0.0,
+        )
+        wall_s = drive(state, policies, timeline, progress)
+        jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
+        seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
+        busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
+        result = Result(
+            workload=workload,
+            settings=Settings(
+                cluster=cluster,
+                network=self.network,
+                placement=policies.placement.name,
+                priority=policies.priority.name,
+                admission=policies.admission.name,
+                seed=self.seed,
+                bucket_bytes=self.policy.bucket_bytes,
+                accuracy=self.accuracy,
+            ),
+            summary=summarize(
+                jobs, cluster, busy_ns, int(tally.messages), wall_s, int(tally.estimated_tasks)
+            ),
+            start_ns=jobs.start_ns.copy(),
+            finish_ns=jobs.finish_ns.copy(),
+            gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
+            gpu_busy_ns=busy_ns,
+            jct_margin_s=np.zeros(len(jobs)),
+            timeline=timeline if isinstance(timeline, Timeline) else None,
+        )
+        if tally.estimated_tasks > 0:
+            deviation_s = np.sqrt(state.job_snapshots.variance) / 1e9
+            return with_measuring_error(result, deviation_s)
+        return result
+
+
+def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
+    """Simulate with one window and, if that left anything to estimates, with the others."""
+    found: dict[int, Result] = {}
+    fractions = dict.fromkeys(_WINDOWS, 0.0)
+    reporting = threading.Lock()
+
+    def work(window: int, checkpoint: Checkpoint) -> tuple[int, Result]:
+        def report(now: Progress) -> None:
+            checkpoint(now)
+            if progress is not None:
+                with reporting:
+                    fractions[window] = now.fraction
+                    mean = sum(fractions.values()) / len(fractions)
+                    progress(Progress(mean, now.now_s, now.tasks))
+
+        return window, run.result(window, None, report)
+
+    first, *others = _WINDOWS
+    run_in_threads([first], work, 1, lambda pair: found.update([pair]))
+    if found[first].summary.sampled_share > 0:
+        run_in_threads(others, work, thread_count(None), lambda pair: found.update([pair]))
+    for result in found.values():
+        if result.summary.sampled_share == 0:
+            return result
+    return median_run([found[window] for window in _WINDOWS])
 
 
 def drive(
@@ -121,6 +223,17 @@ def drive(
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = compiled_kernel(policies)
+    with uninterruptible():
+        return _drive(advance, state, policies, timeline, progress)
+
+
+def _drive(
+    advance: Callable[[State, int], int],
+    state: State,
+    policies: Choices,
+    timeline: TimelineSink | None,
+    progress: Callable[[Progress], None] | None,
+) -> float:
     tally, jobs = state.tally, state.cluster.jobs
     compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
     wall_s = 0.0
@@ -149,6 +262,7 @@ def drive(
             done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
             progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+        check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
     return wall_s

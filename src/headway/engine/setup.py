@@ -43,10 +43,13 @@ def prepare(
     bucket_bytes: int | None,
     acceleration: Acceleration,
     timeline_rows: int,
+    window: int = 0,
+    accuracy: float = 0.0,
 ) -> State:
     """Return the state before the first instant, or raise the reason why the workload cannot run.
 
-    `times_ns[job, type]` are a job's forward and backward time on a type of GPU.
+    `times_ns[job, type]` are a job's forward and backward time on a type of GPU. With a window, of
+    this number of iterations of each job, sets of jobs that do not repeat are sampled.
     """
     whole(seed, "seed", 0, _INT64_MAX)
     _check_jobs_fit(workload, cluster)
@@ -79,6 +82,8 @@ def prepare(
     rules.fuses[:] = level >= 1
     rules.skips_solo[:] = level >= 2
     rules.skips_sets[:] = level >= 3
+    rules.window[:] = window if level >= 3 else 0
+    rules.accuracy[:] = accuracy
     compiled_kernel(policies)  # first, because the others are compiled beside it
     return make_state(
         system,
@@ -107,15 +112,15 @@ def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
         if job.memory_bytes > memories[-1]:
             raise workload.error(
                 index,
-                f"needs {job.memory_bytes / 2**20:,.10g} MB on each GPU, but a GPU has "
-                f"{'at most ' if len(memories) > 1 else ''}{memories[-1] / 2**20:,.10g} MB.",
+                f"needs {_mb(job.memory_bytes)} on each GPU, but a GPU has "
+                f"{'at most ' if len(memories) > 1 else ''}{_mb(memories[-1])}.",
                 "memory_mb",
             )
         least = memories[bisect_left(memories, job.memory_bytes)]
         if job.gpus > room[least]:
             raise workload.error(
                 index,
-                f"{job.gpus:,} GPUs with {job.memory_bytes / 2**20:,.10g} MB each, but the cluster "
+                f"{job.gpus:,} GPUs with {_mb(job.memory_bytes)} each, but the cluster "
                 f"has {room[least]:,} of that size.",
                 "gpus",
             )
@@ -161,3 +166,9 @@ def _check_ranges(
             f"({_INT64_MAX / 3.6e12:.3g}).",
             "iterations",
         )
+
+
+def _mb(size: int) -> str:
+    """Return a size in MB, or in bytes where MB would need many digits."""
+    text = f"{size / 2**20:,.10g}"
+    return f"{text} MB" if float(text.replace(",", "")) * 2**20 == size else f"{size:,} bytes"

@@ -21,21 +21,12 @@ import math
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
-from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.order import buckets_of, comes_before, key_with, skip_iterations
 from headway.engine.state import DONE, SOLO, State
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import alone_ns_per_byte
 from headway.network.messages import messages_meet
 from headway.network.traffic import put_on_ports
-
-
-@part
-def buckets_of(s: State, job: int) -> int:
-    """Return how many messages an all-reduce of the job takes; none on a single server."""
-    jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
-    if jobs[job].servers == 1:
-        return 0
-    return int(max(1, (jobs[job].gradient_bytes + bucket_bytes - 1) // bucket_bytes))
 
 
 @part

@@ -124,6 +124,13 @@ CYCLE = np.dtype(
         ("pause", np.int64),  # iterations of a job without a set until it looks for one
         ("others", np.int64),  # iterations of other members since the anchor's last
         ("index", np.int64),  # in the list of sets that are skipped
+        ("patience", np.int64),  # for how many others to wait for an iteration of the anchor
+        # Of a set that is sampled; see `sampling`.
+        ("phase", np.int64),
+        ("seen", np.int64),  # iterations of all members since the window began
+        ("target", np.int64),  # how many of them make a window
+        ("half_ns", np.int64),  # when the first half of the window ended
+        ("moved", np.int64),  # windows that the set was moved forward since it was measured
     ],
     align=True,
 )
@@ -138,6 +145,10 @@ JOB_SNAPSHOT = np.dtype(
         ("messages", np.int64),  # likewise
         ("sent", np.int64),
         ("tasks_left", np.int64),
+        # Of a member of a set that is sampled.
+        ("half_left", np.int64),  # iterations, at half of the window
+        ("deviation_ns", np.float64),  # of its progress in a window, estimated, in ns of service
+        ("variance", np.float64),  # of its progress so far
     ],
     align=True,
 )
@@ -198,6 +209,8 @@ RULES = np.dtype(
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward
         ("types", np.int64),  # of GPUs
+        ("window", np.int64),  # iterations of each job, on average, to sample; 0: be exact
+        ("accuracy", np.float64),  # wanted, if sets are sampled
     ],
     align=True,
 )
@@ -224,6 +237,7 @@ TALLY = np.dtype(
         ("finished", np.int64),
         ("compute_tasks", np.int64),
         ("messages", np.int64),
+        ("estimated_tasks", np.int64),
         ("instants", np.int64),
         ("questions", np.int64),  # to the admission
         ("searches", np.int64),

@@ -1,35 +1,45 @@
 """Compare policies on the same workloads.
 
 import headway
-workloads = [headway.generate_workload("paper", seed=seed) for seed in range(5)]
-found = headway.compare(workloads, ["lwf:1+ada-srsf", "lwf:1+srsf:1"])
+found = headway.compare("paper", ["lwf:1+ada-srsf", "lwf:1+srsf:1"], seeds=range(5))
 print(found.ratio("lwf:1+srsf:1"))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headway.configuration import cluster_from, network_from
+from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError
+from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.workload import Workload
+from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.run import simulate
 from headway.experiments import statistics
-from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.statistics import Estimate, Sample
 from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Summary
+from headway.text_table import TextTable
+from headway.workload.sources import is_recipe, workload_from
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+WorkloadLike = Workload | str | os.PathLike[str]
+"""A workload, its file or its name."""
+
+USUAL_SEEDS = 20
+"""How many workloads `paper` stands for."""
 
 METRICS = (
     "average_jct_s",
@@ -42,11 +52,13 @@ METRICS = (
 )
 """The figures to compare; the last is the energy-delay product, energy times average JCT."""
 
+_HEADER = ("policy", "average JCT (s)", "GPU use", "ratio to the first")
+
 _WIDTH_INCHES = 7.2
 """The text width of a two-column paper."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """The summaries of every policy on every workload, and their comparison with the first policy.
 
@@ -61,6 +73,12 @@ class Comparison:
 
     def sample(self, policy: str, metric: str = "average_jct_s") -> Sample:
         """Return one of METRICS, workload by workload."""
+        if policy not in self.summaries:
+            raise InputError(
+                f"no policy {shown(policy)} was compared.{did_you_mean(policy, self.policies)}"
+            )
+        if metric not in METRICS:
+            raise InputError(f"unknown metric {shown(metric)}.{did_you_mean(metric, METRICS)}")
         return np.array([_value(summary, metric) for summary in self.summaries[policy]])
 
     def mean(self, policy: str, metric: str = "average_jct_s") -> Estimate:
@@ -87,6 +105,45 @@ class Comparison:
     def wins(self, policy: str, metric: str = "average_jct_s") -> int:
         """Return the number of workloads on which the policy beats the first (a lower figure)."""
         return int((self.sample(policy, metric) < self.sample(self.policies[0], metric)).sum())
+
+    def plot(self) -> Figure:
+        """Draw the average JCT of each policy, and its ratio to the first policy's."""
+        return draw(self)
+
+    def __repr__(self) -> str:
+        count = len(self.workloads)
+        return (
+            f"<Comparison of {', '.join(self.policies)} on {count:,} workload{'s' * (count != 1)}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(line.text for line in self._table().lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self._rows()
+        )
+        head = "".join(f"<th>{escape(title)}</th>" for title in _HEADER)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def _table(self) -> TextTable:
+        table = TextTable(_HEADER[:1], _HEADER[1:])
+        for row in self._rows():
+            table.add_row(*row)
+        return table
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the main figures of each policy as text."""
+        for policy in self.policies:
+            mean, ratio = self.mean(policy), self.ratio(policy)
+            alone = len(self.workloads) == 1 or policy == self.policies[0]
+            yield (
+                policy,
+                f"{mean.value:,.1f}" + ("" if math.isnan(mean.low) else f" ± {mean.margin:,.1f}"),
+                f"{self.mean(policy, 'average_gpu_utilization').value:.1%}",
+                f"{ratio.value:.3f}" + ("" if alone else f"  [{ratio.low:.3f}, {ratio.high:.3f}]"),
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, as `--json` writes it."""
@@ -116,25 +173,29 @@ class Comparison:
 
 
 def compare(
-    workloads: Sequence[Workload],
+    workloads: WorkloadLike | Sequence[WorkloadLike],
     policies: Sequence[PolicySet | str],
     cluster: Cluster | str = "16x4",
     *,
     network: NetworkModel | str = "10gbe",
     seeds: Sequence[int] | None = None,
+    accuracy: float | str | None = None,
     threads: int | None = None,
     done: Callable[[], None] | None = None,
 ) -> Comparison:
     """Simulate every policy on every workload, on all cores, and compare them with the first.
 
     Args:
-        workloads: The workloads that every policy runs.
+        workloads: The workloads that every policy runs, or one of them: a workload, the path of a
+            file, the name of a packaged workload (`muri-1`), or `paper` for one drawn as in the
+            paper for each of the seeds.
         policies: Sets of policies, or their texts, such as `headway` or `lwf:1+ada-srsf@25`, as
             `PolicySet.parse` reads them.
         cluster: A cluster, a shape such as `16x4` with 16 GB a GPU, or the path of a TOML file.
         network: The network between servers, its name, or the path of a TOML file.
         seeds: One per workload, for policies that draw random numbers (`rand`); by default 0, 1,
-            2, …
+            2, …; with `paper` as many as wanted, by default 20.
+        accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
         threads: Runs at a time; by default the number of cores.
         done: Called after each run.
 
@@ -147,24 +208,22 @@ def compare(
         raise InputError("a comparison needs at least two policies.", field="policies")
     if len({policy.name for policy in chosen}) < len(chosen):
         raise InputError("must differ from each other.", field="policies")
-    if not workloads:
-        raise InputError("a comparison needs at least one workload.", field="workloads")
-    draws = range(len(workloads)) if seeds is None else seeds
-    if len(draws) != len(workloads):
-        raise InputError("must be as many as there are workloads.", field="seeds")
+    jobs, draws = _drawn(workloads, seeds)
     where = cluster_from(cluster) if isinstance(cluster, str) else cluster
     link = network_from(network) if isinstance(network, str) else network
+    wanted = None if accuracy is None else accuracy_from(accuracy)
     workers = thread_count(threads)
     found: dict[tuple[str, int], Summary] = {}
 
     def work(task: tuple[PolicySet, int], checkpoint: Checkpoint) -> tuple[str, int, Summary]:
         policy, index = task
         result = simulate(
-            workloads[index],
+            jobs[index],
             where,
             network=link,
             policy=policy,
             seed=draws[index],
+            accuracy=wanted,
             progress=checkpoint,
         )
         return policy.name, index, result.summary
@@ -175,18 +234,36 @@ def compare(
         if done is not None:
             done()
 
-    indexes = range(len(workloads))
+    indexes = range(len(jobs))
     tasks = [(policy, index) for index in indexes for policy in chosen]
     run_in_threads(tasks, work, workers, keep)
     return Comparison(
         policies=tuple(policy.name for policy in chosen),
         workloads=tuple(
-            workload.source or f"workload {index}" for index, workload in enumerate(workloads)
+            workload.source or f"workload {index}" for index, workload in enumerate(jobs)
         ),
         summaries={
             policy.name: tuple(found[policy.name, index] for index in indexes) for policy in chosen
         },
     )
+
+
+def _drawn(
+    workloads: WorkloadLike | Sequence[WorkloadLike], seeds: Sequence[int] | None
+) -> tuple[list[Workload], Sequence[int]]:
+    """Return the workloads, and a seed for each."""
+    if isinstance(workloads, (Workload, str, os.PathLike)):
+        if not isinstance(workloads, Workload) and is_recipe(workloads):
+            draws = range(USUAL_SEEDS) if seeds is None else seeds
+            return [workload_from(workloads, seed=seed) for seed in draws], draws
+        workloads = [workloads]
+    if not workloads:
+        raise InputError("a comparison needs at least one workload.", field="workloads")
+    draws = range(len(workloads)) if seeds is None else seeds
+    if len(draws) != len(workloads):
+        raise InputError("must be as many as there are workloads.", field="seeds")
+    pairs = zip(workloads, draws, strict=True)
+    return [workload_from(workload, seed=seed) for workload, seed in pairs], draws
 
 
 def _value(summary: Summary, metric: str) -> float:

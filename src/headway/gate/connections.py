@@ -25,6 +25,11 @@ REFUSAL_DELAY_S = 1.0
 MAX_UNREAD_BYTES = 64 * 1024
 """Bytes that may wait for a worker to read them; a grant has 13."""
 
+MAX_FRAMES_PER_S = 2_000
+FRAMES_BURST = 20_000
+"""Frames that a worker may send on average, and at once. One that sends more is not read for a
+while: every request is in the event log, where a flood would push out the history of others."""
+
 FRAMES_PER_TURN = 16
 """Frames of one connection that are handled before other connections get a turn."""
 
@@ -68,7 +73,11 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader()
         self._unanswered_pings = 0
+        self._frames = 0.0  # handled, less those that were allowed since
+        self._frames_since_s = self._loop.time()
         self._rescheduled = False
+        self.hung = False
+        """Whether it was ended because its worker had stopped answering."""
         self._refused = False
         self._ended = False
 
@@ -146,11 +155,14 @@ class Connection(asyncio.Protocol):
                 if self._ended or self._refused:
                     return
                 frame = self._reader.next()
-                if frame is None:
+                if frame is None and self._frames <= FRAMES_BURST:
                     if was_rescheduled:
                         self._transport.resume_reading()
                     return
+                if frame is None:
+                    break
                 self._handle(frame)
+                self._frames += 1
         except ProtocolError:
             self.end()
             return
@@ -160,7 +172,20 @@ class Connection(asyncio.Protocol):
         self._rescheduled = True
         if not was_rescheduled and not self._ended:
             self._transport.pause_reading()
-        self._loop.call_soon(self._handle_frames)
+        if (pause_s := self._excess_s()) > 0:
+            self._loop.call_later(pause_s, self._handle_frames)
+        else:
+            self._loop.call_soon(self._handle_frames)
+
+    def _excess_s(self) -> float:
+        """Return for how long not to read, because too many frames have come; usually 0."""
+        if self._frames <= FRAMES_BURST:
+            return 0.0
+        now_s = self._loop.time()
+        earned = (now_s - self._frames_since_s) * MAX_FRAMES_PER_S
+        self._frames = max(0.0, self._frames - earned)
+        self._frames_since_s = now_s
+        return max(0.0, (self._frames - FRAMES_BURST) / MAX_FRAMES_PER_S)
 
     def _handle(self, frame: Frame) -> None:
         if isinstance(frame, frames.Pong):
@@ -183,6 +208,7 @@ class Connection(asyncio.Protocol):
     def _ping(self) -> None:
         """Send a ping, or disconnect a worker that has left too many unanswered."""
         if self._unanswered_pings == MAX_UNANSWERED_PINGS:
+            self.hung = True
             self.end()
             return
         self._unanswered_pings += 1

@@ -57,8 +57,8 @@ class GateHandler(Protocol):
     ) -> None:
         """A worker reports its iterations so far; 0 ns or bytes means unknown."""
 
-    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
-        """A rank's connection has ended, and its open requests with it."""
+    def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
+        """A rank's connection has ended, and its open requests with it; `hung` if by silence."""
 
 
 class Gate:
@@ -114,6 +114,23 @@ class Gate:
             # asyncio accepts up to its backlog in one turn: let more wait than it should accept.
             bound.listen(_BACKLOG)
 
+    async def renew_files(self) -> list[str]:
+        """Listen anew where the file of a Unix socket was deleted; return the paths.
+
+        Workers that are connected stay connected.
+        """
+        renewed = []
+        for index, file in enumerate(self._files):
+            if file.exists():
+                continue
+            bound, self._files[index] = bind_unix(file.path)
+            await self._listen(bound, None)
+            server, bound = self._servers[-1]
+            await server.start_serving()
+            bound.listen(_BACKLOG)
+            renewed.append(file.path)
+        return renewed
+
     def grant(self, job_id: str, attempt: int, request: int, rank: int = 0) -> bool:
         """Grant a worker's request; False if no such request waits."""
         connection = self._workers.get(WorkerId(job_id, attempt, rank))
@@ -159,7 +176,7 @@ class Gate:
         worker = connection.worker
         if worker is not None and self._workers.get(worker) is connection:
             self._forget(worker)
-            self._handler.worker_lost(*worker)
+            self._handler.worker_lost(*worker, hung=connection.hung)
 
     def hello_received(self, connection: Connection, hello: frames.Hello) -> str:
         """Welcome a worker whose token is valid, else return why not."""

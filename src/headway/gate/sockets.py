@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import socket
 import stat
@@ -62,11 +63,18 @@ class SocketFile:
     device: int
     inode: int
 
+    def exists(self) -> bool:
+        """Return whether the file is there and has not been replaced."""
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (self.device, self.inode)
+
     def remove(self) -> None:
         """Remove the file, unless another one has replaced it."""
-        with contextlib.suppress(FileNotFoundError):
-            found = os.lstat(self.path)
-            if (found.st_dev, found.st_ino) == (self.device, self.inode):
+        if self.exists():
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path)
 
 
@@ -103,6 +111,14 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except OSError as error:
         raise MachineError(f"cannot listen on {host}:{port}: {error.strerror or error}.") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name stands for this machine's loopback interface only."""
+    with contextlib.suppress(OSError, ValueError):
+        found: Any = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return all(ipaddress.ip_address(one[4][0]).is_loopback for one in found)
+    return False
 
 
 def _remove_stale(path: str) -> None:

@@ -15,21 +15,22 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from headway.domain.errors import InputError
+from headway.domain.errors import HeadwayError, InputError
 from headway.gate import tokens
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
 from headway.gate.server import Gate
-from headway.gate.sockets import bind_tcp
+from headway.gate.sockets import bind_tcp, is_loopback
 from headway.live import operator_log
 from headway.live.api.app import make_app
 from headway.live.api.server import ApiServer
 from headway.live.core.core import Core
 from headway.live.daemon.clock import Clock
-from headway.live.daemon.daemon import POLICY, Daemon
+from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.errors import DamagedStateError
 from headway.live.daemon.event_log.format import encode_header
 from headway.live.daemon.event_log.writer import EventLogWriter
-from headway.live.daemon.recovery import restore
+from headway.live.daemon.recovery import Unknown, restore
 from headway.live.daemon.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, ServeSettings
 from headway.live.daemon.state_folder import (
     ApiAddress,
@@ -37,7 +38,7 @@ from headway.live.daemon.state_folder import (
     locked_folder,
     published_address,
 )
-from headway.live.daemon.state_store import StateStore
+from headway.live.daemon.state_store import POLICY, StateStore, set_aside
 from headway.live.executors import Attempt, Executor
 from headway.live.executors.attempt_folders import last_job
 from headway.live.executors.local.executor import LocalExecutor
@@ -45,11 +46,16 @@ from headway.live.executors.local.nodes import testbed_nodes, this_machine
 from headway.live.executors.rank_plans import LaunchNode
 
 MAX_OPEN_FILES = 65_536
+WATCH_INTERVAL_S = 2.0
 _LOOPBACK_OF = {"0.0.0.0": LOOPBACK, "::": "::1"}
 
 
-def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
+def serve(
+    settings: ServeSettings, *, stop_jobs: bool = False, unknown: Unknown = Unknown.REFUSE
+) -> bool:
     """Run a scheduler until SIGTERM or SIGINT; with `stop_jobs`, running jobs are stopped then too.
+
+    `unknown` says what to do about attempts that run and are not in the database.
 
     Returns False if it ended because one of its parts failed, which has been logged.
     """
@@ -57,14 +63,14 @@ def serve(settings: ServeSettings, *, stop_jobs: bool = False) -> bool:
         token = tokens.read(folder.token) if folder.token.exists() else tokens.create(folder.token)
         tls = _tls_context(settings)
         executor = _make_executor(settings, folder)
-        store = StateStore(folder.database)
+        store = _open_store(folder, unknown)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
         # Compiles the policy, which is slow the first time, before any client can be waiting.
         scheduler = Scheduler(settings, folder, token, policy, store, executor)
         _raise_open_files_limit()
         api = bind_tcp(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
-            return asyncio.run(scheduler.run(listening, tls, stop_jobs))
+            return asyncio.run(scheduler.run(listening, tls, stop_jobs, unknown))
 
 
 class Scheduler:
@@ -82,10 +88,10 @@ class Scheduler:
         self._settings, self._folder, self._token = settings, folder, token
         self._store, self._executor = store, executor
         network = settings.network_model()
-        self._log_header = encode_header(policy, network, 0)
+        self._log_header = encode_header(policy, network, 0, settings.leases)
         self._log = EventLogWriter(folder.event_log, settings.log_bytes)
         self._daemon = Daemon(
-            Core(policy, network),
+            Core(policy, network, 0, settings.leases),
             policy,
             store,
             self._log,
@@ -105,12 +111,18 @@ class Scheduler:
         self._stopping.set()
 
     async def run(
-        self, listening: socket.socket, tls: ssl.SSLContext | None, stop_jobs: bool
+        self,
+        listening: socket.socket,
+        tls: ssl.SSLContext | None,
+        stop_jobs: bool,
+        unknown: Unknown = Unknown.REFUSE,
     ) -> bool:
         """Start, wait for a signal or a failure, and shut down; return False after a failure."""
+        asyncio.get_running_loop().set_exception_handler(operator_log.log_loop_error)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         async with contextlib.AsyncExitStack() as parts:
+            self._warn_of_plain_text()
             self._store.start(self._daemon.clock.now_ns, self._storage_reporter("state"))
             parts.push_async_callback(self._store.close)
             self._log.start(self._log_header, self._storage_reporter("event log"))
@@ -125,12 +137,15 @@ class Scheduler:
                 addresses.append(GateAddress(host=host, port=port))
             await self.gate.bind(*addresses, ssl=tls)
             parts.push_async_callback(self.gate.close)
-            await restore(self._daemon)
+            await restore(self._daemon, self._folder, unknown)
+            self._store.set(POLICY, self._daemon.policy)
             await self.gate.accept()
             saving = self._essential_task(self._daemon.save_periodically(), "periodic saving")
             parts.callback(saving.cancel)
+            watching = self._essential_task(self._watch_files(), "watching files")
+            parts.callback(watching.cancel)
             server = self._api_server()
-            serving = self._essential_task(server.serve([listening]), "API server")
+            serving = self._essential_task(server.serve_in_thread(listening), "API server")
             parts.push_async_callback(self._close_api, server, serving)
             # Everything that exists now stays: a collection that scans it would delay grants.
             gc.collect()
@@ -209,6 +224,34 @@ class Scheduler:
         token = tokens.job_token(self._token, job_id, number)
         return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
 
+    async def _watch_files(self) -> None:
+        """Listen anew when the gate's socket is deleted, and report a deleted state folder."""
+        gone = False
+        while True:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            try:
+                for path in await self.gate.renew_files():
+                    operator_log.warning("gate's socket was deleted; listening anew", path=path)
+                gone = False
+            except HeadwayError as error:
+                if not gone:
+                    operator_log.warning("gate's socket cannot be renewed", problem=str(error))
+                    self._store.set(POLICY, self._daemon.policy)  # Finds out if it can be written.
+                gone = True
+
+    def _warn_of_plain_text(self) -> None:
+        """Warn if tokens and output cross the network unencrypted."""
+        settings = self._settings
+        gate_host = None if settings.gate_address is None else settings.gate_address[0]
+        hosts = {"api_host": settings.api_host, "gate_host": gate_host}
+        for name, host in hosts.items():
+            if settings.certificate is None and host is not None and not is_loopback(host):
+                operator_log.warning(
+                    "no certificate: tokens and the output of jobs cross the network in plain text",
+                    setting=name,
+                    host=host,
+                )
+
     def _storage_reporter(self, what: str) -> Callable[[str], None]:
         def report(problem: str) -> None:
             if problem:
@@ -218,6 +261,18 @@ class Scheduler:
             self._daemon.feed.publish("storage", {"what": what, "problem": problem})
 
         return report
+
+
+def _open_store(folder: StateFolder, unknown: Unknown) -> StateStore:
+    """Open the database; set a damaged one aside if its jobs are to be rebuilt or forgotten."""
+    try:
+        return StateStore(folder.database)
+    except DamagedStateError as error:
+        if unknown is Unknown.REFUSE:
+            raise
+        aside = set_aside(folder.database)
+        operator_log.warning("damaged state set aside", file=str(aside), problem=error.problem)
+        return StateStore(folder.database)
 
 
 def _tls_context(settings: ServeSettings) -> ssl.SSLContext | None:

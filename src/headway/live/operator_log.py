@@ -8,20 +8,27 @@ number.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
+import math
 import os
 import queue
 import sys
 import threading
 import time
+from collections.abc import Hashable
 from datetime import UTC, datetime
+from typing import Any
 
 from headway.domain.errors import InputError, did_you_mean
 
 LEVELS = ("debug", "info", "warning", "error")
 MAX_WAITING_LINES = 10_000
 FLUSH_TIMEOUT_S = 2.0
+REPEAT_S = 10.0
+MAX_REPEATS = 1000
+EXHAUSTED_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN)
 _LOGGER = logging.getLogger("headway.live")
 
 
@@ -55,8 +62,49 @@ def warning(event: str, **values: object) -> None:
 
 
 def failure(event: str, error: BaseException, **values: object) -> None:
-    """Log an unexpected error with its traceback."""
-    _LOGGER.error(event, extra={"values": values}, exc_info=error)
+    """Log an unexpected error: with its traceback, or in one line if the machine lacks something.
+
+    The same error is logged once in `REPEAT_S`, with the number of times since the last entry.
+    """
+    repeats = _repeats.count((event, type(error), str(error)))
+    if repeats is None:
+        return
+    values = values | ({"repeats": repeats} if repeats else {})
+    if isinstance(error, OSError) and error.errno in EXHAUSTED_ERRORS:
+        _LOGGER.error(event, extra={"values": values | {"problem": error.strerror}})
+    else:
+        _LOGGER.error(event, extra={"values": values}, exc_info=error)
+
+
+def log_loop_error(_: object, context: dict[str, Any]) -> None:
+    """Log an error in a callback of an event loop; its exception handler."""
+    error = context.get("exception")
+    text = str(context.get("message", "error in the event loop"))
+    failure(text, error if isinstance(error, BaseException) else RuntimeError(text))
+
+
+class Repeats:
+    """Counts errors that occur again and again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[Hashable, tuple[float, int]] = {}  # last entry, and times since
+
+    def count(self, error: Hashable) -> int | None:
+        """Return how often an error occurred since its last entry, or None if that is recent."""
+        now_s = time.monotonic()
+        with self._lock:
+            last_s, repeats = self._seen.get(error, (-math.inf, 0))
+            if now_s - last_s < REPEAT_S:
+                self._seen[error] = (last_s, repeats + 1)
+                return None
+            if len(self._seen) >= MAX_REPEATS:
+                self._seen.clear()
+            self._seen[error] = (now_s, 0)
+            return repeats
+
+
+_repeats = Repeats()
 
 
 class BackgroundHandler(logging.Handler):

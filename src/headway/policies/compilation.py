@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import threading
 from collections.abc import Callable
@@ -10,8 +11,18 @@ from typing import Any
 import numpy as np
 
 from headway import jit
-from headway.domain.errors import PolicyError
-from headway.domain.records import ClusterView
+from headway.domain.errors import PolicyError, did_you_mean
+from headway.domain.records import (
+    GPU,
+    JOB,
+    LINK,
+    MESSAGE,
+    PORT,
+    SEAT,
+    SERVER,
+    SYSTEM,
+    ClusterView,
+)
 from headway.policies.registry import Kind, Policy
 
 SIGNATURES: dict[Kind, jit.Signature] = {
@@ -25,6 +36,8 @@ _RETURNS: dict[Kind, str] = {
     "priority": "a whole number",
     "admission": "True, False or a time in nanoseconds",
 }
+
+_RECORDS = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 
 _compiled: dict[Policy, Callable[..., Any]] = {}
 _lock = threading.Lock()
@@ -52,14 +65,86 @@ def _load(policy: Policy) -> Callable[..., Any]:
     except jit.ResultError as error:
         raise PolicyError(f"{entry.title} must return {_RETURNS[policy.kind]}.") from error
     except Exception as error:
-        hint = "" if policy.allocates else " (If it makes arrays: register it with allocates=True.)"
-        raise PolicyError(f"{entry.title} does not compile: {_reason(error)}{hint}") from error
+        reason = _reason(error)
+        advice = _advice(reason, policy)
+        raise PolicyError(
+            f"{entry.title} does not compile. {advice}Numba says: {reason}"
+            if advice
+            else f"{entry.title} does not compile: {reason}"
+        ) from error
+
+
+_ADVICE = (
+    (
+        r"Untyped global name '(\w+)': Cannot determine Numba type of <class 'function'>",
+        r"It calls \1, which is plain Python: decorate \1 with headway.policies.routine, or with "
+        "part if it makes no arrays.",
+    ),
+    (
+        r"Untyped global name '(\w+)': Cannot determine Numba type of <class '(?:list|dict|set)'>|"
+        r"type, assigned to variable '(\w+)' in globals",
+        r"It reads the global \1\2: make it a tuple or a NumPy array, or pass a number as the "
+        "policy's parameter.",
+    ),
+    (
+        r"Untyped global name '(\w+)'",
+        r"It uses the global \1, which cannot be compiled: a policy may use numbers, tuples, NumPy "
+        "arrays and compiled functions.",
+    ),
+    (
+        r"(?:freevar|closure|Cannot capture|make_function|op_MAKE_FUNCTION|inner function)",
+        "It has a function or a lambda inside: write a function of its own, decorated with "
+        "headway.policies.routine, or a loop.",
+    ),
+    (
+        r"(?:list\(undefined\)|[Ll]ist\[|\blist\()",
+        "It uses a list: use a NumPy array instead, such as np.zeros(n, np.int64).",
+    ),
+    (
+        r"(?:DictType|[Dd]ict\[|\bdict\b|build_map)",
+        "It uses a dict: use a NumPy array with an element for each job, GPU or server instead.",
+    ),
+    (r"(?:[Ss]et\(|build_set)", "It uses a set: use a NumPy array of True and False instead."),
+    (
+        r"NRT required|arrayobj|ol_np_|built-in function (?:zeros|empty|ones|full|arange)",
+        "It makes an array or another object: register it with allocates=True.",
+    ),
+    (
+        r"exception_match|try .*except|SETUP_FINALLY|SETUP_WITH",
+        "It handles exceptions, which cannot be compiled: test the condition instead.",
+    ),
+    (
+        r"Function\(<class 'str'>\)|unicode_type|Literal\[str\]",
+        "It uses text, which policies cannot.",
+    ),
+)
+"""The usual mistakes: what Numba says about them, and what to do."""
+
+
+def _advice(reason: str, policy: Policy) -> str:
+    """Return what to do about a usual mistake, or nothing."""
+    if match := re.search(r"Unknown attribute '(\w+)' of type \S*ClusterView", reason):
+        return f"cluster has no '{match[1]}'.{did_you_mean(match[1], ClusterView.__annotations__)} "
+    if re.search(r"No conversion from .* to (?:int64|bool)", reason):
+        return f"It must return {_RETURNS[policy.kind]} on every path. "
+    return next(
+        (
+            f"{match.expand(advice)} "
+            for pattern, advice in _ADVICE
+            if (match := re.search(pattern, reason))
+        ),
+        "",
+    )
 
 
 def _reason(error: Exception) -> str:
     """Return the telling lines of what Numba raised: what failed, and where."""
     if isinstance(error, KeyError):
-        return f"there is no field {error}."
+        missing = str(error.args[0])
+        fields = {name for dtype in _RECORDS for name in dtype.names or ()} - {missing}
+        near = difflib.get_close_matches(missing, fields, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        return f"there is no field '{missing}' in this record.{hint}"
     text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Failed in", "During:", "<source"))]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import MAX_BYTES, scaled
-from headway.policies.registry import Choice, Kind, choose
+from headway.policies.registry import Choice, Kind, choose, registered
 
 SCHEDULERS = {
     "ada-srsf": ("srsf", "ada-dual"),
@@ -26,6 +26,9 @@ PRESETS = {
     "headway": "least-delay+srtf+ada-dual@50",
 }
 """The paper's own combination, and the best we know."""
+
+PolicyLike = str | Callable[..., Any]
+"""A policy: its text, or the function that decides."""
 
 _KINDS: tuple[Kind, ...] = ("placement", "priority", "admission")
 _BYTES_PER_MB = 2**20
@@ -107,16 +110,17 @@ class PolicySet:
 
     def override(
         self,
-        placement: str | None = None,
+        placement: PolicyLike | None = None,
         scheduler: str | None = None,
-        priority: str | None = None,
-        admission: str | None = None,
+        priority: PolicyLike | None = None,
+        admission: PolicyLike | None = None,
         bucket_mb: float | None = None,
     ) -> Self:
         """Return a copy with the given parts replaced; without any, the set itself.
 
         Args:
-            placement: A placement policy, such as `lwf:1`, or `file.py:function`.
+            placement: A placement policy: a name such as `lwf:1`, `file.py:function`, or the
+                function itself.
             scheduler: A priority and an admission under one name, such as `ada-srsf` or `srsf:1`.
             priority: A priority policy; wins over the scheduler's.
             admission: An admission policy; wins over the scheduler's.
@@ -129,8 +133,9 @@ class PolicySet:
         changes: dict[str, Any] = {}
         if scheduler is not None:
             changes["priority"], changes["admission"] = _scheduler(scheduler)
+        parts: dict[Kind, PolicyLike | None]
         parts = {"placement": placement, "priority": priority, "admission": admission}
-        changes |= {kind: text for kind, text in parts.items() if text is not None}
+        changes |= {kind: _name(kind, part) for kind, part in parts.items() if part is not None}
         if bucket_mb is not None:
             changes["bucket_bytes"] = _bucket_bytes(bucket_mb, "bucket_mb")
         return replace(self, **changes, name="") if changes else self
@@ -167,6 +172,10 @@ class PolicySet:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
+def _name(kind: Kind, given: PolicyLike) -> str:
+    return given if isinstance(given, str) else registered(kind, given).name
+
+
 def _scheduler(name: str) -> tuple[str, str]:
     """Return a scheduler's priority and admission."""
     if name in SCHEDULERS:
@@ -177,7 +186,8 @@ def _scheduler(name: str) -> tuple[str, str]:
 
 
 def _bucket_bytes(bucket_mb: float, field: str) -> int | None:
-    return scaled(bucket_mb, _BYTES_PER_MB, field, 0, MAX_BYTES, "MB") or None
+    least = 1 if bucket_mb > 0 else 0  # not so little that it is rounded to 0, which is whole
+    return scaled(bucket_mb, _BYTES_PER_MB, field, least, MAX_BYTES, "MB") or None
 
 
 def _number(value: float) -> str:

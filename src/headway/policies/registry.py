@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headway.domain.errors import HeadwayError, InputError, PolicyError, did_you_mean, shown
+from headway.interrupts import uninterruptible
 from headway.user_files import load_file
 
 Kind = Literal["placement", "priority", "admission"]
@@ -188,7 +189,9 @@ def register(policy: Policy) -> None:
 
 
 def _origin(function: Callable[..., Any]) -> tuple[str, str]:
-    return function.__code__.co_filename, function.__qualname__
+    """Return where a function was written; a cell of a notebook that is edited stays the same."""
+    place = function.__code__.co_filename
+    return "__main__" if function.__module__ == "__main__" else place, function.__qualname__
 
 
 def _decorator(
@@ -281,7 +284,7 @@ def choose(kind: Kind, text: str) -> Choice:
     path, found, rest = text.partition(".py:")
     if found:
         name, _, parameter = rest.partition(":")
-        with _loading:
+        with _loading, uninterruptible():
             policy = _from_file(kind, Path(path + ".py"), name)
         return policy.bind(parameter or None)
     name, colon, parameter = text.partition(":")
@@ -289,6 +292,22 @@ def choose(kind: Kind, text: str) -> Choice:
     if name not in known:
         raise InputError(f"unknown {kind} policy {shown(text)}.{did_you_mean(name, known)}")
     return known[name].bind(parameter if colon else None)
+
+
+def registered(kind: Kind, function: Callable[..., Any]) -> Policy:
+    """Return the policy of a function; without a decorator it is registered by its own name."""
+    if not inspect.isfunction(function):
+        raise PolicyError(f"a {kind} policy must be a text or a function, not {shown(function)}.")
+    for policy in policies(kind):
+        if policy.function is function:
+            return policy
+    if function.__name__ == "<lambda>":
+        raise PolicyError(
+            f"a {kind} policy needs a name: write it with `def` instead of as a lambda."
+        )
+    allocates = kind == "placement"
+    register(_checked(Policy(kind, function.__name__, function, allocates=allocates)))
+    return _REGISTRY[kind, function.__name__]
 
 
 def _from_file(kind: Kind, path: Path, name: str) -> Policy:

@@ -8,7 +8,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ _WIDTH_IN, _LEFT_IN, _RIGHT_IN = 11.0, 0.95, 0.15
 _BINS = 900
 _JOB_COLOURS = COLOURS[:-1]
 """Without black, on which labels could not be read."""
+
+_PATTERNS = ("", "....", "xxxx", "||||")
+"""Jobs with one colour differ in their patterns."""
 
 _MAX_NAMED = 20
 """The most jobs in the legend."""
@@ -104,19 +107,35 @@ def write_report(
         save_figure(figure, path)
 
 
-def job_colours(boxes: Iterable[Box]) -> dict[str, str]:
-    """Assign each job the colour used least in its own rows, then least overall."""
+class Look(NamedTuple):
+    """How the tasks of a job are drawn."""
+
+    colour: str
+    pattern: str
+
+
+_LOOKS = [Look(colour, pattern) for pattern in _PATTERNS for colour in _JOB_COLOURS]
+
+
+def job_looks(boxes: Iterable[Box]) -> dict[str, Look]:
+    """Assign each job the look used least in its own rows, then least overall.
+
+    Jobs look different as long as there are looks left, and plain ones are taken first.
+    """
     rows: dict[str, set[int]] = defaultdict(set)
     for box in boxes:
         rows[box.job].add(int(box.top))
-    colour_of: dict[str, str] = {}
-    uses: Counter[str] = Counter()
+    look_of: dict[str, Look] = {}
+    uses: Counter[Look] = Counter()
     for job in sorted(rows, key=lambda job: (-len(rows[job]), job)):
-        near = Counter(colour_of[other] for other in colour_of if rows[other] & rows[job])
-        best = min(_JOB_COLOURS, key=lambda colour: (near[colour], uses[colour]))
-        colour_of[job] = best
+        near = [look_of[other] for other in look_of if rows[other] & rows[job]]
+        near_looks, near_colours = Counter(near), Counter(look.colour for look in near)
+        best = min(
+            _LOOKS, key=lambda look: (near_looks[look], uses[look], near_colours[look.colour])
+        )
+        look_of[job] = best
         uses[best] += 1
-    return colour_of
+    return look_of
 
 
 def _tint(colour: str, strength: float) -> str:
@@ -144,25 +163,36 @@ _STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, COMMUNICATION: 0.25}
 _HATCH = "/////"
 
 
+def _hatch(look: Look, kind: int) -> str | None:
+    """Return the pattern of a task: stripes for an all-reduce, and its job's."""
+    return (_HATCH if kind == COMMUNICATION else "") + look.pattern or None
+
+
+def _edge(look: Look, kind: int) -> str:
+    """Return the colour of edges and patterns."""
+    plain = kind == BACKWARD or (kind == FORWARD and not look.pattern)
+    return "#FFFFFF" if plain else look.colour
+
+
 def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> None:
     """Draw the tasks, with the job's id in those that are wide enough."""
     from matplotlib.collections import PolyCollection
 
-    colour_of = job_colours(boxes)
-    corners: dict[tuple[str, int], list[list[tuple[float, float]]]] = defaultdict(list)
+    look_of = job_looks(boxes)
+    corners: dict[tuple[Look, int], list[list[tuple[float, float]]]] = defaultdict(list)
     for box in boxes:
         low, high = box.top + 0.06, box.top + box.height - 0.06
-        corners[colour_of[box.job], box.kind].append(
+        corners[look_of[box.job], box.kind].append(
             [(box.from_s, low), (box.to_s, low), (box.to_s, high), (box.from_s, high)]
         )
-    for (colour, kind), polygons in sorted(corners.items()):
+    for (look, kind), polygons in sorted(corners.items()):
         axes.add_collection(
             PolyCollection(
                 polygons,
-                facecolors=_tint(colour, _STRENGTHS[kind]),
-                edgecolors=colour if kind == COMMUNICATION else "#FFFFFF",
+                facecolors=_tint(look.colour, _STRENGTHS[kind]),
+                edgecolors=_edge(look, kind),
                 linewidths=0.4 if kind == COMMUNICATION else 0.25,
-                hatch=_HATCH if kind == COMMUNICATION else None,
+                hatch=_hatch(look, kind),
             )
         )
     width_pt = 72 * (_WIDTH_IN - _LEFT_IN - _RIGHT_IN)
@@ -172,7 +202,8 @@ def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> 
         fitting = int(((box.to_s - box.from_s) * points_per_s - 2) / (0.66 * size))
         if size < 3.4 or fitting < min(4, len(box.job)):
             continue
-        colour = _tint(colour_of[box.job], _STRENGTHS[box.kind])
+        look = look_of[box.job]
+        colour = _tint(look.colour, _STRENGTHS[box.kind])
         plate = {"boxstyle": "round,pad=0.1", "fc": colour, "ec": "none"}
         axes.text(
             (box.from_s + box.to_s) / 2,
@@ -183,7 +214,7 @@ def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> 
             ha="center",
             va="center_baseline",
             parse_math=False,
-            bbox=plate if box.kind == COMMUNICATION else None,
+            bbox=plate if _hatch(look, box.kind) else None,
         )
     axes.set_xlim(window.from_ns / 1e9, window.to_ns / 1e9)
     axes.ticklabel_format(axis="x", useOffset=False, style="plain")
@@ -194,7 +225,7 @@ def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
     """Return the entries of the legend, and its number of columns."""
     from matplotlib.patches import Patch
 
-    grey, colour_of = "#666666", job_colours(boxes)
+    grey, look_of = "#666666", job_looks(boxes)
     handles = [
         Patch(facecolor=_tint(grey, _STRENGTHS[FORWARD]), label=_LABELS[FORWARD]),
         Patch(facecolor=grey, label=_LABELS[BACKWARD]),
@@ -205,12 +236,20 @@ def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
             label=_LABELS[COMMUNICATION],
         ),
     ]
-    named = sorted(colour_of, key=lambda job: (len(job), job))
+    named = sorted(look_of, key=lambda job: (len(job), job))
     if len(named) > _MAX_NAMED + 1:
         named, more = named[:_MAX_NAMED], len(named) - _MAX_NAMED
     else:
         more = 0
-    handles += [Patch(facecolor=colour_of[job], label=f"job {_short(job)}") for job in named]
+    handles += [
+        Patch(
+            facecolor=look_of[job].colour,
+            edgecolor=_edge(look_of[job], BACKWARD),
+            hatch=_hatch(look_of[job], BACKWARD),
+            label=f"job {_short(job)}",
+        )
+        for job in named
+    ]
     if more:
         handles.append(Patch(facecolor="none", label=f"and {more} more"))
     widest = max(len(str(handle.get_label())) for handle in handles)

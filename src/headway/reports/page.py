@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from headway.figure_style import write_figure
+from headway.domain.errors import InputError
+from headway.figure_style import ENDINGS, write_figure
+from headway.files import check_output
 from headway.reports.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_PAGES = (".html", ".htm")
+
+
+def is_page(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is an HTML page by its name."""
+    return Path(path).suffix.lower() in _PAGES
+
+
+def check_page_or_picture(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that neither a page nor a figure can be written to."""
+    if not is_page(path) and Path(path).suffix.lower() not in ENDINGS:
+        raise InputError(f"must end in .html, {', '.join(ENDINGS)}.", source=os.fspath(path))
+    check_output(path)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from headway.durations import duration_text
+from headway.results.time_parts import parts_ns
+from headway.text_table import TextTable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.results.schema import Result, Summary
+    from headway.results.schema import Result
 
 _SHOWN_JOBS = 10
+_INDENT = "\u2003"
+_LONG_S = 600
+"""From this many seconds on, a time is also given in minutes, hours or days."""
 
 
 def describe_settings(result: Result) -> list[str]:
@@ -39,39 +46,70 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [f"times estimated, not measured: {'; '.join(parts)}"] if parts else []
 
 
-def describe_summary(summary: Summary) -> list[tuple[str, str]]:
-    """Return the summary as pairs of label and value."""
-    speed = summary.simulated_tasks / max(summary.wall_s, 1e-9) / 1e6
+def describe_summary(result: Result) -> list[tuple[str, str, str]]:
+    """Return the summary as triples of label, value and, for long times, the value in words."""
+    summary = result.summary
+    sampled = f"{summary.sampled_share:.0%} sampled" if summary.sampled_share else ""
+    parts = [
+        _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns(result).items()
+    ]
     return [
-        ("average JCT", f"{summary.average_jct_s:,.2f} s"),
-        ("median JCT", f"{summary.median_jct_s:,.2f} s"),
-        ("95th percentile JCT", f"{summary.p95_jct_s:,.2f} s"),
-        ("makespan", f"{summary.makespan_s:,.2f} s"),
-        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}"),
-        ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh"),
-        ("tasks simulated", f"{summary.simulated_tasks:,}"),
-        ("engine time", f"{summary.wall_s:.2f} s ({speed:.1f} M tasks/s)"),
+        _seconds("average JCT", summary.average_jct_s, summary.average_jct_margin_s),
+        *parts,
+        _seconds("median JCT", summary.median_jct_s),
+        _seconds("95th percentile JCT", summary.p95_jct_s),
+        _seconds("makespan", summary.makespan_s, summary.makespan_margin_s),
+        ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}", ""),
+        ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh", ""),
+        ("tasks simulated", f"{summary.simulated_tasks:,}", sampled),
+        ("engine time", f"{summary.wall_s:.2f} s", ""),
+    ]
+
+
+def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str, str]:
+    words = duration_text(time_s) if time_s >= _LONG_S else ""
+    if margin_s:
+        return label, f"{time_s:,.2f} s", f"± {margin_s:,.2f} s (95%)"
+    return label, f"{time_s:,.2f} s", words
+
+
+def describe_accuracy(result: Result) -> list[str]:
+    """Return a line that says if a sampled run missed the wanted accuracy, or nothing."""
+    wanted, summary = result.settings.accuracy, result.summary
+    if wanted is None or summary.average_jct_margin_s <= wanted * summary.average_jct_s:
+        return []
+    return [
+        f"The interval is wider than the {wanted:.2%} wanted: small changes decide which job runs "
+        "where. Only an exact run is more certain."
     ]
 
 
 def result_text(result: Result) -> str:
     """Return settings and summary as plain text."""
-    rows = describe_summary(result.summary)
-    label_width = max(len(label) for label, _ in rows)
-    value_width = max(len(value) for _, value in rows)
-    table = [f"{label:<{label_width}}  {value:>{value_width}}" for label, value in rows]
-    return "\n".join([*describe_settings(result), "", *table])
+    table = [line.text for line in summary_table(result).lines()]
+    notes = [f"\n{line}" for line in describe_accuracy(result)]
+    return "\n".join([*describe_settings(result), "", *table, *notes])
+
+
+def summary_table(result: Result) -> TextTable:
+    """Return the summary as a table."""
+    table = TextTable([""], [""], [""])
+    for row in describe_summary(result):
+        table.add_row(*row)
+    return table
 
 
 def result_html(result: Result) -> str:
     """Return settings, summary and the first jobs as HTML."""
     lines = "<br>".join(escape(line) for line in describe_settings(result))
     rows = "".join(
-        f'<tr><td style="text-align:left">{escape(label)}</td><td>{escape(value)}</td></tr>'
-        for label, value in describe_summary(result.summary)
+        f'<tr><td style="text-align:left">{escape(label).replace("  ", _INDENT)}</td>'
+        f"<td>{escape(value)}</td><td>{escape(words)}</td></tr>"
+        for label, value, words in describe_summary(result)
     )
+    notes = "".join(f"<p>{escape(line)}</p>\n" for line in describe_accuracy(result))
     return (
-        f"<div><p>{lines}</p>\n<table>{rows}</table>\n"
+        f"<div><p>{lines}</p>\n<table>{rows}</table>\n{notes}"
         f"<p>First jobs of {len(result.workload):,}:</p>\n{_first_jobs(result)}</div>"
     )
 

@@ -34,19 +34,28 @@ def seat_compute_ns(
 
 
 def summarize(
-    jobs: Records, cluster: Cluster, busy_ns: Integers, messages: int, wall_s: float
+    jobs: Records,
+    cluster: Cluster,
+    busy_ns: Integers,
+    messages: int,
+    wall_s: float,
+    estimated_tasks: int = 0,
 ) -> Summary:
-    """Return the key figures of a run."""
+    """Return the key figures of a run, without margins."""
     jct_s = (jobs.finish_ns - jobs.arrival_ns) / 1e9
     makespan_ns = int(jobs.finish_ns.max() - jobs.arrival_ns.min())
     utilization = float((busy_ns / makespan_ns).mean())
+    tasks = int((2 * jobs.iterations * jobs.gpus).sum()) + messages
     return Summary(
         average_jct_s=float(jct_s.mean()),
+        average_jct_margin_s=0.0,
         median_jct_s=float(np.median(jct_s)),
         p95_jct_s=float(np.percentile(jct_s, 95)),
         makespan_s=makespan_ns / 1e9,
+        makespan_margin_s=0.0,
         average_gpu_utilization=utilization,
         energy_j=sum(use.energy_j for use in use_by_type(cluster, busy_ns, makespan_ns)),
-        simulated_tasks=int((2 * jobs.iterations * jobs.gpus).sum()) + messages,
+        simulated_tasks=tasks,
+        sampled_share=estimated_tasks / tasks,
         wall_s=wall_s,
     )

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style
+from headway.results.levels import held_spans, level, mean_level
+from headway.results.time_parts import parts_ns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,77 +22,176 @@ if TYPE_CHECKING:
 
 _WIDTH_IN = 7.0
 _BINS = 240
+_PART_COLOURS = (2, 0, 5, 3)
+_HATCHES = ("", "", "////", "....")
 _WIDE_RANGE = 20
 """Completion times that differ by a larger factor are drawn on a logarithmic axis."""
+
+
+def overview_figure(result: Result) -> Figure:
+    """Draw a run on one page: completion times, GPUs in use, queue, waits by job size."""
+    from matplotlib.figure import Figure
+
+    with house_style():
+        figure = Figure(figsize=(_WIDTH_IN + 3, 6.4), layout="constrained")
+        grid = figure.subplots(2, 2)
+        _draw_jct(grid[0, 0], result)
+        _draw_held(grid[0, 1], result)
+        _draw_queue(grid[1, 1], result)
+        _draw_waits(grid[1, 0], result)
+    return figure
 
 
 def jct_figure(result: Result) -> Figure:
     """Draw the cumulative distribution of completion times, with average and percentiles."""
     from matplotlib.figure import Figure
 
-    jct_s, summary = np.sort(result.jct_s), result.summary
-    share = np.arange(1, len(jct_s) + 1) / len(jct_s)
     with house_style():
         figure = Figure(figsize=(_WIDTH_IN, 3.2), layout="constrained")
-        axes = figure.subplots()
-        axes.step(
-            np.concatenate([jct_s[:1], jct_s]),
-            np.concatenate([[0], 100 * share]),
-            where="post",
-            color=COLOURS[0],
-        )
-        marks = (
-            ("median", summary.median_jct_s, 2),
-            ("average", summary.average_jct_s, 1),
-            ("95th percentile", summary.p95_jct_s, 3),
-        )
-        for label, value_s, style in marks:
-            axes.axvline(
-                value_s,
-                color=COLOURS[style],
-                linestyle=DASHES[style],
-                linewidth=1.2,
-                label=f"{label}: {value_s:,.1f} s",
-            )
-        if jct_s[-1] > _WIDE_RANGE * jct_s[0]:
-            axes.set_xscale("log")
-        axes.set_ylim(0, 100)
-        axes.set_xlabel("job completion time [s]")
-        axes.set_ylabel("jobs finished within [%]")
-        axes.set_title(f"Completion times of {len(jct_s):,} job{'s' * (len(jct_s) != 1)}")
-        axes.legend(loc="upper left" if axes.get_xscale() == "log" else "lower right")
+        _draw_jct(figure.subplots(), result)
     return figure
 
 
 def use_figure(result: Result) -> Figure:
     """Draw how many GPUs hold a job, and how many jobs are queued, over time."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
-    total = result.settings.cluster.gpus
-    first_ns, last_ns = int(result.arrival_ns.min()), int(result.finish_ns.max())
     with house_style():
         figure = Figure(figsize=(_WIDTH_IN, 3.8), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        time_s, held = _level(*_held_spans(result), first_ns, last_ns)
-        upper.fill_between(time_s, held, step="post", color=COLOURS[0], alpha=0.25, linewidth=0)
-        upper.step(time_s, held, where="post", color=COLOURS[0], linewidth=1.0)
-        upper.axhline(total, color=INK, linestyle=DASHES[1], linewidth=0.8)
-        upper.set_ylim(0, total * 1.08)
-        upper.set_ylabel("GPUs")
-        upper.set_title(f"GPUs in use, of {total:,}")
-        time_s, queued = _level(result.arrival_ns, result.start_ns, first_ns, last_ns)
-        lower.fill_between(time_s, queued, step="post", color=COLOURS[2], alpha=0.25, linewidth=0)
-        lower.step(time_s, queued, where="post", color=COLOURS[2], linewidth=1.0)
-        lower.set_ylim(0, max(1.0, float(queued.max()) * 1.08))
-        lower.set_ylabel("jobs")
-        lower.set_title("Queued jobs")
-        lower.set_xlabel("simulated time [s]")
-        for axes in (upper, lower):
-            axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-        lower.set_xlim(first_ns / 1e9, last_ns / 1e9)
-        lower.ticklabel_format(axis="x", useOffset=False, style="plain")
+        _draw_held(upper, result)
+        _draw_queue(lower, result)
+        upper.set_xlabel("")
     return figure
+
+
+def waits_figure(result: Result) -> Figure:
+    """Draw how long jobs of each size waited in the queue, and what else their time went to."""
+    from matplotlib.figure import Figure
+
+    with house_style():
+        figure = Figure(figsize=(_WIDTH_IN, 3.2), layout="constrained")
+        _draw_waits(figure.subplots(), result)
+    return figure
+
+
+def contention_by_server_figure(result: Result) -> Figure:
+    """Draw the time that jobs lost to contention, divided evenly among the servers of each job."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    cluster = result.settings.cluster
+    lost_s = np.zeros(cluster.servers)
+    for gpus, time_ns in zip(result.gpus, parts_ns(result)["contention"].tolist(), strict=True):
+        servers = cluster.servers_of(gpus)
+        lost_s[servers] += time_ns / 1e9 / len(servers)
+    with house_style():
+        figure = Figure(figsize=(_WIDTH_IN + 3, 2.4), layout="constrained")
+        axes = figure.subplots()
+        axes.bar(np.arange(len(lost_s)), lost_s, width=0.8, color=COLOURS[3])
+        axes.grid(visible=False, axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
+        axes.set_xlim(-0.6, len(lost_s) - 0.4)
+        axes.set_xlabel("server")
+        axes.set_ylabel("time lost [s]")
+        axes.set_title("Contention by server")
+    return figure
+
+
+def _draw_jct(axes: Axes, result: Result) -> None:
+    jct_s, summary = np.sort(result.jct_s), result.summary
+    share = np.arange(1, len(jct_s) + 1) / len(jct_s)
+    axes.step(
+        np.concatenate([jct_s[:1], jct_s]),
+        np.concatenate([[0], 100 * share]),
+        where="post",
+        color=COLOURS[0],
+    )
+    marks = (
+        ("median", summary.median_jct_s, 2),
+        ("average", summary.average_jct_s, 1),
+        ("95th percentile", summary.p95_jct_s, 3),
+    )
+    for label, value_s, style in marks:
+        axes.axvline(
+            value_s,
+            color=COLOURS[style],
+            linestyle=DASHES[style],
+            linewidth=1.2,
+            label=f"{label}: {value_s:,.1f} s",
+        )
+    if jct_s[-1] > _WIDE_RANGE * jct_s[0]:
+        axes.set_xscale("log")
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("job completion time [s]")
+    axes.set_ylabel("jobs finished within [%]")
+    axes.set_title(f"Completion times of {len(jct_s):,} job{'s' * (len(jct_s) != 1)}")
+    axes.legend(loc="upper left" if axes.get_xscale() == "log" else "lower right")
+
+
+def _draw_held(axes: Axes, result: Result) -> None:
+    total = result.settings.cluster.gpus
+    _draw_level(axes, *held_spans(result), COLOURS[0], result)
+    axes.axhline(total, color=INK, linestyle=DASHES[1], linewidth=0.8)
+    axes.set_ylim(0, total * 1.08)
+    axes.set_ylabel("GPUs")
+    axes.set_title(f"GPUs in use, of {total:,}")
+
+
+def _draw_queue(axes: Axes, result: Result) -> None:
+    most = _draw_level(axes, result.arrival_ns, result.start_ns, COLOURS[2], result)
+    axes.set_ylim(0, max(1.0, most * 1.08))
+    axes.set_ylabel("jobs")
+    axes.set_title("Queued jobs")
+
+
+def _draw_level(
+    axes: Axes, start_ns: Integers, end_ns: Integers, colour: str, result: Result
+) -> int:
+    """Draw the number of open spans over the makespan; return the largest."""
+    from matplotlib.ticker import MaxNLocator
+
+    first_ns, last_ns = int(result.arrival_ns.min()), int(result.finish_ns.max())
+    instants_ns, number = level(start_ns, end_ns, first_ns, last_ns)
+    time_s = instants_ns / 1e9
+    axes.fill_between(time_s, number, step="post", color=colour, alpha=0.25, linewidth=0)
+    axes.step(time_s, number, where="post", color=colour, linewidth=1.0)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.set_xlabel("simulated time [s]")
+    axes.set_xlim(first_ns / 1e9, last_ns / 1e9)
+    axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+    return int(number.max())
+
+
+def _draw_waits(axes: Axes, result: Result) -> None:
+    """Draw the mean completion time of the jobs of each size, divided into its parts."""
+    parts = parts_ns(result)
+    sizes = np.array([job.gpus for job in result.workload])
+    doublings = np.ceil(np.log2(sizes))
+    shown = np.unique(doublings)
+    left = np.zeros(len(shown))
+    rows = np.arange(len(shown))
+    for index, (name, part) in enumerate(parts.items()):
+        means = np.array([part[doublings == one].mean() / 1e9 for one in shown])
+        axes.barh(
+            rows,
+            means,
+            left=left,
+            height=0.7,
+            color=COLOURS[_PART_COLOURS[index]],
+            hatch=_HATCHES[index],
+            edgecolor="white",
+            linewidth=0,
+            label=name,
+        )
+        left += means
+    axes.set_yticks(rows, [_range(sizes[doublings == one]) for one in shown])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_ylabel("GPUs of the job")
+    axes.set_xlabel("mean completion time [s]")
+    axes.set_title("Where the time goes, by job size")
+    axes.legend(ncols=2)
 
 
 def contention_figure(run: RecordedRun) -> Figure:
@@ -108,7 +209,7 @@ def contention_figure(run: RecordedRun) -> Figure:
     end_ns = np.clip(end_ns, window.from_ns, window.to_ns)
     for index in range(servers):
         here = server == index
-        mean[index] = _mean_level(start_ns[here], end_ns[here], edges_ns)
+        mean[index] = mean_level(start_ns[here], end_ns[here], edges_ns)
         one[index], several[index] = _shares(start_ns[here], end_ns[here], window)
     with house_style():
         height_in = min(9.0, 1.5 + max(1.2, 0.16 * servers))
@@ -136,6 +237,11 @@ def contention_figure(run: RecordedRun) -> Figure:
     return figure
 
 
+def _range(sizes: Integers) -> str:
+    low, high = int(sizes.min()), int(sizes.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def _draw_shares(axes: Axes, one: NDArray[np.float64], several: NDArray[np.float64]) -> None:
     """Draw for each server the share of time with one message and with several."""
     index = np.arange(len(one))
@@ -149,57 +255,10 @@ def _draw_shares(axes: Axes, one: NDArray[np.float64], several: NDArray[np.float
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), borderaxespad=0.2, handlelength=1.0)
 
 
-def _held_spans(result: Result) -> tuple[Integers, Integers]:
-    """Return the spans in which each GPU holds at least one job."""
-    counts = [len(gpus) for gpus in result.gpus]
-    gpu = np.concatenate([np.array(gpus, np.int64) for gpus in result.gpus])
-    start_ns, finish_ns = np.repeat(result.start_ns, counts), np.repeat(result.finish_ns, counts)
-    order = np.lexsort((start_ns, gpu))
-    starts, ends = [], []
-    current, begun_ns, until_ns = -1, 0, 0
-    columns = (column[order].tolist() for column in (gpu, start_ns, finish_ns))
-    for holder, from_ns, to_ns in zip(*columns, strict=True):
-        if holder != current or from_ns > until_ns:
-            if current >= 0:
-                starts.append(begun_ns)
-                ends.append(until_ns)
-            current, begun_ns, until_ns = holder, from_ns, to_ns
-        until_ns = max(until_ns, to_ns)
-    return np.array([*starts, begun_ns], np.int64), np.array([*ends, until_ns], np.int64)
-
-
-def _level(
-    start_ns: Integers, end_ns: Integers, first_ns: int, last_ns: int
-) -> tuple[NDArray[np.float64], Integers]:
-    """Return the times in seconds at which the number of open spans changes, and that number."""
-    instants = np.unique(np.concatenate([[first_ns], start_ns, end_ns, [last_ns]]))
-    begun = np.searchsorted(np.sort(start_ns), instants, side="right")
-    ended = np.searchsorted(np.sort(end_ns), instants, side="right")
-    return instants / 1e9, (begun - ended).astype(np.int64)
-
-
-def _mean_level(
-    start_ns: Integers, end_ns: Integers, edges_ns: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the mean number of open spans between each two edges."""
-    area = _elapsed(start_ns, edges_ns) - _elapsed(end_ns, edges_ns)
-    mean: NDArray[np.float64] = np.diff(area) / np.diff(edges_ns)
-    return np.maximum(mean, 0.0)
-
-
-def _elapsed(since_ns: Integers, edges_ns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the total time that has passed at each edge since those instants before it."""
-    instants = np.sort(since_ns - edges_ns[0])
-    edges = edges_ns - edges_ns[0]
-    count = np.searchsorted(instants, edges, side="right")
-    total: NDArray[np.float64] = count * edges - np.concatenate([[0.0], np.cumsum(instants)])[count]
-    return total
-
-
 def _shares(start_ns: Integers, end_ns: Integers, window: Window) -> tuple[float, float]:
     """Return the shares of a window with exactly one open span, and with several."""
-    time_s, level = _level(start_ns, end_ns, window.from_ns, window.to_ns)
-    length_s = np.diff(time_s)
+    instants_ns, number = level(start_ns, end_ns, window.from_ns, window.to_ns)
+    length_s = np.diff(instants_ns / 1e9)
     span_s = (window.to_ns - window.from_ns) / 1e9
-    one = float(length_s[level[:-1] == 1].sum()) / span_s
-    return one, float(length_s[level[:-1] > 1].sum()) / span_s
+    one = float(length_s[number[:-1] == 1].sum()) / span_s
+    return one, float(length_s[number[:-1] > 1].sum()) / span_s

@@ -14,6 +14,7 @@ from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from headway.results.columns import job_columns, job_table
 from headway.results.display import result_html, result_text
+from headway.results.time_parts import parts_ns
 from headway.results.timeline.sinks import Timeline
 from headway.results.usage import Integers, TypeUse, use_by_type
 
@@ -24,15 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Key figures of a run; only `wall_s`, the time spent in the engine, varies between runs."""
+    """Key figures of a run; only `wall_s`, the time spent in the engine, varies between runs.
+
+    The exact figures are, with 95% probability, within the margins; those of an exact run are 0.
+    """
 
     average_jct_s: float
+    average_jct_margin_s: float
     median_jct_s: float
     p95_jct_s: float
     makespan_s: float
+    makespan_margin_s: float
     average_gpu_utilization: float
     energy_j: float
     simulated_tasks: int
+    sampled_share: float
+    """How many of the tasks were estimated from others, between 0 and 1."""
     wall_s: float
 
 
@@ -47,6 +55,8 @@ class Settings:
     admission: str
     seed: int
     bucket_bytes: int | None = None
+    accuracy: float | None = None
+    """The accuracy of sampling that was asked for; None is exact."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without the cluster's racks, groups and profiles if it has none."""
@@ -69,6 +79,8 @@ class Result:
     finish_ns: Integers
     gpus: tuple[tuple[int, ...], ...]
     gpu_busy_ns: Integers
+    jct_margin_s: NDArray[np.float64]
+    """How far each job's exact completion time may be from `jct_s`, with 95% probability."""
     timeline: Timeline | None = None
     """Every task of the run, if it was recorded in memory."""
 
@@ -118,7 +130,8 @@ class Result:
         """The jobs as a table, one row per job in workload order.
 
         Columns: `job_id`, `model`, `gpu_count`, `iterations`, `arrival_ns`, `start_ns`,
-        `finish_ns`, `jct_s`, `waiting_s` (in the queue), `gpus` and `energy_j`.
+        `finish_ns`, `jct_s`, `jct_margin_s` (0 if exact), `waiting_s` (in the queue), `gpus` and
+        `energy_j`.
         """
         return job_table(job_columns(self))
 
@@ -127,6 +140,49 @@ class Result:
         from headway.results.store import to_dict
 
         return to_dict(self)
+
+    @property
+    def time_parts(self) -> polars.DataFrame:
+        """Where each job's completion time went, in seconds; the parts add up to it.
+
+        Columns: `job_id`, `waiting_s` (in the queue), `computing_s` and `sending_s` (what its
+        iterations take alone on its GPUs and between its servers), and `contention_s`, what sharing
+        GPUs and the network with other jobs added.
+        """
+        import polars
+
+        parts = {f"{name}_s": part / 1e9 for name, part in parts_ns(self).items()}
+        return polars.DataFrame({"job_id": self.jobs["job_id"], **parts})
+
+    def utilization(self, bins: int = 100) -> polars.DataFrame:
+        """Return the use of the GPUs over time, as means over equal periods of the makespan.
+
+        Columns: `from_s`, `to_s`, `held` (the share of the GPUs that hold a job), `busy` (the share
+        that computes; null unless the run was recorded with `simulate(..., timeline=Timeline())`)
+        and `queued` (the number of jobs in the queue).
+        """
+        from headway.results.levels import utilization
+
+        return utilization(self, bins)
+
+    def contention(self, server: int) -> polars.DataFrame:
+        """Return how many messages are in flight on a server, as periods of the same number.
+
+        Columns: `from_s`, `to_s` and `messages`. Needs `simulate(..., timeline=Timeline())`.
+
+        Raises:
+            InputError: The run has no timeline in memory, or there is no such server.
+        """
+        from headway.results.levels import contention
+        from headway.results.timeline.recorded import RecordedRun
+
+        return contention(RecordedRun.of(self), server)
+
+    def plot(self) -> Figure:
+        """Draw the run on one page: completion times, GPUs in use, queue, time by job size."""
+        from headway.results.plots import overview_figure
+
+        return overview_figure(self)
 
     def plot_jct(self) -> Figure:
         """Draw the distribution of the jobs' completion times."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from io import BytesIO
@@ -101,7 +104,11 @@ def read_result(path: str | os.PathLike[str]) -> StoredResult:
     """
     source = os.fspath(path)
     with open_input(path) as stream:
-        content = stream.read()
+        content = stream.read(len(PARQUET_MAGIC))
+        # What is neither Parquet nor JSON may have no end.
+        if content != PARQUET_MAGIC and not content.lstrip().startswith(b"{"):
+            raise _not_a_result().at(source)
+        content += stream.read()
     try:
         return stored_result(*_parts(content), source)
     except InputError as error:
@@ -150,11 +157,29 @@ def parquet_content(stream: BytesIO | str) -> tuple[polars.DataFrame, dict[str, 
     import polars
 
     try:
-        metadata = polars.read_parquet_metadata(stream)
-        return polars.read_parquet(stream, glob=False), metadata
+        with _without_panic_reports():
+            metadata = polars.read_parquet_metadata(stream)
+            return polars.read_parquet(stream, glob=False), metadata
     # A panic of polars on damaged bytes is a BaseException.
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         raise InputError(f"is damaged: {shown(str(error).splitlines()[0], 80)}.") from error
+
+
+@contextmanager
+def _without_panic_reports() -> Iterator[None]:
+    """Keep what polars writes to standard error when it panics, but for the exception, away."""
+    with tempfile.TemporaryFile() as written:
+        before = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            written.seek(0)
+            text = written.read()
+            if b"panicked" not in text:  # It may be from another thread.
+                os.write(2, text)
 
 
 def metadata_values(metadata: dict[str, str]) -> dict[str, Any]:

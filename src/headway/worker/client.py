@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import math
 import os
 import select
 import socket
@@ -92,15 +93,21 @@ class GateClient:
                 self._asked.add(request)
         return request
 
-    def wait_for_grant(self, request: int) -> bool:
-        """Wait for a grant; False as soon as there is no gate that could give it."""
+    def wait_for_grant(self, request: int, until_s: float = math.inf) -> bool:
+        """Wait for a grant; False as soon as there is no gate that could give it.
+
+        Also False at the monotonic time `until_s`, whatever the gate intends.
+        """
         with self._lock:
             while request in self._asked and request not in self._granted:
                 self._last_wait_s = time.monotonic()
+                left_s = until_s - self._last_wait_s
+                if left_s <= 0:
+                    break
                 if self._reading:
-                    self._data_read.wait()
+                    self._data_read.wait(min(left_s, SILENCE_TIMEOUT_S))
                 else:
-                    self._read()
+                    self._read(min(left_s, SILENCE_TIMEOUT_S))
             granted = request in self._granted
             self._granted.discard(request)
         return granted
@@ -180,12 +187,12 @@ class GateClient:
         self._data_read.notify_all()
         self._broken.notify_all()
 
-    def _read(self) -> None:
+    def _read(self, timeout_s: float = SILENCE_TIMEOUT_S) -> None:
         """Wait for data without holding the lock, and handle the frames in it."""
         connection, self._reading = self._connection, True
         self._lock.release()
         try:
-            ready = self._poll.poll(SILENCE_TIMEOUT_S * 1000)
+            ready = self._poll.poll(timeout_s * 1000)
         finally:
             self._lock.acquire()
             self._reading = False
@@ -193,7 +200,8 @@ class GateClient:
         if connection is None or self._connection is not connection:
             return
         if not ready:
-            self._drop(f"it sent nothing for {SILENCE_TIMEOUT_S:g} s")
+            if timeout_s == SILENCE_TIMEOUT_S:
+                self._drop(f"it sent nothing for {SILENCE_TIMEOUT_S:g} s")
             return
         try:
             # More than a TLS record holds: nothing stays in its buffer, where poll cannot see it.

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
+from headway.worker.backward import at_end_of_backward
 from headway.worker.client import GateClient
 from headway.worker.queue_thread import QueueThread
 from headway.worker.session import session_of
 from headway.worker.timing import PassTimer
 
 _cuda: Any = torch.cuda
-_CPU = torch.device("cpu")
-_engine: Any = torch.autograd.Variable._execution_engine
 """Not typed in PyTorch."""
+_CPU = torch.device("cpu")
 
 
 class _EndingTurn(NamedTuple):
@@ -30,10 +30,7 @@ class _EndingTurn(NamedTuple):
 
 
 class TurnClient:
-    """This process's turns: at most one at a time, and asking for the next ends the previous one.
-
-    So a pass that fails keeps its turn no longer than until the next pass.
-    """
+    """This process's turns: at most one at a time; asking for the next ends the previous one."""
 
     of_process: ClassVar[TurnClient | None] = None
     """This process's client, once it has one."""
@@ -106,9 +103,8 @@ class TurnClient:
                 begun, self.in_backward = self.in_backward, True
             if not begun:
                 self.begin(device, backward=True)
-                # Runs when all gradients are computed, and before DDP's own callback, which waits
-                # for the network; also where DDP sends nothing (`no_sync`).
-                _engine.queue_callback(self.end)
+                # Also where DDP sends nothing (`no_sync`).
+                at_end_of_backward(self.end)
 
         def expect_backward(_model: torch.nn.Module, _inputs: Any, outputs: Any) -> None:
             for tensor in _tensors(outputs):

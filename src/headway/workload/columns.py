@@ -53,12 +53,15 @@ _UNITS = {
 }
 
 _NUMBER = re.compile(
-    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII
 )
 
 
 def check_header(names: list[str]) -> None:
     """Refuse unknown, missing and duplicate columns."""
+    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and names[0].count(separator) > 1:
+            raise InputError(f"columns must be separated by commas, not {word}.")
     for index, name in enumerate(names):
         if name not in KNOWN:
             raise InputError(
@@ -181,7 +184,7 @@ def _measure(name: str, value: Value) -> int:
 
 def _integer(name: str, value: Value) -> int:
     if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?\d{1,30}", value):
+        if not re.fullmatch(r"[+-]?[0-9]{1,30}", value):
             raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
         return int(value)
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -16,6 +17,7 @@ from headway.domain.models import ProfileSet
 from headway.domain.profiles import measured_times
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
+from headway.results.store import PARQUET_MAGIC, parquet_content
 from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
 from headway.workload.packaged import packaged_workload
 from headway.workload.text import text_lines
@@ -85,7 +87,8 @@ def _read_csv(stream: IO[bytes], source: str, sets: Sequence[ProfileSet]) -> _Pa
                 jobs.append(_job(header, fields, source, reader.line_num, sets))
                 lines.append(reader.line_num)
     except csv.Error as error:
-        raise InputError(f"not CSV: {error}.", source=source, line=reader.line_num) from None
+        problem = "a quotation mark is not closed" if "end of data" in str(error) else str(error)
+        raise InputError(f"not CSV: {problem}.", source=source, line=reader.line_num) from None
     if header is None:
         raise InputError(
             "the file is empty; it must begin with a header such as "
@@ -124,16 +127,13 @@ def _job(
 def _read_parquet(stream: BinaryIO, source: str, sets: Sequence[ProfileSet]) -> _Parts:
     import polars
 
+    head = stream.read(len(PARQUET_MAGIC))
+    if head != PARQUET_MAGIC:
+        raise InputError("is not a Parquet file.", source=source)
     try:
-        table = polars.read_parquet(stream)
-    except BaseException as error:
-        # polars panics on some damaged files, which raises no ordinary exception.
-        panic = type(error).__name__ == "PanicException"
-        if not (panic or isinstance(error, polars.exceptions.PolarsError)):
-            raise
-        raise InputError(
-            f"not a Parquet file: {str(error).splitlines()[0]}.", source=source
-        ) from None
+        table, _ = parquet_content(BytesIO(head + stream.read()))
+    except InputError as error:
+        raise error.at(source) from None
     try:
         check_header(table.columns)
         unfit = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.job import Job
@@ -78,10 +79,37 @@ def preset_recipe(name: str) -> Recipe:
     return PRESETS[name]
 
 
-def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload:
-    """Draw a workload; jobs are numbered in order of arrival."""
+def generate_workload(
+    recipe: Recipe | str = "paper",
+    seed: int = 0,
+    *,
+    jobs: int | None = None,
+    span_s: int | None = None,
+    mix: Mapping[int, float] | None = None,
+    iterations: tuple[int, int] | None = None,
+    models: Sequence[str] | None = None,
+) -> Workload:
+    """Draw a workload; jobs are numbered in order of arrival.
+
+    Args:
+        recipe: A recipe, or its name.
+        seed: The same seed draws the same jobs.
+        jobs: The number of jobs, in place of the recipe's.
+        span_s: The time in which they arrive, likewise.
+        mix: The share of the jobs by number of GPUs, likewise.
+        iterations: The range of their iterations, likewise.
+        models: The models to draw from, likewise.
+    """
     if isinstance(recipe, str):
         recipe = preset_recipe(recipe)
+    changes: dict[str, Any] = {
+        "jobs": jobs,
+        "span_s": span_s,
+        "mix": mix,
+        "iterations": iterations,
+        "models": models,
+    }
+    recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})
     whole(seed, "seed", 0, 2**63 - 1)
     draw = _Draw(seed)
     gpus = [
@@ -89,8 +117,8 @@ def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload
     ]
     draw.shuffle(gpus)
     low, high = recipe.iterations
-    iterations = [draw.integer(low, high) for _ in gpus]
-    models = [recipe.models[draw.integer(0, len(recipe.models) - 1)] for _ in gpus]
+    rounds = [draw.integer(low, high) for _ in gpus]
+    chosen = [recipe.models[draw.integer(0, len(recipe.models) - 1)] for _ in gpus]
     arrivals = sorted(draw.integer(1, recipe.span_s) for _ in gpus)
     return Workload(
         [
@@ -99,11 +127,11 @@ def generate_workload(recipe: Recipe | str = "paper", seed: int = 0) -> Workload
                 job_id=str(index),
                 arrival_ns=arrival * 10**9,
                 gpus=count,
-                iterations=rounds,
+                iterations=repeats,
                 profiles=recipe.profiles,
             )
-            for index, (model, arrival, count, rounds) in enumerate(
-                zip(models, arrivals, gpus, iterations, strict=True)
+            for index, (model, arrival, count, repeats) in enumerate(
+                zip(chosen, arrivals, gpus, rounds, strict=True)
             )
         ],
         source=f"generated workload, seed {seed}",

@@ -20,6 +20,10 @@ def text_lines(stream: IO[bytes], source: str, not_text: str, too_long: str) -> 
         number += 1
         if number == 1:
             data = data.removeprefix(_BYTE_ORDER_MARK)
+        if number == 1 and b"\r" in data.rstrip(b"\r\n"):
+            raise InputError(
+                "lines end in CR alone; they must end in LF or CR LF.", source=source, line=number
+            )
         if b"\x00" in data or data.startswith((b"PAR1", b"\x1f\x8b")):
             raise InputError(not_text, source=source, line=number)
         if len(data) > LONGEST_LINE:

@@ -113,6 +113,8 @@ def test_the_report_of_a_bad_fit_says_so_and_why() -> None:
     text = report(bad)
     assert "latency-grows-with-k: " in text
     assert "The model does NOT describe this network" in text
+    worst = max(bad.cells, key=lambda cell: abs(cell.residual))
+    assert f"The worst cell is k = {worst.k}, {worst.message_bytes / 2**20:.4g} MB: " in text
 
 
 @pytest.mark.parametrize("ks", [(1,), (1, 2), (1, 3, 8)])

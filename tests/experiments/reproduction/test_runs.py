@@ -87,18 +87,25 @@ def test_every_case_of_the_paper_is_a_point_of_the_sweep(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("rows", ["jobs", "gpus"])
-@pytest.mark.parametrize("damage", ["empty", "cut", "noise", "missing"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "noise", "bit", "another", "missing"])
 def test_a_run_with_a_damaged_file_is_done_anew(
     stored: tuple[Path, RawResults], tmp_path: Path, rows: str, damage: str
 ) -> None:
     folder = shutil.copytree(stored[0], tmp_path / "copy")
     assert count_new(folder) == 0
-    target = sorted((folder / rows).iterdir())[0]
+    target, another, *_ = sorted((folder / rows).iterdir())
     whole = target.read_bytes()
     if damage == "missing":
         target.unlink()
     else:
-        damaged = {"empty": b"", "cut": whole[: len(whole) // 2], "noise": bytes(range(256)) * 9}
+        middle = len(whole) // 2
+        damaged = {
+            "empty": b"",
+            "cut": whole[:middle],
+            "noise": bytes(range(256)) * 9,
+            "bit": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+            "another": another.read_bytes(),
+        }
         target.write_bytes(damaged[damage])
     assert count_new(folder) == 1
     assert target.read_bytes() == whole

@@ -119,6 +119,7 @@ def test_an_invalid_body_is_refused_in_one_sentence(shared: SchedulerProcess, na
 METRICS = {
     "headway_queue_length": "gauge",
     "headway_jobs": "gauge",
+    "headway_jobs_stuck": "gauge",
     "headway_jobs_ended": "counter",
     "headway_jct_seconds": "histogram",
     "headway_node_messages": "gauge",

@@ -48,6 +48,9 @@ class Cluster:
     def __init__(self, *slots: int, policy: str = "ff+srsf:1", memory_mb: int = 1000) -> None:
         self.core = Core(policy, NetworkModel())
         self.now_ns = 0
+        self.add_nodes(*slots, memory_mb=memory_mb)
+
+    def add_nodes(self, *slots: int, memory_mb: int = 1000) -> None:
         for number, gpus in enumerate(slots):
             self.tell(NodeUp, node=f"n{number}", gpus=gpus, memory_bytes=memory_mb * MB)
 

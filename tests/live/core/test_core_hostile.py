@@ -33,6 +33,7 @@ from headway.live.core.events import (
     Tick,
     WorkerLost,
 )
+from headway.live.core.lease_rules import LeaseRules
 from headway.live.daemon.event_log.format import encode_entry, encode_header
 from headway.live.daemon.event_log.reader import EventLogReader
 from headway.network.contention import NetworkModel
@@ -49,6 +50,7 @@ NETWORKS = [
     NetworkModel(ring_size=3, law="max-min"),
     NetworkModel(law="no-contention"),
 ]
+LEASES = [None, LeaseRules(least_ns=2_000, factor=1, stuck_ns=15_000_000)]
 NODES = ["n0", "n1", "n2"]
 JOBS = ["a", "b", "c", "d", "e"]
 
@@ -107,7 +109,7 @@ MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     ComputeReady: {"job_id": jobs, "attempt": attempts, "rank": ranks, "request": some},
     ComputeDone: {"job_id": jobs, "attempt": attempts, "rank": ranks, "request": some},
-    WorkerLost: {"job_id": jobs, "attempt": attempts, "rank": ranks},
+    WorkerLost: {"job_id": jobs, "attempt": attempts, "rank": ranks, "hung": st.booleans()},
     PolicyChanged: {"policy": st.sampled_from(POLICIES)},
     Tick: {},
 }
@@ -138,7 +140,8 @@ def moves(draw: st.DrawFn) -> list[tuple[Any, dict[str, Any]]]:
 class Account:
     """What workers and executors know; it must fit what they are told."""
 
-    def __init__(self) -> None:
+    def __init__(self, leased: bool) -> None:
+        self.leased = leased
         self.open: dict[tuple[str, int], set[int]] = {}
         self.granted: dict[tuple[str, int], set[int]] = {}
         self.launched: dict[str, int] = {}
@@ -171,7 +174,8 @@ class Account:
             granted.add(instruction.request)
         elif isinstance(instruction, GrantTurn):
             rank = self.computing[instruction.job_id, instruction.attempt, instruction.rank]
-            assert not rank[instruction.request]
+            # After the end of a lease a number may be used again.
+            assert not rank[instruction.request] or self.leased
             rank[instruction.request] = True
         elif isinstance(instruction, Launch):
             assert instruction.attempt > self.launched.get(instruction.job_id, 0)
@@ -179,13 +183,23 @@ class Account:
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(POLICIES), st.sampled_from(NETWORKS), moves(), st.randoms())
+@given(
+    st.sampled_from(POLICIES),
+    st.sampled_from(NETWORKS),
+    st.sampled_from(LEASES),
+    moves(),
+    st.randoms(),
+)
 def test_the_core_stays_consistent_and_its_log_repeats(
-    policy: str, network: NetworkModel, drawn: list[tuple[Any, dict[str, Any]]], dice: Any
+    policy: str,
+    network: NetworkModel,
+    leases: LeaseRules | None,
+    drawn: list[tuple[Any, dict[str, Any]]],
+    dice: Any,
 ) -> None:
-    core = Core(policy, network, seed=1)
-    account = Account()
-    lines = [encode_header(policy, network, 1)]
+    core = Core(policy, network, 1, leases)
+    account = Account(leases is not None)
+    lines = [encode_header(policy, network, 1, leases)]
     now_ns = 0
     for kind, fields in drawn:
         now_ns += dice.choice([0, 1, 1_000, 10_000_000, -5])
@@ -202,7 +216,7 @@ def test_the_core_stays_consistent_and_its_log_repeats(
         core.nodes()
         lines.append(encode_entry(event, instructions))
     log = EventLogReader(io.BytesIO(b"".join(lines)), "log")
-    again = Core(log.header.policy, log.header.network, log.header.seed)
+    again = Core(log.header.policy, log.header.network, log.header.seed, log.header.leases)
     for entry in log:
         assert again.handle(entry.event) == entry.instructions
     assert again.jobs() == core.jobs()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from headway.live.daemon.event_log.format import encode_header
 from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.recovery import restore
 from headway.live.daemon.state_store import StateStore
-from headway.live.executors import Attempt, AttemptEnd, ExecutorHandler, ExecutorNode
+from headway.live.executors import (
+    Attempt,
+    AttemptEnd,
+    ExecutorHandler,
+    ExecutorNode,
+    LaunchedAttempt,
+)
 
 POLICY = "ff+srsf:1"
 
@@ -42,6 +48,9 @@ class FakeExecutor:
     async def start(self, watcher: ExecutorHandler) -> Sequence[ExecutorNode]:
         self.watcher = watcher
         return self.nodes
+
+    async def find_unknown(self, known: Collection[Attempt]) -> Sequence[LaunchedAttempt]:
+        return []
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         self.on_recovery()

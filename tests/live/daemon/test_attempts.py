@@ -75,7 +75,7 @@ def test_a_failed_stop_is_retried(tmp_path: Path) -> None:
     async def work(daemon: Daemon) -> None:
         await daemon.submit(make_spec())
         await eventually_async(lambda: daemon.registry["1"].state == "running")
-        daemon.cancel("1")
+        await daemon.cancel("1")
         await eventually_async(lambda: daemon.registry["1"].state == "cancelled")
 
     use(tmp_path, executor, work)
@@ -124,7 +124,7 @@ def test_an_attempt_that_could_not_start_says_why_while_it_pauses_and_can_be_can
         await eventually_async(lambda: daemon.attempts.start_problem(A))
         assert daemon.attempts.start_problem(A) == "no ? room"
         assert daemon.registry["1"].state == "starting"
-        daemon.cancel("1")
+        await daemon.cancel("1")
         assert daemon.registry["1"].state == "cancelled"
         assert len(daemon.attempts) == 0
 
@@ -146,7 +146,7 @@ def test_the_pause_before_a_retry_doubles_up_to_its_maximum(
     async def work(daemon: Daemon) -> None:
         await daemon.submit(make_spec())
         await eventually_async(lambda: len(pauses_s) >= 6)
-        daemon.cancel("1")
+        await daemon.cancel("1")
 
     use(tmp_path, executor, work)
     assert pauses_s[:6] == [0.01, 0.02, 0.04, 0.05, 0.05, 0.05]
@@ -190,7 +190,7 @@ def test_a_job_that_ends_during_recovery_is_done(tmp_path: Path) -> None:
 
 def test_a_restart_places_jobs_by_priority_and_not_by_id(tmp_path: Path) -> None:
     async def submit(daemon: Daemon) -> None:
-        daemon.drain("n1", True)
+        await daemon.drain("n1", True)
         for priority in (0, 0, 5, 1):
             await daemon.submit(make_spec(priority=priority))
 

@@ -18,7 +18,7 @@ from headway.live.daemon.daemon import Daemon
 from live.daemon.in_process import FakeExecutor, make_spec, running_daemon
 from waiting import eventually_async
 
-DISPLAY_MODULES = {"job_registry.py", "operator_log.py"}
+DISPLAY_MODULES = {"adoption.py", "job_registry.py", "operator_log.py"}
 """Modules that read the wall clock, only to display it."""
 
 WALL_CLOCK = {
@@ -65,7 +65,7 @@ def test_the_clock_continues_from_its_saved_time_and_never_goes_back(
 def test_a_changed_saved_clock_affects_no_job(tmp_path: Path, step_s: int) -> None:
     async def first() -> None:
         async with running_daemon(tmp_path, FakeExecutor()) as daemon:
-            daemon.drain("n1", True)
+            await daemon.drain("n1", True)
             await daemon.submit(make_spec())
 
     asyncio.run(first())
@@ -77,7 +77,7 @@ def test_a_changed_saved_clock_affects_no_job(tmp_path: Path, step_s: int) -> No
     executor = FakeExecutor()
 
     async def second(daemon: Daemon) -> None:
-        daemon.drain("n1", False)
+        await daemon.drain("n1", False)
         await eventually_async(lambda: daemon.registry["1"].state == "running")
         executor.end(executor.launched[0], 0)
         assert daemon.registry["1"].state == "done"

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -261,6 +261,43 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
+def change_until_refused(one: SchedulerProcess, change: Callable[[bool], object]) -> bool:
+    """Change a setting on a full disk until that is refused; return the last value that was not.
+
+    A small write may fit into what the database has reserved.
+    """
+    stored = False
+    for _ in range(1000):
+        fill(one.folder / "more")
+        try:
+            change(not stored)
+        except InputError as error:
+            if "the state cannot be written" not in str(error):
+                raise
+            return stored
+        stored = not stored
+    raise AssertionError("never refused")
+
+
+@pytest.mark.root
+def test_a_scheduler_starts_on_a_full_disk_and_says_so(small: Path) -> None:
+    with running_scheduler(small, slots=1) as one:
+        runs = one.submit(python(SLEEPS))
+        one.wait_for(runs, "running")
+        waits = one.submit(python(PRINTS))
+        for end in (one.stop, one.kill):
+            end()
+            fill(small / "large")
+            one.start()
+            assert eventually(lambda: one.client.status()["storage_problem"])
+            assert one.client.job(runs)["state"] == "running"
+            assert one.client.job(waits)["state"] == "queued"
+            (small / "large").unlink()
+            eventually(lambda: not one.client.status()["storage_problem"])
+        one.client.cancel(runs)
+        assert one.wait_for(waits, "done", "failed")["state"] == "done"
+
+
 @pytest.mark.root
 def test_a_full_disk_refuses_new_jobs_and_stops_no_running_job(small: Path) -> None:
     with running_scheduler(small, slots=1) as one:
@@ -277,10 +314,20 @@ def test_a_full_disk_refuses_new_jobs_and_stops_no_running_job(small: Path) -> N
 
         assert eventually(refuses_and_says_so)
         assert one.client.job(runs)["state"] == "running"
-        one.client.cancel(runs)
+        # Nothing is acknowledged, or has happened, that is not stored.
+        drained = change_until_refused(one, lambda value: one.client.drain("localhost", value))
+        assert one.client.nodes()[0]["draining"] is drained
+        policies = ("ff+srsf:1", "ff+fifo+srsf:1")
+        chosen = change_until_refused(one, lambda value: one.client.set_policy(policies[value]))
+        assert one.client.policy() == policies[chosen]
+        # A running job can be cancelled even so.
+        with pytest.raises(InputError, match=f"job {runs} is cancelled, but that is not stored"):
+            one.client.cancel(runs)
         one.wait_for(runs, "cancelled")
-        (small / "large").unlink()
+        for name in ("large", "more"):
+            (small / name).unlink()
         eventually(lambda: not one.client.status()["storage_problem"])
+        one.client.drain("localhost", False)
         assert one.wait_for(waits, "done", "failed")["state"] == "done"
         one.wait_for(one.submit(python(PRINTS)), "done")
         assert {"state cannot be written", "state can be written again"} <= {

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.domain.errors import InputError
+from headway.live.core.lease_rules import LeaseRules
 from headway.live.daemon.settings import ExecutorSettings, ServeSettings, settings_from
 
 
@@ -54,6 +55,9 @@ def test_a_file_sets_everything_and_its_paths_are_relative_to_its_folder(tmp_pat
         certificate = "cert.pem"
         key = "key.pem"
         log_mb = 64
+        lease_s = 0.5
+        lease_factor = 4
+        end_stuck_after_s = 0
 
         [executor]
         kind = "testbed"
@@ -74,6 +78,7 @@ def test_a_file_sets_everything_and_its_paths_are_relative_to_its_folder(tmp_pat
         certificate=folder / "cert.pem",
         key=folder / "key.pem",
         log_bytes=64 * 2**20,
+        leases=LeaseRules(least_ns=500_000_000, factor=4, stuck_ns=0),
         executor=ExecutorSettings("testbed", slots=2, memory_bytes=2**19, testbed="lab"),
     )
     assert settings.network_model().a_ns == 1000
@@ -117,6 +122,14 @@ MISTAKES = {
     "a folder that is a number": (
         "[serve]\nfolder = 3\n",
         "line 2, column 1 (folder): must be a non-empty string, not 3.",
+    ),
+    "no lease": (
+        "[serve]\nlease_s = 0\n",
+        "line 2, column 1 (lease_s): must be at least 0.100000 s, not 0.",
+    ),
+    "half a factor": (
+        "[serve]\nlease_factor = 0.5\n",
+        "line 2, column 1 (lease_factor): must be a whole number, not 0.5.",
     ),
     "no kind of executor": ("[executor]\nslots = 2\n", "line 1, column 2: 'kind' is missing."),
     "an unknown executor": (

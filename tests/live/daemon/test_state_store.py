@@ -168,7 +168,7 @@ def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0" + bytes(99)])
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "s.db").write_bytes(content)
-    with pytest.raises(InputError, match=r"s\.db: cannot be opened: "):
+    with pytest.raises(InputError, match=r"s\.db: is damaged: "):
         StateStore(tmp_path / "s.db")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import scaled, whole
 from headway.domain.models import MAX_BATCH, MEBIBYTE
+from headway.durations import duration_text
 from headway.files import check_output
 
 if TYPE_CHECKING:
@@ -118,6 +119,11 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("measuring models needs PyTorch: pip install torch.") from None
 
     device = find_device(options.device)
+    if device.kind == "cpu" and options.device is None:
+        _report(
+            "note: PyTorch finds no GPU, so this measures the CPU. To simulate a cluster of GPUs, "
+            "use profiles that were measured on them."
+        )
     for precision in precisions:
         if precision not in PRECISIONS:
             raise InputError(
@@ -156,6 +162,10 @@ def _measure_all(cases: list[_Case], device: Device, settings: PassSettings) -> 
     for number, case in enumerate(cases, 1):
         if case.definition.name in failed:
             continue
+        if sys.stderr.isatty():
+            print(
+                f"[{number}/{len(cases)}] measuring {case} …", end="\r", file=sys.stderr, flush=True
+            )
         try:
             one = measure(case.definition, case.batch_size, case.precision, device, settings)
             found.append(one)
@@ -183,7 +193,7 @@ def _time_left(started: float, done: int, total: int) -> str:
     if done == total:
         return ""
     left_s = (time.monotonic() - started) / done * (total - done)
-    return f"; about {left_s / 60:.0f} min left" if left_s >= 90 else f"; about {left_s:.0f} s left"
+    return f"; about {duration_text(round(left_s))} left"
 
 
 def _parts(text: str, field: str) -> list[str]:

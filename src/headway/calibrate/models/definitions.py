@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from headway.calibrate.models.shipped import SHIPPED
 from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
+from headway.interrupts import uninterruptible
 from headway.user_files import load_file
 
 ALL = "all"
@@ -131,7 +132,8 @@ def _find(target: str) -> list[Definition]:
             f"unknown model {shown(target)}.{did_you_mean(target, [*SHIPPED, ALL])} "
             "(Your own is file.py:function or module:function.)"
         )
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    with uninterruptible():
+        module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     file = getattr(module, "__file__", None) or place
     function = getattr(module, name, None)
     if not callable(function) or not hasattr(function, "__name__"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,7 +21,8 @@ from headway.calibrate.network.samples import Sample, read_samples, write_sample
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
-from headway.files import check_different, check_output
+from headway.files import check_outputs
+from headway.text_table import UNLIMITED
 from headway.version import __version__
 
 DESCRIPTION = """\
@@ -204,10 +206,7 @@ class _Output:
     def check(self, samples: str | None = None) -> None:
         """Refuse paths that cannot be written, before measuring."""
         outputs = [self.network, self.figure, *([self.samples] if samples is None else [])]
-        for path in outputs:
-            check_output(path)
-        if samples is not None:
-            check_different([samples], [str(path) for path in outputs], "samples and outputs")
+        check_outputs(outputs, [samples])
 
     def write(self, fitted: Fit, samples: Sequence[Sample], about: Mapping[str, Any]) -> None:
         """Write the network and its figure; print the report."""
@@ -221,5 +220,6 @@ class _Output:
                 "No figure: matplotlib is not installed; draw it elsewhere with --fit-only.",
                 file=sys.stderr,
             )
-        print(report(fitted))
+        on_terminal = sys.stdout.isatty()
+        print(report(fitted, shutil.get_terminal_size().columns if on_terminal else UNLIMITED))
         print(f"Written: {', '.join(map(str, written))}", file=sys.stderr)

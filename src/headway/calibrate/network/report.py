@@ -8,16 +8,20 @@ from collections.abc import Iterator, Sequence
 from headway.calibrate.network.fit import CellFit, Fit
 from headway.domain.estimates import Estimate
 from headway.domain.models import MEBIBYTE
+from headway.text_table import UNLIMITED, TextTable, wrap
 
 _WIDTH = 100
 
 
-def report(fit: Fit) -> str:
-    """Return the fit as plain text: coefficients, cells, remarks and the verdict."""
+def report(fit: Fit, width: int = UNLIMITED) -> str:
+    """Return the fit as plain text: coefficients, cells, remarks and the verdict.
+
+    Lines have at most `width` characters.
+    """
     lines = [
         *_coefficients(fit),
         "",
-        *_grid(fit.cells),
+        *_grid(fit.cells, width),
         "",
         f"{fit.shots:,} shots" + (f", {fit.outliers:,} outliers left out" if fit.outliers else ""),
     ]
@@ -28,7 +32,17 @@ def report(fit: Fit) -> str:
         f"The model {verdict} this network: cells are off by {fit.median_residual:.1%} (median) "
         f"and at most {fit.largest_residual:.1%}."
     )
-    return "\n".join(lines)
+    if not fit.fits:
+        worst = max(fit.cells, key=lambda cell: abs(cell.residual))
+        lines += textwrap.wrap(
+            f"The worst cell is k = {worst.k}, {worst.message_bytes / MEBIBYTE:.4g} MB: "
+            f"{_ms(worst.median_ns)} ms measured, {_ms(worst.predicted_ns)} ms by the model. "
+            "Measure again while nothing else uses the network, with more repeats; if it stays, "
+            "what the remarks above say is how this network differs from the model, and "
+            "simulations of it are rough.",
+            _WIDTH,
+        )
+    return "\n".join(part for line in lines for part in wrap(line, width))
 
 
 def _coefficients(fit: Fit) -> Iterator[str]:
@@ -52,10 +66,12 @@ def _interval(estimate: Estimate, factor: float = 1.0) -> str:
     return f"{value:.{digits}g} [{low:.{digits}g} to {high:.{digits}g}]"
 
 
-def _grid(cells: Sequence[CellFit]) -> list[str]:
-    rows = [("k", "MB", "shots", "outliers", "median ms", "quartiles ms", "model ms", "off")]
-    rows += [
-        (
+def _grid(cells: Sequence[CellFit], width: int) -> list[str]:
+    table = TextTable(
+        ["k", "MB"], ["shots", "outliers", "median ms", "quartiles ms", "model ms", "off"]
+    )
+    for cell in cells:
+        table.add_row(
             str(cell.k),
             f"{cell.message_bytes / MEBIBYTE:.4g}",
             str(cell.shots),
@@ -65,13 +81,7 @@ def _grid(cells: Sequence[CellFit]) -> list[str]:
             _ms(cell.predicted_ns),
             f"{cell.residual:+.1%}",
         )
-        for cell in cells
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+    return [line.text for line in table.lines(width)]
 
 
 def _ms(time_ns: float) -> str:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headway.domain.errors import InputError
+
 if TYPE_CHECKING:
     from headway.live.api.client import Client
+
+START_S = 5.0
+"""How long to wait for a scheduler that has not locked its state folder yet."""
+
+_RETRY_S = 0.2
 
 FolderOption = Annotated[
     Path | None,
@@ -52,3 +62,40 @@ def connect(
     from headway.live.api.client import find
 
     return find(folder, server, token_file, certificate)
+
+
+def connect_when_started(
+    folder: Path | None, server: str | None, token_file: Path | None, certificate: Path | None
+) -> Client:
+    """Return a client as `connect` does, but wait for a scheduler that is starting."""
+    from headway.live.daemon.state_folder import default_folder
+
+    path = folder or default_folder()
+    until = time.monotonic() + START_S
+    announced = False
+    while True:
+        try:
+            return connect(folder, server, token_file, certificate)
+        except InputError:
+            starting = _is_locked(path)
+            if server is not None or not (starting or time.monotonic() < until):
+                raise
+        if not announced:
+            typer.echo(f"waiting for a scheduler on {path} to start …", err=True)
+            announced = True
+        time.sleep(_RETRY_S)
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a scheduler that runs or starts has locked its state folder."""
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(folder)
+    return False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from headway.cli.console import figures_table, results
+from headway.cli.console import print_lines, print_table, results
 from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
@@ -14,9 +14,7 @@ from headway.cli.live.client_options import (
     TokenOption,
     connect,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from headway.text_table import TextTable
 
 
 def nodes_command(
@@ -27,19 +25,21 @@ def nodes_command(
 ) -> None:
     """Show every node: jobs on its slots, messages in flight, and what waits there and why."""
     nodes = connect(folder, server, token_file, certificate).nodes()
-    results(uncut=True).print(nodes_table(nodes))
+    console = results()
+    print_table(console, nodes_table(nodes))
     reasons = {one["job_id"]: one["why"] for node in nodes for one in node["waiting"]}
     for job, why in reasons.items():
-        typer.echo(f"job {job}: {why}")
+        print_lines(console, f"job {job}: {why}")
 
 
-def nodes_table(nodes: list[dict[str, Any]]) -> Table:
+def nodes_table(nodes: list[dict[str, Any]]) -> TextTable:
     """Return a table of nodes: the jobs sending and waiting there, and the jobs on each slot.
 
     A star marks the job whose turn it is to compute.
     """
-    table = figures_table("node", "slots", "free", "MB each", "sending", "waiting")
-    table.add_column("jobs by slot", no_wrap=True)
+    table = TextTable(
+        ["node"], ["slots", "free", "MB each"], ["sending", "waiting", "jobs by slot"]
+    )
     for node in nodes:
         slots = [
             ",".join(job + "*" * (job == slot["computing"]) for job in slot["jobs"]) or "."
@@ -86,6 +86,9 @@ def policy_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Show the current policy, or switch to another."""
+    """Show the policy of the running scheduler, or switch it.
+
+    `headway policies` lists what there is.
+    """
     client = connect(folder, server, token_file, certificate)
     typer.echo(client.policy() if name is None else client.set_policy(name))

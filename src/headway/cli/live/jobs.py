@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headway.cli.console import figures_table, results
+from headway.cli.console import print_lines, print_table, results
 from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
     ServerOption,
     TokenOption,
     connect,
+    connect_when_started,
 )
 from headway.domain.errors import InputError, did_you_mean
 from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
+from headway.durations import duration_text
+from headway.text_table import TextTable, printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from headway.live.api.client import Client
 
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
@@ -76,10 +77,15 @@ def submit_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Submit a job: a script and its arguments, passed on without a shell. Prints the job's id."""
-    client = connect(folder, server, token_file, certificate)
+    """Submit a job: a script and its arguments, passed on without a shell. Prints the job's id.
+
+    It waits for a scheduler that is starting.
+    """
+    command = _command(words)
+    client = connect_when_started(folder, server, token_file, certificate)
+    _check_size(client.status(), gpus)
     spec: dict[str, Any] = {
-        "command": _command(words),
+        "command": command,
         "gpus": gpus,
         "priority": priority,
         "retries": retries,
@@ -95,6 +101,17 @@ def submit_command(
     typer.echo(job)
     if wait:
         raise typer.Exit(_wait_for(client, job))
+
+
+def _check_size(about: dict[str, Any], gpus: int) -> None:
+    """Refuse a job that can never start; on Ray, where nodes may join, warn about it."""
+    slots = about["slots"]
+    if gpus <= slots:
+        return
+    problem = f"{gpus:,} GPUs, but the scheduler has {slots:,} slot{'s' * (slots != 1)}"
+    if about["executor"] != "ray":
+        raise InputError(f"{problem}; the job could never start.", field="--gpus")
+    typer.echo(f"{problem}; the job waits until more nodes join.", err=True)
 
 
 def _command(words: list[str]) -> list[str]:
@@ -129,9 +146,9 @@ def _wait_for(client: Client, job: str) -> int:
     """Poll until a job has ended; return the exit code."""
     from headway.live.core.job_state import FINISHED
 
-    while (found := client.job(job))["state"] not in FINISHED:
+    while (found := client.patiently(lambda: client.job(job)))["state"] not in FINISHED:
         time.sleep(_POLL_S)
-    typer.echo(f"job {job} is {found['state']}{_reason(found)}", err=True)
+    typer.echo(printable(f"job {job} is {found['state']}{_reason(found)}"), err=True)
     return 0 if found["state"] == "done" else NOT_DONE
 
 
@@ -150,11 +167,11 @@ def status_command(
         _show_job(client.job(job))
         return
     about = client.status()
-    for line in status_lines(about):
-        typer.echo(line)
+    console = results()
+    print_lines(console, *status_lines(about))
     if jobs := client.jobs(limit=100):
-        typer.echo()
-        results(uncut=True).print(jobs_table(jobs, len(jobs)))
+        console.print()
+        print_table(console, jobs_table(jobs, time.time()))
 
 
 def status_lines(about: dict[str, Any]) -> list[str]:
@@ -178,23 +195,25 @@ def status_lines(about: dict[str, Any]) -> list[str]:
     return lines
 
 
-def jobs_table(jobs: list[dict[str, Any]], max_rows: int) -> Table:
-    """Return a table of jobs."""
+def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
+    """Return a table of jobs; `now` is the time of day."""
     from headway.live.core.job_state import FINISHED
 
-    table = figures_table("job", "state", "GPUs", "iterations", "submitted")
-    table.add_column("name and status", no_wrap=True)
-    for one in jobs[:max_rows]:
+    table = TextTable(
+        ["job", "state"], ["GPUs", "iterations", "submitted", "running"], ["name and status"]
+    )
+    for one in jobs:
         total = one["spec"]["iterations"]
         done = f"{one['iterations']:,}" + ("" if total is None else f"/{total:,}")
         status = one["why"] if one["state"] not in FINISHED else one["reason"]
         title = one["spec"]["name"] or Path(one["spec"]["command"][-1]).name
         table.add_row(
             one["job_id"],
-            one["state"],
+            "stuck" if one["stuck"] else one["state"],
             str(one["spec"]["gpus"]),
             done,
-            _local_time(one["submitted_at"]),
+            f"{_elapsed(one['submitted_at'], now)} ago",
+            _elapsed(one["started_at"], one["ended_at"] or now),
             f"{title}: {status}" if status else title,
         )
     return table
@@ -216,14 +235,26 @@ def _show_job(job: dict[str, Any]) -> None:
         "submitted": _local_time(job["submitted_at"]),
         "started": _local_time(job["started_at"]),
         "ended": _local_time(job["ended_at"]),
+        "running": _running_time(job),
     }
     for title, text in lines.items():
         if text:
-            typer.echo(f"{title + ':':12}{text}")
+            typer.echo(f"{title + ':':12}{printable(text)}")
+
+
+def _running_time(job: dict[str, Any]) -> str:
+    if job["started_at"] is None:
+        return ""
+    return _elapsed(job["started_at"], job["ended_at"] or time.time())
 
 
 def _reason(job: dict[str, Any]) -> str:
     return f": {job['reason']}" if job["reason"] else ""
+
+
+def _elapsed(since: float | None, until: float) -> str:
+    """Return how much time has passed; clocks of two machines may differ a little."""
+    return "-" if since is None else duration_text(round(max(0.0, until - since)))
 
 
 def _local_time(at: float | None) -> str:

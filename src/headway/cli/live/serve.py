@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.live.client_options import FolderOption
+from headway.cli.live.plain_log import use_plain_log
 from headway.domain.errors import InputError
 
 FAILED = 1
@@ -48,12 +50,36 @@ def serve_command(
             show_default=False,
         ),
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="HEADWAY_PORT",
+            help="The API's port; 0 picks a free one.  [default: 7077]",
+            show_default=False,
+        ),
+    ] = None,
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop running jobs when the scheduler stops.")
+    ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="If state.db was lost or is damaged, rebuild its jobs from the event log and the "
+            "processes that run.",
+        ),
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="If it was, end the processes that run and begin anew."),
     ] = False,
     log_level: Annotated[
         str, typer.Option(help="Level of the operator log: debug, info, warning or error.")
     ] = "info",
+    log_json: Annotated[
+        bool,
+        typer.Option("--log-json", help="Write the log as JSON on a terminal too, not in words."),
+    ] = False,
 ) -> None:
     """Schedule real jobs on this machine, a testbed or Ray, until Ctrl-C or SIGTERM.
 
@@ -62,18 +88,24 @@ def serve_command(
     try:
         from headway.live import operator_log
         from headway.live.assembly import serve
+        from headway.live.daemon.recovery import Unknown
         from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
         raise InputError("this requires the extra 'serve': pip install 'headway[serve]'.") from None
     operator_log.configure(log_level)
+    if sys.stderr.isatty() and not log_json:
+        use_plain_log()
     settings = ServeSettings() if config is None else settings_from(str(config))
     path = None if folder is None else folder.absolute()
     settings = replace(
         settings,
-        **_given(folder=path, policy=policy, network=network),
+        **_given(folder=path, policy=policy, network=network, api_port=port),
         executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
     )
-    if not serve(settings, stop_jobs=stop_jobs):
+    if adopt and forget:
+        raise InputError("--adopt and --forget exclude each other.")
+    unknown = Unknown.ADOPT if adopt else Unknown.FORGET if forget else Unknown.REFUSE
+    if not serve(settings, stop_jobs=stop_jobs, unknown=unknown):
         raise typer.Exit(FAILED)
 
 

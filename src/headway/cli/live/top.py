@@ -7,11 +7,12 @@ import os
 import select
 import sys
 import termios
+import time
 import tty
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from headway.cli.console import results
+from headway.cli.console import results, table_lines
 from headway.cli.live.client_options import (
     CertificateOption,
     FolderOption,
@@ -22,9 +23,10 @@ from headway.cli.live.client_options import (
 from headway.cli.live.cluster import nodes_table
 from headway.cli.live.jobs import jobs_table, status_lines
 from headway.domain.errors import InputError
+from headway.text_table import printable, wrap
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import ConsoleDimensions, RenderableType
 
     from headway.live.api.client import Client
 
@@ -44,26 +46,29 @@ def top_command(
     console = results()
     if not console.is_terminal or not sys.stdin.isatty():
         raise InputError("top requires a terminal; use headway status and headway nodes instead.")
-    screen = _screen(client, console.height)
+    screen = _screen(client, console.size)
     with (
         _keyboard() as read_key,
         Live(screen, console=console, screen=True, auto_refresh=False) as live,
     ):
         while read_key(REFRESH_S) not in ("q", "Q"):
-            live.update(_screen(client, console.height), refresh=True)
+            live.update(_screen(client, console.size), refresh=True)
 
 
-def _screen(client: Client, height: int) -> RenderableType:
+def _screen(client: Client, size: ConsoleDimensions) -> RenderableType:
+    """Return the status, the nodes, and as many jobs as there is room for."""
     from rich.console import Group
     from rich.text import Text
 
-    about, nodes = status_lines(client.status()), nodes_table(client.nodes())
-    rows = max(1, height - len(about) - nodes.row_count - 6)
-    jobs = jobs_table(client.jobs(limit=rows), rows)
-    # Only the last column is truncated to fit.
-    jobs.expand, jobs.columns[-1].ratio = True, 1
-    lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in (*about, "")]
-    return Group(*lines, nodes, Text(""), jobs, Text("q quits", style="dim"))
+    about = [
+        Text(part)
+        for line in status_lines(client.status())
+        for part in wrap(printable(line), size.width)
+    ]
+    nodes = table_lines(nodes_table(client.nodes()), size.width)
+    rows = max(1, size.height - len(about) - len(nodes) - 4)
+    jobs = table_lines(jobs_table(client.jobs(limit=rows), time.time()), size.width)
+    return Group(*about, Text(""), *nodes, Text(""), *jobs[: rows + 1], Text("q quits", "dim"))
 
 
 @contextlib.contextmanager

@@ -25,6 +25,10 @@ Numbers = Annotated[
     Meta(description="a number or a list of numbers"),
 ]
 
+Accuracy = Annotated[
+    Number | str, Meta(description="a percentage such as '1%' or a number such as 0.01")
+]
+
 RECIPE_KEYS = ("jobs", "span_s", "mix", "iterations", "models")
 
 
@@ -79,6 +83,7 @@ class SweepFile(TomlTable):
     priority: Texts | None = None
     admission: Texts | None = None
     bucket_mb: Numbers | None = None
+    accuracy: Accuracy | None = None
     baseline: str | None = None
     jobs: bool = False
 

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError
 from headway.domain.workload import Workload
+from headway.engine.parallel import Checkpoint
 from headway.engine.run import simulate
-from headway.experiments.parallel import Checkpoint
 from headway.experiments.sweep.specification import Coordinate, Sweep, WorkloadSource
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
@@ -83,6 +83,7 @@ def key_of(sweep: Sweep, point: Point) -> str:
         sweep.clusters[point.cluster].digest,
         sweep.networks[point.network].digest,
         sweep.policies[point.policy].digest,
+        str(sweep.accuracy),
     )
     return hashlib.blake2b(" ".join(parts).encode(), digest_size=12).hexdigest()
 
@@ -95,6 +96,7 @@ class Inputs:
     clusters: tuple[Cluster, ...]
     networks: tuple[NetworkModel, ...]
     policies: tuple[PolicySet, ...]
+    accuracy: float | None
     files: Mapping[str, bytes]
     rows: Collection[Rows]
     code: str
@@ -107,6 +109,7 @@ class Inputs:
             clusters=tuple(entry.value for entry in sweep.clusters),
             networks=tuple(entry.value for entry in sweep.networks),
             policies=tuple(entry.value for entry in sweep.policies),
+            accuracy=sweep.accuracy,
             files=sweep.files,
             rows=rows,
             code=code_version(),
@@ -131,6 +134,7 @@ class Runner:
                 network=inputs.networks[point.network],
                 policy=inputs.policies[point.policy],
                 seed=point.seed,
+                accuracy=inputs.accuracy,
                 progress=checkpoint,
             )
         except HeadwayError as error:

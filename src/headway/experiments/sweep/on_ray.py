@@ -20,7 +20,7 @@ from typing import Any
 
 from headway import jit
 from headway.domain.errors import HeadwayError, InputError
-from headway.experiments.parallel import thread_count
+from headway.engine.parallel import thread_count
 from headway.experiments.sweep.grid import Inputs, Outcome, Point, Runner
 from headway.files import make_folder, open_output
 from headway.ray_session import connected, signals_held

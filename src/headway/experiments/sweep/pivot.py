@@ -73,14 +73,7 @@ def layout_of(
     Raises:
         InputError: A name is unknown or given twice.
     """
-    for field, names, known in (
-        ("rows", rows, AXES),
-        ("columns", columns, AXES),
-        ("value", values, tuple(METRICS)),
-    ):
-        for name in names or ():
-            if name not in known:
-                raise InputError(f"unknown name '{name}'.{did_you_mean(name, known)}", field=field)
+    check_names(rows, columns, values)
     different = [axis for axis in AXES if frame[axis].n_unique() > 1]
     if columns is None:
         others = [axis for axis in different if axis != "cluster"]
@@ -91,6 +84,22 @@ def layout_of(
     if len({*rows, *columns}) < len(rows) + len(columns):
         raise InputError("rows and columns must differ from each other.", field="rows")
     return Layout(tuple(rows), tuple(columns), tuple(values or USUAL_VALUES))
+
+
+def check_names(
+    rows: Sequence[str] | None, columns: Sequence[str] | None, values: Sequence[str] | None
+) -> None:
+    """Refuse names that no table of runs has."""
+    for field, names, known in (
+        ("rows", rows, AXES),
+        ("columns", columns, AXES),
+        ("value", values, tuple(METRICS)),
+    ):
+        for name in names or ():
+            if name not in known:
+                raise InputError(f"unknown name '{name}'.{did_you_mean(name, known)}", field=field)
+    if len({*(rows or ()), *(columns or ())}) < len(rows or ()) + len(columns or ()):
+        raise InputError("rows and columns must differ from each other.", field="rows")
 
 
 def pivot(

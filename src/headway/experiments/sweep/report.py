@@ -26,7 +26,7 @@ from headway.experiments.sweep.pivot import (
 from headway.experiments.sweep.store import read_runs
 from headway.figure_style import COLOURS, INK, house_style
 from headway.files import check_output, open_output
-from headway.reports.page import Picture, Section, html_page
+from headway.reports.page import Picture, Section, html_page, is_page
 from headway.reports.tables import Table
 
 if TYPE_CHECKING:
@@ -41,10 +41,18 @@ _LEAST_DRAWN = 1e-3
 _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
-def write_sweep_report(folder: Path, output: Path | None = None) -> Path:
-    """Write a page about the runs in a sweep's folder and return its path."""
+def write_sweep_report(
+    folder: Path,
+    output: Path | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Path:
+    """Write a page about the runs in a sweep's folder and return its path.
+
+    It begins with all runs together, by the rows and columns that were asked for.
+    """
     target = folder / "report.html" if output is None else output
-    if target.suffix.lower() not in (".html", ".htm"):
+    if not is_page(target):
         raise InputError("the report of a sweep must end in .html.", source=str(target))
     check_output(target)
     frame, metadata = read_runs(folder)
@@ -52,12 +60,12 @@ def write_sweep_report(folder: Path, output: Path | None = None) -> Path:
         raise InputError("no run has finished yet.", source=str(folder))
     baseline = metadata["headway.baseline"]
     expected = int(metadata["headway.runs"])
-    layout = layout_of(frame)
+    layout = layout_of(frame, rows, columns, tuple(METRICS))
     with house_style():
         page = html_page(
             f"Sweep: {folder.resolve().name}",
             _summary(frame, layout, baseline, expected),
-            [*_sections(frame, layout, baseline), _made(metadata)],
+            [*_sections(frame, layout, baseline, rows is None), _made(metadata)],
         )
     with open_output(target) as stream:
         stream.write(page.encode())
@@ -79,22 +87,28 @@ def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: i
     return " ".join(parts)
 
 
-def _sections(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Section]:
-    """Return a section per workload, if the rows are grouped by workload."""
+def _sections(
+    frame: polars.DataFrame, layout: Layout, baseline: str, by_workload: bool
+) -> list[Section]:
+    """Return a section with all runs, and one per workload if the rows are grouped by workload."""
     import polars
 
-    if layout.rows[0] != "workload" or len(layout.rows) == 1:
+    if not by_workload or layout.rows[0] != "workload" or len(layout.rows) == 1:
         return [_section("figures", "Figures", frame, layout, baseline)]
     inner = Layout(layout.rows[1:], layout.columns, layout.values)
+    over = averaged_over(frame, inner)
     return [
-        _section(
-            f"workload-{index}",
-            f"Workload {name}",
-            frame.filter(polars.col("workload") == name),
-            inner,
-            baseline,
-        )
-        for index, name in enumerate(frame["workload"].unique(maintain_order=True))
+        _section("all", f"All workloads: means over {over}", frame, inner, baseline),
+        *(
+            _section(
+                f"workload-{index}",
+                f"Workload {name}",
+                frame.filter(polars.col("workload") == name),
+                inner,
+                baseline,
+            )
+            for index, name in enumerate(frame["workload"].unique(maintain_order=True))
+        ),
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError
-from headway.experiments.parallel import Checkpoint, run_in_threads, thread_count
+from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.sweep.grid import (
     Inputs,
     Outcome,

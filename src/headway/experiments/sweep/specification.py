@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from headway.configuration import cluster_from, network_from, profiles_from
 from headway.configuration.document import Document
+from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
 from headway.domain.workload import Workload
@@ -72,6 +73,8 @@ class Sweep:
     policies: tuple[Entry[PolicySet], ...]
     files: Mapping[str, bytes]
     """The users' policy files: path to content."""
+    accuracy: float | None
+    """Of sampled runs; None is exact."""
     jobs: bool
     baseline: str
     """The policy that the others are compared with."""
@@ -111,6 +114,9 @@ class _Reader:
             for index, name in enumerate(self._profiles):
                 self._checked("profiles", index, profiles_from, [name])
         seeds = self._checked("seeds", None, _seeds, self._content.seeds)
+        accuracy = None
+        if self._content.accuracy is not None:
+            accuracy = self._checked("accuracy", None, accuracy_from, self._content.accuracy)
         workloads = [
             self._workload(item, seeds, index)
             for index, item in enumerate(self._items("workloads"))
@@ -149,6 +155,7 @@ class _Reader:
             ),
             policies=tuple(self._each("policies", "policy", policies, self._policy)),
             files=dict(self._files),
+            accuracy=accuracy,
             jobs=self._content.jobs,
             baseline=baseline,
         )

@@ -2,13 +2,15 @@
 
 The folder holds a log, `finished.log`, with a checksummed line per run, appended in one write. A
 process that is killed leaves at most a torn last line, which the next one drops. Rows per job and
-per GPU, where asked for, are in `jobs/KEY.parquet` and `gpus/KEY.parquet`, written before the line.
+per GPU, where asked for, are in `jobs/KEY.parquet` and `gpus/KEY.parquet`, written before the line,
+which has their digests.
 `runs.parquet` and `timings.parquet` are made from the log.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -24,7 +26,7 @@ from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordi
 from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.results.schema import Summary
-from headway.results.store import PARQUET_MAGIC, code_version, parquet_content
+from headway.results.store import code_version, parquet_content
 
 if TYPE_CHECKING:
     import polars
@@ -37,8 +39,11 @@ LOCK = ".lock"
 _SYNC_S = 1.0
 """Seconds between calls of fsync; only a power failure could lose a line that is not synced."""
 
+_DIGESTS = "digests"
+"""The key, in a line of the log, of the digests of a run's files of rows, by kind."""
+
 FinishedRun = Mapping[str, Any]
-"""A line of the log: a run's key, figures and `wall_s`."""
+"""A line of the log: a run's key, figures, `wall_s` and digests."""
 
 
 class RunStore:
@@ -63,8 +68,13 @@ class RunStore:
         self._synced = time.monotonic()
 
     def has(self, key: str, rows: Iterable[Rows] = ()) -> bool:
-        """Return whether a run is finished and its files of these rows are undamaged."""
-        return key in self.finished and all(_is_parquet(self.rows_file(key, kind)) for kind in rows)
+        """Return whether a run is finished and its files of these rows are what was written."""
+        if key not in self.finished:
+            return False
+        digests = self.finished[key].get(_DIGESTS, {})
+        return all(
+            kind in digests and _digest(self.rows_file(key, kind)) == digests[kind] for kind in rows
+        )
 
     def rows_file(self, key: str, rows: Rows) -> Path:
         """Return the path of a run's rows per job or per GPU."""
@@ -74,11 +84,15 @@ class RunStore:
         """Store a finished run; once this returns, killing the process does not lose it."""
         if outcome.figures is None:
             raise ValueError(outcome.problem)
+        digests = {}
         for kind, content in outcome.rows.items():
+            digests[kind] = hashlib.sha256(content).hexdigest()
             make_folder(self.folder / kind)
             with open_output(self.rows_file(outcome.key, kind)) as stream:
                 stream.write(content)
-        line = {"run": outcome.key, **outcome.figures, "wall_s": outcome.wall_s}
+        line: dict[str, Any] = {"run": outcome.key, **outcome.figures, "wall_s": outcome.wall_s}
+        if digests:
+            line[_DIGESTS] = digests
         text = json.dumps(line, separators=(",", ":")).encode()
         _write(self._log, b"%08x %s\n" % (zlib.crc32(text), text))
         self.finished[outcome.key] = line
@@ -188,15 +202,12 @@ def _read(stream: Iterable[bytes]) -> tuple[dict[str, FinishedRun], int]:
     return finished, end
 
 
-def _is_parquet(path: Path) -> bool:
-    """Return whether a file exists and has both ends of a Parquet file."""
+def _digest(path: Path) -> str | None:
+    """Return the digest of a file's content; None if it cannot be read."""
     try:
-        with open(path, "rb") as stream:
-            start = stream.read(len(PARQUET_MAGIC))
-            stream.seek(-len(PARQUET_MAGIC), os.SEEK_END)
-            return start == stream.read() == PARQUET_MAGIC
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
-        return False
+        return None
 
 
 def table_of(

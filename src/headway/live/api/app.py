@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.gate import tokens
 from headway.live.api.cluster_routes import add_cluster_routes
+from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.errors import add_error_handlers, error_responses
 from headway.live.api.job_routes import add_job_routes
 from headway.live.api.responses import JsonResponse
@@ -18,16 +19,22 @@ from headway.version import __version__
 
 
 def make_app(daemon: Daemon, token: str, settings: Mapping[str, Any]) -> ASGIApp:
-    """Return a scheduler's API; `GET /v1/status` includes these settings."""
+    """Return a scheduler's API, which may run in another loop than the caller's.
+
+    `GET /v1/status` includes these settings.
+    """
     app = FastAPI(
         title="Headway",
         version=__version__,
         summary="A scheduler for distributed training jobs that share a network.",
         responses=error_responses(400, 401, 404, 500),
+        # A redirect would go to whatever host the request names.
+        redirect_slashes=False,
     )
     add_error_handlers(app)
-    add_job_routes(app, daemon)
-    add_cluster_routes(app, daemon, settings)
+    calls = DaemonCalls()
+    add_job_routes(app, daemon, calls)
+    add_cluster_routes(app, daemon, calls, settings)
     return _TokenGuard(app, token)
 
 

@@ -6,13 +6,15 @@ import contextlib
 import http.client
 import json
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from headway.domain.errors import InputError, shown
 from headway.gate import tokens
+from headway.live.daemon.errors import NoSchedulerError
 from headway.live.daemon.state_folder import (
     ApiAddress,
     StateFolder,
@@ -21,6 +23,13 @@ from headway.live.daemon.state_folder import (
 )
 
 TIMEOUT_S = 30.0
+RETRY_S = 0.5
+ATTEMPT_HEADER = "x-headway-attempt"
+"""The attempt with which a log begins."""
+
+_Answer = TypeVar("_Answer")
+_BROKEN = (OSError, http.client.HTTPException)
+"""What a connection raises when the scheduler ends."""
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -70,11 +79,40 @@ class Client:
         return self._ask("POST", f"/v1/jobs/{quote(job, safe='')}/cancel")
 
     def logs(self, job: str, rank: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """Yield a rank's output as it arrives."""
+        """Yield a rank's output as it arrives; with `follow`, until the job has ended.
+
+        A scheduler that restarts is waited for.
+        """
         path = f"/v1/jobs/{quote(job, safe='')}/logs?rank={rank}&follow={str(follow).lower()}"
-        with self._request("GET", path, timeout_s=None) as response:
-            while chunk := response.read1(_CHUNK_BYTES):
-                yield chunk
+        attempt, seen_bytes, ended = "", 0, False
+        while not ended:
+            with contextlib.ExitStack() as stack:
+
+                def connect(stack: contextlib.ExitStack = stack) -> http.client.HTTPResponse:
+                    return stack.enter_context(self._request("GET", path, timeout_s=None))
+
+                # Only a scheduler that was there is waited for.
+                response = self.patiently(connect) if attempt else connect()
+                began = str(response.headers[ATTEMPT_HEADER])
+                # A new scheduler starts over with the latest attempt: skip what has been seen.
+                seen_bytes = seen_bytes if began == attempt else 0
+                attempt, position = began, 0
+                with contextlib.suppress(*_BROKEN) if follow else contextlib.nullcontext():
+                    while chunk := response.read1(_CHUNK_BYTES):
+                        fresh = chunk[max(0, seen_bytes - position) :]
+                        position += len(chunk)
+                        seen_bytes = max(seen_bytes, position)
+                        if fresh:
+                            yield fresh
+                    ended = True
+
+    def patiently(self, request: Callable[[], _Answer]) -> _Answer:
+        """Make a request, and again for as long as no scheduler answers: it may be restarting."""
+        while True:
+            try:
+                return request()
+            except NoSchedulerError:
+                time.sleep(RETRY_S)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes, the jobs on them and the messages waiting there."""
@@ -120,8 +158,8 @@ class Client:
             if response.status >= 400:
                 raise InputError(_problem(response))
             yield response
-        except (OSError, http.client.HTTPException) as error:
-            raise InputError(self._no_response(method, error)) from None
+        except _BROKEN as error:
+            raise NoSchedulerError(self._no_response(method, error)) from None
         finally:
             connection.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,10 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from prometheus_client.exposition import choose_encoder
 
+from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.errors import ApiError, error_responses
 from headway.live.api.request_body import read_body
-from headway.live.api.responses import SYNC_TIMEOUT_S, JsonResponse
+from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import ChangeStream
 from headway.live.api.views import node_views, status_view
 from headway.live.daemon.daemon import Daemon
@@ -23,7 +25,9 @@ class PolicyChoice(msgspec.Struct, forbid_unknown_fields=True):
     policy: str
 
 
-def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]) -> None:
+def add_cluster_routes(
+    app: FastAPI, daemon: Daemon, calls: DaemonCalls, settings: Mapping[str, Any]
+) -> None:
     """Add the routes for everything but jobs."""
     schema = msgspec.json.schema_components([PolicyChoice])[1]["PolicyChoice"]
     body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
@@ -31,25 +35,23 @@ def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]
     @app.get("/v1/status")
     async def _status() -> Response:
         """Describe the scheduler as a whole."""
-        return JsonResponse(status_view(daemon, settings))
+        return JsonResponse(await calls.call(lambda: status_view(daemon, settings)))
 
     @app.get("/v1/nodes")
     async def _nodes() -> Response:
         """Describe every node: its slots, its messages in flight, and what waits there and why."""
-        return JsonResponse({"nodes": node_views(daemon)})
+        return JsonResponse({"nodes": await calls.call(lambda: node_views(daemon))})
 
-    @app.post("/v1/nodes/{node}/drain")
+    @app.post("/v1/nodes/{node}/drain", responses=error_responses(507))
     async def _drain(node: str) -> Response:
         """Place no new jobs on a node."""
-        daemon.drain(node, True)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
+        await calls.run(lambda: daemon.drain(node, True))
         return JsonResponse({"node": node, "draining": True})
 
-    @app.post("/v1/nodes/{node}/undrain")
+    @app.post("/v1/nodes/{node}/undrain", responses=error_responses(507))
     async def _undrain(node: str) -> Response:
         """Allow new jobs on a node again."""
-        daemon.drain(node, False)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
+        await calls.run(lambda: daemon.drain(node, False))
         return JsonResponse({"node": node, "draining": False})
 
     @app.get("/v1/policy")
@@ -57,21 +59,21 @@ def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]
         """Return the current policy."""
         return JsonResponse({"policy": daemon.policy})
 
-    @app.put("/v1/policy", openapi_extra=body, responses=error_responses(408, 413))
+    @app.put("/v1/policy", openapi_extra=body, responses=error_responses(408, 413, 507))
     async def _set_policy(request: Request) -> Response:
         """Switch to another policy."""
         try:
             choice = msgspec.json.decode(await read_body(request), type=PolicyChoice)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(400, f'the body must be like {{"policy": "paper"}}: {error}.') from None
-        await daemon.set_policy(choice.policy)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
+        await calls.run(lambda: daemon.set_policy(choice.policy))
         return JsonResponse({"policy": daemon.policy})
 
     @app.get("/v1/events", responses=error_responses(503))
     async def _events() -> Response:
         """Stream changes of jobs, nodes, the policy and storage as server-sent events."""
-        subscription = daemon.feed.subscribe()
+        loop = asyncio.get_running_loop()
+        subscription = await calls.call(lambda: daemon.feed.subscribe(loop))
         if subscription is None:
             raise ApiError(503, "too many clients are subscribed to changes.")
         return ChangeStream(daemon.feed, subscription)
@@ -80,5 +82,5 @@ def add_cluster_routes(app: FastAPI, daemon: Daemon, settings: Mapping[str, Any]
     async def _metrics(request: Request) -> Response:
         """Return metrics for Prometheus."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        data = encode(daemon.metrics.registry)
+        data = await calls.call(lambda: encode(daemon.metrics.registry))
         return Response(data, headers={"content-type": content_type})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from headway.live.api.client import ATTEMPT_HEADER
+from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.errors import ApiError, error_responses
 from headway.live.api.request_body import read_body
-from headway.live.api.responses import SYNC_TIMEOUT_S, JsonResponse
+from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import stream_log
 from headway.live.api.submission import Submission, parse_submission
 from headway.live.api.views import job_view
@@ -24,7 +26,7 @@ _JOBS_PER_SLICE = 50
 """Jobs described before other tasks of the event loop get to run."""
 
 
-def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
+def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
     """Add the routes under /v1/jobs."""
     schema = msgspec.json.schema_components([Submission])[1]["Submission"]
     body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
@@ -35,6 +37,9 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = MAX_LISTED,
     ) -> Response:
         """List jobs, unfinished ones first, then the most recent."""
+        return JsonResponse(await calls.run(lambda: list_jobs(state, limit)))
+
+    async def list_jobs(state: str | None, limit: int) -> dict[str, Any]:
         records = [
             one
             for one in reversed(daemon.registry.records())
@@ -46,12 +51,12 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
             listed.append(job_view(daemon, record.job_id))
             if index % _JOBS_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        return JsonResponse({"jobs": listed, "left_out": max(0, len(records) - limit)})
+        return {"jobs": listed, "left_out": max(0, len(records) - limit)}
 
     @app.get("/v1/jobs/{job}")
     async def _job(job: str) -> Response:
         """Describe a job; one that is waiting says why."""
-        return JsonResponse(job_view(daemon, job))
+        return JsonResponse(await calls.call(lambda: job_view(daemon, job)))
 
     @app.post(
         "/v1/jobs",
@@ -61,15 +66,15 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
     )
     async def _submit(request: Request) -> Response:
         """Submit a job; it is on disk before the response is sent."""
-        record = await daemon.submit(parse_submission(await read_body(request)))
-        return JsonResponse(job_view(daemon, record.job_id), 201)
+        spec = parse_submission(await read_body(request))
+        record = await calls.run(lambda: daemon.submit(spec))
+        return JsonResponse(await calls.call(lambda: job_view(daemon, record.job_id)), 201)
 
-    @app.post("/v1/jobs/{job}/cancel", responses=error_responses(409))
+    @app.post("/v1/jobs/{job}/cancel", responses=error_responses(409, 507))
     async def _cancel(job: str) -> Response:
         """Cancel a job: its processes get SIGTERM, and SIGKILL if they do not exit."""
-        daemon.cancel(job)
-        await daemon.store.sync(SYNC_TIMEOUT_S)
-        return JsonResponse(job_view(daemon, job))
+        await calls.run(lambda: daemon.cancel(job))
+        return JsonResponse(await calls.call(lambda: job_view(daemon, job)))
 
     @app.get("/v1/jobs/{job}/logs")
     async def _logs(
@@ -91,4 +96,8 @@ def add_job_routes(app: FastAPI, daemon: Daemon) -> None:
                     "attempts keep theirs.",
                 )
         stream = stream_log(daemon, job, rank, follow)
-        return StreamingResponse(stream, media_type="application/octet-stream")
+        return StreamingResponse(
+            stream,
+            media_type="application/octet-stream",
+            headers={ATTEMPT_HEADER: str(record.attempts)},
+        )

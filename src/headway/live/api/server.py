@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
+import threading
 from collections.abc import Iterator
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from headway.live import operator_log
 
 HEAD_TIMEOUT_S = 5.0
 """Time for the TLS handshake, and again for the head of the first request.
@@ -18,6 +22,9 @@ The token is in the head: a request without it is answered and its connection cl
 
 MAX_IDLE_CONNECTIONS = 256
 """Connections without a request; beyond that the oldest of them is closed."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may run while another wants to: grants must not wait for the API."""
 
 _ACCEPTS_PER_WAKEUP = 16
 _BACKLOG = 1024
@@ -30,6 +37,35 @@ class ApiServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave all signals alone."""
         yield
+
+    async def serve_in_thread(self, listening: socket.socket) -> None:
+        """Serve in a thread with a loop of its own, until `should_exit`."""
+        # A busy thread keeps others waiting for this long when they want to run.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def resolve(error: BaseException | None) -> None:
+            if error is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
+
+        def work() -> None:
+            error: BaseException | None = None
+            try:
+                asyncio.run(self._serve_here(listening))
+            except BaseException as failure:
+                error = failure
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(resolve, error)
+
+        threading.Thread(target=work, name="API", daemon=True).start()
+        await ended
+
+    async def _serve_here(self, listening: socket.socket) -> None:
+        asyncio.get_running_loop().set_exception_handler(operator_log.log_loop_error)
+        await self.serve([listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start accepting; uvicorn's own implementation has no timeout for handshakes."""

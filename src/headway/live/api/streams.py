@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
@@ -16,18 +18,27 @@ from headway.live.executors.log_tail import LogTail
 
 CHUNK_BYTES = 64 * 1024
 POLL_S = 0.2
+MAX_READERS = 8
+"""Threads that read logs."""
 KEEP_ALIVE_S = 15.0
 """How long a stream of changes may be silent before a comment is sent."""
 
 
+@functools.cache
+def _readers() -> ThreadPoolExecutor:
+    """Return the threads that read logs: a slow disk must not block other work in threads."""
+    return ThreadPoolExecutor(MAX_READERS, "log reader")
+
+
 async def stream_log(daemon: Daemon, job_id: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
     """Yield a rank's output from the latest attempt on; with `follow`, until the job has ended."""
+    loop = asyncio.get_running_loop()
     number = daemon.registry[job_id].attempts
     reader = LogTail(daemon.executor.log(Attempt(job_id, number), rank))
     try:
         while True:
             record = daemon.registry[job_id]  # before reading, so that no output is missed
-            if data := await asyncio.to_thread(reader.read, CHUNK_BYTES):
+            if data := await loop.run_in_executor(_readers(), reader.read, CHUNK_BYTES):
                 yield data
             elif record.attempts > number:
                 number += 1

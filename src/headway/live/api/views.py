@@ -24,7 +24,8 @@ def job_view(daemon: Daemon, job_id: str) -> dict[str, Any]:
     view: dict[str, Any] = msgspec.to_builtins(record)
     if not record.finished and (known := daemon.core.job(job_id)) is not None:
         view["iterations"] = known.iterations  # the record may be some seconds old
-    return view | {"why": why}
+        view["stuck"] = known.stuck
+    return {"stuck": ""} | view | {"why": why}
 
 
 def node_views(daemon: Daemon) -> list[dict[str, Any]]:

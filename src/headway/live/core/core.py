@@ -16,6 +16,7 @@ from headway.live.core import (
     decisions,
     invariants,
     job_events,
+    leases,
     node_events,
     status,
     worker_events,
@@ -42,6 +43,7 @@ from headway.live.core.events import (
     WorkerLost,
 )
 from headway.live.core.jobs import LiveJob
+from headway.live.core.lease_rules import LeaseRules
 from headway.live.core.rules import Rules
 from headway.live.core.state import CoreState, Counts
 from headway.live.core.status import JobView, NodeView
@@ -75,8 +77,11 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
 class Core:
     """A live cluster's state and every decision about it."""
 
-    def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
-        self.state = CoreState(policy, network, seed)
+    def __init__(
+        self, policy: str, network: NetworkModel, seed: int = 0, leases: LeaseRules | None = None
+    ) -> None:
+        """Decide by a policy; without `leases`, grants last until their jobs end them."""
+        self.state = CoreState(policy, network, seed, leases)
 
     def handle(self, event: AnyEvent) -> list[AnyInstruction]:
         """Handle one event; return the instructions that follow from it, in order.
@@ -95,6 +100,7 @@ class Core:
         if not accepted:
             state.counts.ignored += 1
             return instructions
+        leases.expire(state, instructions)
 
         # 2. Place queued jobs.
         if not state.placement_paused:
@@ -107,8 +113,9 @@ class Core:
         # 4. Give turns to compute on free slots.
         if state.turns.changed:
             state.counts.turns += state.turns.give(state.arrays.shared, instructions)
+            leases.begin_turns(state)
 
-        # 5. Ask to be woken when a policy wants to decide again.
+        # 5. Ask to be woken when a policy wants to decide again, or a lease may be over.
         decisions.ask_to_wake(state, instructions)
         return instructions
 

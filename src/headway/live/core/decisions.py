@@ -64,11 +64,12 @@ def admit(state: CoreState, instructions: list[AnyInstruction]) -> None:
     if len(in_order) > 1:
         in_order.sort(key=_order)
     for job in in_order:
-        answer = rules.admit(arrays.cluster, job.row)
+        answer = rules.admit(arrays.cluster, job.row, job.ports, arrays.message_bytes(job))
         if admits(answer, now_ns):
             del waiting[job.number]
             job.granted = next(iter(job.requests))
             arrays.send(job)
+            messages.begin_lease(state, job)
             state.rates_current = False
             messages.grant(state, job, job.granted, instructions)
         else:
@@ -83,12 +84,16 @@ def rate(state: CoreState) -> None:
 
 
 def ask_to_wake(state: CoreState, instructions: list[AnyInstruction]) -> None:
-    """Ask for a Tick at the earliest time that a policy named, unless an earlier one is due."""
-    if not state.waiting:
+    """Ask for a Tick when a policy wants to decide again, or a lease may be over.
+
+    Most grants end long before their leases: one Tick serves all that begin before it.
+    """
+    if not state.waiting and state.lease_check_ns == NEVER_NS:
         return
     if state.wake_ns <= state.now_ns:
         state.wake_ns = NEVER_NS
-    wake_ns = min(job.wake_ns for job in state.waiting.values())
+    wake_ns = min((job.wake_ns for job in state.waiting.values()), default=NEVER_NS)
+    wake_ns = min(wake_ns, state.lease_check_ns)
     if wake_ns < state.wake_ns:
         state.wake_ns = wake_ns
         instructions.append(WakeAt(at_ns=wake_ns))

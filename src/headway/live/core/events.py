@@ -181,12 +181,14 @@ class IterationDone(Event, frozen=True, kw_only=True):
 class WorkerLost(Event, frozen=True, kw_only=True):
     """The connection to a rank is lost: all that it asked for or was granted is void.
 
-    Rank 0 sends the messages of its job.
+    Rank 0 sends the messages of its job. `hung` says that it did not close the connection, but
+    stopped answering.
     """
 
     job_id: str
     attempt: int
     rank: int = 0
+    hung: bool = False
 
 
 class PolicyChanged(Event, frozen=True, kw_only=True):
@@ -256,10 +258,18 @@ class Stop(Instruction, frozen=True, kw_only=True):
     reason: str
 
 
+class ReportStuck(Instruction, frozen=True, kw_only=True):
+    """Report that an attempt makes no progress, or, without a problem, that it does again."""
+
+    job_id: str
+    attempt: int
+    problem: str
+
+
 class WakeAt(Instruction, frozen=True, kw_only=True):
-    """Send a `Tick` at this time, when a policy wants to be asked again."""
+    """Send a `Tick` at this time: a policy wants to be asked again, or a lease may be over."""
 
     at_ns: int
 
 
-AnyInstruction: TypeAlias = Launch | GrantMessage | GrantTurn | Stop | WakeAt
+AnyInstruction: TypeAlias = Launch | GrantMessage | GrantTurn | Stop | ReportStuck | WakeAt

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from headway.domain.records import NOBODY
 from headway.live.core.job_state import JobState
-from headway.live.core.jobs import LiveJob
+from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.state import CoreState
 
 
@@ -24,6 +24,7 @@ def validate(state: CoreState) -> None:
     _check_links(state)
     _check_messages(state)
     _check_turns(state)
+    _check_leases(state)
 
 
 def _check_job(state: CoreState, job: LiveJob) -> None:
@@ -145,7 +146,14 @@ def _check_messages(state: CoreState) -> None:
             assert next(iter(job.requests)) == job.granted
             assert job.number not in state.waiting
         assert (job.number in state.waiting) == bool(
-            job.ports and job.requests and job.granted is None and not job.awaits_gradients
+            job.ports
+            and job.requests
+            and job.granted is None
+            and job.overdue is None
+            and not job.awaits_gradients
+        )
+        assert job.overdue is None or (
+            job.granted is None and next(iter(job.requests)) == job.overdue
         )
     if not arrays.network.messages_meet:
         assert not cluster.ports.messages.any()
@@ -190,6 +198,24 @@ def _check_turns(state: CoreState) -> None:
     } == waiting
     assert all(turns.waiting.values())
     assert set(turns.waiting) <= set(held)
+
+
+def _check_leases(state: CoreState) -> None:
+    """No lease is over, and every grant that others may wait for has one if there are rules."""
+    leased = state.lease_rules is not None
+    due = []
+    for job in state.jobs.values():
+        assert (job.lease_ns != NEVER_NS) == (leased and job.granted is not None)
+        assert bool(job.stuck) == (job.number in state.stuck)
+        assert not job.stuck or job.state in (JobState.STARTING, JobState.RUNNING)
+        due += [job.lease_ns, job.stop_ns]
+    assert set(state.turns.leases) <= set(state.turns.holders)
+    if leased:
+        assert all(slot in state.turns.leases for slot in state.turns.waiting)
+    assert not state.turns.unleased
+    due += state.turns.leases.values()
+    assert state.lease_check_ns <= min(due, default=NEVER_NS)
+    assert state.wake_ns <= state.lease_check_ns
 
 
 def _chain(first: int, following: NDArray[Any]) -> list[int]:

@@ -63,20 +63,28 @@ class LiveJob:
         "forward_ns",
         "gradient_bytes",
         "granted",
+        "granted_ns",
         "iterations",
         "job_id",
         "key",
+        "lease_ns",
+        "leased_ns",
         "measured",
         "node_names",
         "number",
         "order",
+        "overdue",
         "ports",
         "reason",
         "requests",
         "row",
         "slots",
+        "slowest_ns",
         "spec",
         "started_ns",
+        "stop_ns",
+        "stuck",
+        "stuck_rank",
         "submitted_ns",
         "unstarted",
         "waiting_since_ns",
@@ -112,6 +120,14 @@ class LiveJob:
         # policies and may be on the network.
         self.requests: dict[int, MessageRequest] = {}
         self.granted: int | None = None  # the request whose message is on the network
+        self.granted_ns = NOBODY  # when that was granted
+        self.lease_ns = NEVER_NS  # when others stop waiting for it
+        self.leased_ns = 0  # the length of the latest lease
+        self.slowest_ns = 0  # how long its messages are known to take, bounded
+        self.overdue: int | None = None  # the first request, if it has outlived its lease
+        self.stuck = ""  # why the job is stuck; empty if it is not
+        self.stuck_rank: int | None = None  # the rank that hangs, if known
+        self.stop_ns = NEVER_NS  # when it is to be stopped for that
         # By rank, its open requests to compute, in order, and whether each is granted: granted ones
         # come first.
         self.computations: dict[int, dict[int, bool]] = {}

@@ -88,6 +88,7 @@ def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> Non
 
 def release_requests(state: CoreState, job: LiveJob) -> None:
     """Drop all messages and computations that a job asked for or was granted."""
+    state.forget_stuck(job)
     messages.drop_all(state, job)
     for rank in list(job.computations):
         state.turns.drop(job, rank)

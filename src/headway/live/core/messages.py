@@ -22,7 +22,13 @@ def request_admission(state: CoreState, job: LiveJob) -> None:
 
 def resume_admission(state: CoreState, job: LiveJob) -> None:
     """Put up for admission a request that was held back while a rank computed."""
-    if job.ports and job.requests and job.granted is None and job.number not in state.waiting:
+    if (
+        job.ports
+        and job.requests
+        and job.granted is None
+        and job.overdue is None
+        and job.number not in state.waiting
+    ):
         request_admission(state, job)
 
 
@@ -33,7 +39,12 @@ def withdraw_first(state: CoreState, job: LiveJob) -> None:
         state.unasked.pop(job.number, None)
         state.arrays.withdraw(job)
         return
-    job.granted = None
+    take_off(state, job)
+
+
+def take_off(state: CoreState, job: LiveJob) -> None:
+    """Take a job's message off the network, and end its lease."""
+    job.granted, job.lease_ns = None, NEVER_NS
     state.rates_current = False
     state.arrays.finish(job)
 
@@ -43,6 +54,34 @@ def drop_all(state: CoreState, job: LiveJob) -> None:
     if job.ports and job.requests:
         withdraw_first(state, job)
     job.requests.clear()
+    job.overdue = None
+
+
+def begin_lease(state: CoreState, job: LiveJob) -> None:
+    """Begin the lease of a message that was admitted.
+
+    The message is expected to take as long as the network model predicts, and no less than the
+    slowest one of its job so far: the model may be wrong about this network.
+    """
+    job.granted_ns = state.now_ns
+    if state.lease_rules is None:
+        return
+    network, k = state.arrays.network, len(state.arrays.sending)
+    cost = k * network.b_ns_per_byte + (k - 1) * network.eta_ns_per_byte
+    predicted_ns = network.a_ns + int(job.first_request.message_bytes * cost)
+    job.leased_ns = state.lease_rules.lease_ns(max(predicted_ns, job.slowest_ns))
+    job.lease_ns = state.now_ns + job.leased_ns
+    state.lease_check_ns = min(state.lease_check_ns, job.lease_ns)
+
+
+def measure(state: CoreState, job: LiveJob) -> None:
+    """Learn from the end of a message how long the next ones may take.
+
+    A rank that hung once must not make all further leases long: each at most doubles.
+    """
+    if state.lease_rules is not None:
+        most_ns = 2 * job.leased_ns // state.lease_rules.factor
+        job.slowest_ns = max(job.slowest_ns, min(state.now_ns - job.granted_ns, most_ns))
 
 
 def grant(state: CoreState, job: LiveJob, request: int, instructions: list[AnyInstruction]) -> None:

@@ -10,6 +10,7 @@ from headway.live.core.cluster_arrays import ClusterArrays
 from headway.live.core.events import JobSpec
 from headway.live.core.job_state import ACTIVE
 from headway.live.core.jobs import NEVER_NS, LiveJob
+from headway.live.core.lease_rules import LeaseRules
 from headway.live.core.rules import Rules
 from headway.live.core.turns import SlotTurns
 from headway.network.contention import NetworkModel
@@ -28,8 +29,11 @@ class Counts(msgspec.Struct):
 class CoreState:
     """A live cluster and its jobs; the modules beside this one change it, event by event."""
 
-    def __init__(self, policy: str, network: NetworkModel, seed: int = 0) -> None:
+    def __init__(
+        self, policy: str, network: NetworkModel, seed: int = 0, leases: LeaseRules | None = None
+    ) -> None:
         whole(seed, "seed", 0, 2**63 - 1)
+        self.lease_rules = leases
         self.rules = Rules(policy)
         self.arrays = ClusterArrays(network, seed)
         self.arrays.set_bucket(self.rules.bucket_bytes)
@@ -41,9 +45,11 @@ class CoreState:
         # By number:
         self.queue: dict[int, LiveJob] = {}  # queued jobs
         self.waiting: dict[int, LiveJob] = {}  # jobs whose first message awaits admission
+        self.stuck: dict[int, LiveJob] = {}  # running jobs that make no progress
         self.turns = SlotTurns()
         self.drained: set[str] = set()  # names of draining nodes, including nodes that are gone
         self.wake_ns = NEVER_NS  # the earliest Tick asked for
+        self.lease_check_ns = NEVER_NS  # when a lease may be over, or a stuck job is to be stopped
         self.placement_paused = False  # while jobs of an earlier scheduler are restored
         # What has changed since the last decisions.
         self.fresh: dict[int, LiveJob] = {}  # queued jobs not yet shown to the placement policy
@@ -75,6 +81,11 @@ class CoreState:
         """Ask the priority policy for a job's key."""
         job.set_key(self.rules.key(self.arrays.cluster, job.row))
         self.arrays.columns["priority_key"][job.row] = job.key
+
+    def forget_stuck(self, job: LiveJob) -> None:
+        """Unmark a job that was stuck."""
+        job.stuck, job.stuck_rank, job.stop_ns = "", None, NEVER_NS
+        self.stuck.pop(job.number, None)
 
     def job_of_attempt(self, job_id: str, attempt: int) -> LiveJob | None:
         """Return the job whose current attempt this is; None for a stale or unknown one."""

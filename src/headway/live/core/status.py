@@ -8,7 +8,8 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOBODY
 from headway.live.core.events import JobSpec, Slot
 from headway.live.core.job_state import JobState
-from headway.live.core.jobs import LiveJob
+from headway.live.core.jobs import NEVER_NS, LiveJob
+from headway.live.core.lease_rules import SECOND_NS
 from headway.live.core.state import CoreState
 
 _MEGABYTE = 2**20
@@ -74,6 +75,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[Slot, ...]
     message: MessageView | None
     waiting: WaitingView | None
+    stuck: str
     measured: tuple[str, ...]
     forward_ns: int
     backward_ns: int
@@ -100,6 +102,7 @@ def _job(state: CoreState, job: LiveJob) -> JobView:
         slots=job.slots,
         message=None if job.granted is None else _message(state, job),
         waiting=_waiting(job) if job.number in state.waiting else None,
+        stuck=job.stuck,
         measured=tuple(sorted(job.measured)),
         forward_ns=job.forward_ns,
         backward_ns=job.backward_ns,
@@ -173,15 +176,25 @@ def _why(state: CoreState, job: LiveJob) -> str:
     if job.number in state.waiting:
         return _why_not_admitted(state, job)
     where = ", ".join(job.node_names)
+    if job.stuck:
+        return f"stuck on {where}: {job.stuck}; {_when_stopped(state, job)}."
     if job.state is JobState.STARTING:
         return f"starting on {where}."
     if job.granted is not None:
         size_bytes, left_bytes = job.first_request.message_bytes, state.arrays.bytes_left(job)
-        return f"running on {where}; sending {_mb(size_bytes)}, about {_mb(left_bytes)} left."
+        left = f"about {_mb(left_bytes)} left" if left_bytes else "longer than predicted"
+        return f"running on {where}; sending {_mb(size_bytes)}, {left}."
     held_back = ""
     if job.ports and job.requests:
         held_back = "; its all-reduce waits until all ranks have computed"
     return f"running on {where}{held_back}{_why_no_turn(state, job)}."
+
+
+def _when_stopped(state: CoreState, job: LiveJob) -> str:
+    if job.stop_ns == NEVER_NS:
+        return "no other job waits for it"
+    left_s = max(0, job.stop_ns - state.now_ns) / SECOND_NS
+    return f"no other job waits for it, and it is stopped in {left_s:,.0f} s"
 
 
 def _why_no_turn(state: CoreState, job: LiveJob) -> str:

@@ -24,6 +24,8 @@ class SlotTurns:
         self.holders: dict[Slot, Turn] = {}
         self.waiting: dict[Slot, dict[int, Turn]] = {}  # by job number; no inner dict is empty
         self.changed: dict[Slot, None] = {}  # a set in insertion order
+        self.leases: dict[Slot, int] = {}  # when others stop waiting for a turn; see `leases`
+        self.unleased: list[Slot] = []  # turns on shared slots whose leases have yet to begin
 
     def request(self, job: LiveJob, rank: int, request: int) -> bool:
         """Queue a rank's request for a turn; return False if it is invalid."""
@@ -74,7 +76,9 @@ class SlotTurns:
             alone = not shared(slot)
             if free:
                 self._choose(slot)
-            elif not alone:
+            if not alone and slot not in self.leases:
+                self.unleased.append(slot)
+            if not free and not alone:
                 continue
             job, rank = self.holders[slot]
             requests = job.computations[rank]
@@ -104,4 +108,5 @@ class SlotTurns:
         slot = job.slots[rank]
         if self.holders.get(slot) == (job, rank):
             del self.holders[slot]
+            self.leases.pop(slot, None)
         self.changed[slot] = None

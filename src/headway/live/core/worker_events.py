@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headway.domain.limits import MAX_BYTES, MAX_ITERATIONS
 from headway.gate.protocol import MAX_OPEN_REQUESTS
-from headway.live.core import messages
+from headway.live.core import leases, messages
 from headway.live.core.events import (
     AnyInstruction,
     ComputeDone,
@@ -22,12 +22,16 @@ from headway.live.core.jobs import MessageRequest
 from headway.live.core.state import CoreState
 
 
-def iteration_done(state: CoreState, event: IterationDone, _: list[AnyInstruction]) -> bool:
+def iteration_done(
+    state: CoreState, event: IterationDone, instructions: list[AnyInstruction]
+) -> bool:
     """Record a job's progress and measurements."""
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None or not job.iterations < event.iterations <= MAX_ITERATIONS:
         return False
     job.iterations = event.iterations
+    if job.overdue is None:
+        leases.progressed(state, job, instructions)
     # A steady placement policy has decided by the defaults: show it queued jobs again.
     state.room_made |= job.measure(event)
     if job.state is not JobState.STOPPING:
@@ -58,12 +62,17 @@ def message_ready(
     return True
 
 
-def message_done(state: CoreState, event: MessageDone, _: list[AnyInstruction]) -> bool:
+def message_done(state: CoreState, event: MessageDone, instructions: list[AnyInstruction]) -> bool:
     """Take a message off the network; the job's next one is put up for admission."""
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None or event.request not in job.requests:
         return False
     first = next(iter(job.requests)) == event.request
+    if event.request in (job.granted, job.overdue):
+        messages.measure(state, job)
+        job.overdue = None
+    if job.overdue is None:
+        leases.progressed(state, job, instructions)
     del job.requests[event.request]
     if job.ports and first:
         messages.withdraw_first(state, job)
@@ -72,13 +81,17 @@ def message_done(state: CoreState, event: MessageDone, _: list[AnyInstruction]) 
     return True
 
 
-def compute_ready(state: CoreState, event: ComputeReady, _: list[AnyInstruction]) -> bool:
+def compute_ready(
+    state: CoreState, event: ComputeReady, instructions: list[AnyInstruction]
+) -> bool:
     """Queue a rank's request for a turn to compute."""
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None or job.state is JobState.STOPPING:
         return False
     if not state.turns.request(job, event.rank, event.request):
         return False
+    if event.rank == job.stuck_rank:
+        leases.progressed(state, job, instructions)
     if job.number in state.waiting and job.awaits_gradients:
         # The rank was between two passes, so its gradients are not complete.
         messages.withdraw_first(state, job)
@@ -94,7 +107,7 @@ def compute_done(state: CoreState, event: ComputeDone, _: list[AnyInstruction]) 
     return True
 
 
-def worker_lost(state: CoreState, event: WorkerLost, _: list[AnyInstruction]) -> bool:
+def worker_lost(state: CoreState, event: WorkerLost, instructions: list[AnyInstruction]) -> bool:
     """Release what a disconnected rank asked for or was granted; rank 0 sends the messages."""
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None:
@@ -103,4 +116,8 @@ def worker_lost(state: CoreState, event: WorkerLost, _: list[AnyInstruction]) ->
         messages.drop_all(state, job)
     state.turns.drop(job, event.rank)
     messages.resume_admission(state, job)
+    if event.hung:
+        leases.mark_stuck(
+            state, job, f"rank {event.rank} does not respond", instructions, event.rank
+        )
     return True

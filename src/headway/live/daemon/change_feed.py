@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 
 import msgspec
@@ -13,11 +14,13 @@ MAX_SUBSCRIBERS = 100
 
 
 class Subscription:
-    """One subscriber's queue of server-sent events."""
+    """One subscriber's queue of server-sent events; the subscriber may have another loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._events: deque[bytes] = deque()
-        self._backlog_bytes = 0
+        # Each is changed by one thread only.
+        self._added_bytes = self._taken_bytes = 0
         self._available = asyncio.Event()
         self.dropped = asyncio.Event()
         """Set once the subscription has ended."""
@@ -25,18 +28,27 @@ class Subscription:
     def add(self, event: bytes) -> bool:
         """Queue an event; return False if the subscriber is too far behind."""
         self._events.append(event)
-        self._backlog_bytes += len(event)
-        self._available.set()
-        return self._backlog_bytes <= MAX_BACKLOG_BYTES
+        self._added_bytes += len(event)
+        self._tell(self._available)
+        return self._added_bytes - self._taken_bytes <= MAX_BACKLOG_BYTES
+
+    def drop(self) -> None:
+        """End the subscription."""
+        self._tell(self.dropped)
 
     async def next(self) -> bytes:
-        """Return the next event, waiting for it if necessary."""
+        """Return the next event, waiting for it if necessary; for the subscriber."""
         while not self._events:
             self._available.clear()
-            await self._available.wait()
+            if not self._events:
+                await self._available.wait()
         event = self._events.popleft()
-        self._backlog_bytes -= len(event)
+        self._taken_bytes += len(event)
         return event
+
+    def _tell(self, event: asyncio.Event) -> None:
+        with contextlib.suppress(RuntimeError):  # The subscriber's loop is closed.
+            self._loop.call_soon_threadsafe(event.set)
 
 
 class ChangeFeed:
@@ -45,18 +57,18 @@ class ChangeFeed:
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
 
-    def subscribe(self) -> Subscription | None:
-        """Return a new subscription, or None if there are too many."""
+    def subscribe(self, loop: asyncio.AbstractEventLoop) -> Subscription | None:
+        """Return a new subscription for a subscriber in a loop, or None if there are too many."""
         if len(self._subscriptions) >= MAX_SUBSCRIBERS:
             return None
-        subscription = Subscription()
+        subscription = Subscription(loop)
         self._subscriptions.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription."""
         self._subscriptions.discard(subscription)
-        subscription.dropped.set()
+        subscription.drop()
 
     def publish(self, kind: str, value: object) -> None:
         """Send the new value of something to all subscribers."""

@@ -26,7 +26,12 @@ from headway.live.core.rules import Rules
 from headway.live.daemon.attempts import Attempts
 from headway.live.daemon.change_feed import ChangeFeed
 from headway.live.daemon.clock import Clock
-from headway.live.daemon.errors import ConflictError, NotFoundError, UnavailableError
+from headway.live.daemon.errors import (
+    ConflictError,
+    NotFoundError,
+    StorageError,
+    UnavailableError,
+)
 from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.event_pipeline import EventPipeline
 from headway.live.daemon.gate_events import GateEvents
@@ -35,15 +40,12 @@ from headway.live.daemon.job_record import JobRecord
 from headway.live.daemon.job_registry import JobRegistry
 from headway.live.daemon.metrics import Metrics, StateCollector
 from headway.live.daemon.policy_monitor import PolicyMonitor
-from headway.live.daemon.state_store import StateStore
+from headway.live.daemon.state_store import CLOCK, DRAINED, POLICY, StateStore
 from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
 
 SAVE_INTERVAL_S = 10.0
 """How often iteration counts and the clock are saved."""
 STOP_TIMEOUT_S = 30.0
-
-POLICY, DRAINED = "policy", "drained"
-"""Keys in the store."""
 
 
 class Daemon:
@@ -84,6 +86,7 @@ class Daemon:
         )
         self.nodes: dict[str, ExecutorNode] = {}
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
+        self._changing = asyncio.Lock()  # Changes of policy and nodes are stored one by one.
         # Ends reported while jobs are being restored.
         self._held_ends: list[AttemptEnd] | None = None
 
@@ -171,34 +174,50 @@ class Daemon:
         )
         return self.registry[record.job_id]
 
-    def cancel(self, job_id: str) -> JobRecord:
-        """Cancel a job, queued or running."""
+    async def cancel(self, job_id: str) -> None:
+        """Cancel a job, queued or running; on return that is on disk.
+
+        On a full disk it is cancelled too (the job may be what fills the disk), and StorageError
+        says that the next scheduler may not know.
+        """
+        self._cancel(job_id)
+        try:
+            await self.store.flush()
+        except StorageError as error:
+            raise StorageError(
+                f"job {job_id} is cancelled, but that is not stored yet: a scheduler that starts "
+                f"before it is would run it again. {_capitalized(str(error))}"
+            ) from None
+
+    def _cancel(self, job_id: str) -> None:
         record = self.registry[job_id]
         if record.finished:
             raise ConflictError(f"job {job_id} is already {record.state}.")
         operator_log.info("job cancelled", job=job_id)
         self.registry.update(job_id, cancelled=True)
         self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job_id))
-        return self.registry[job_id]
 
-    def drain(self, node: str, draining: bool) -> None:
-        """Place no new jobs on a node, or allow them again."""
+    async def drain(self, node: str, draining: bool) -> None:
+        """Place no new jobs on a node, or allow them again, once that is on disk."""
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}.")
+        async with self._changing:
+            drained = self.drained | {node} if draining else self.drained - {node}
+            await self.store.put(DRAINED, msgspec.json.encode(sorted(drained)).decode())
+            self.drained = drained
         operator_log.info("node drained" if draining else "node undrained", node=node)
-        (self.drained.add if draining else self.drained.discard)(node)
-        self.store.set(DRAINED, msgspec.json.encode(sorted(self.drained)).decode())
         self.pipeline.handle(NodeDrained(at_ns=self.clock.now_ns(), node=node, draining=draining))
         self.feed.publish("node", {"node": node, "up": True, "draining": draining})
 
     async def set_policy(self, policy: str) -> None:
-        """Switch to another policy."""
+        """Switch to another policy, once that is on disk."""
         # Compile it in a thread first, so that the event loop does not have to.
         await asyncio.to_thread(Rules, policy)
+        async with self._changing:
+            await self.store.put(POLICY, policy)
+            self.policy = policy
+            self.pipeline.handle(PolicyChanged(at_ns=self.clock.now_ns(), policy=policy))
         operator_log.info("policy changed", policy=policy)
-        self.pipeline.handle(PolicyChanged(at_ns=self.clock.now_ns(), policy=policy))
-        self.policy = policy
-        self.store.set(POLICY, policy)
         self.feed.publish("policy", {"policy": policy})
 
     # Saving and shutdown.
@@ -214,13 +233,13 @@ class Daemon:
         for record in self.registry.active():
             if (known := self.core.job(record.job_id)) is not None:
                 self.registry.copy_from_core(known)
-        self.store.set(POLICY, self.policy)
+        self.store.set(CLOCK, "")  # Every write sets it to the time of the write.
 
     async def stop_jobs(self) -> None:
         """Cancel all active jobs and wait until they have ended; queued jobs stay queued."""
         self.attempts.closing = True
         for record in self.registry.active():
-            self.cancel(record.job_id)
+            self._cancel(record.job_id)
         deadline_s = time.monotonic() + STOP_TIMEOUT_S
         while self.attempts and time.monotonic() < deadline_s:
             await asyncio.sleep(0.05)
@@ -231,3 +250,7 @@ class Daemon:
         self.pipeline.close()
         await self.attempts.close()
         self.save_progress()
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]

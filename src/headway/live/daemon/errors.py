@@ -1,15 +1,36 @@
 """Why the scheduler refuses a request.
 
 HeadwayError
-├── NotFoundError      no such job or node
-├── ConflictError      the job's state does not allow it
-├── UnavailableError   the scheduler is shutting down
-└── StorageError       the state cannot be written
+├── InputError
+│   ├── DamagedStateError   the state cannot be read
+│   └── NoSchedulerError    no scheduler answers, perhaps for the moment
+├── NotFoundError           no such job or node
+├── ConflictError           the job's state does not allow it
+├── UnavailableError        the scheduler is shutting down
+└── StorageError            the state cannot be written
 """
 
 from __future__ import annotations
 
-from headway.domain.errors import HeadwayError
+from pathlib import Path
+
+from headway.domain.errors import HeadwayError, InputError
+
+
+class DamagedStateError(InputError):
+    """The database exists, but its content makes no sense."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(
+            f"is damaged: {problem.rstrip('.')[:200]}. Restore a copy of it, start with --adopt to "
+            "rebuild its jobs from the event log and the processes that run, or with --forget to "
+            "end these and begin anew.",
+            source=str(path),
+        )
+
+
+class NoSchedulerError(InputError):
+    """No scheduler is running, or it stopped before it answered."""
 
 
 class NotFoundError(HeadwayError):
@@ -25,4 +46,4 @@ class UnavailableError(HeadwayError):
 
 
 class StorageError(HeadwayError):
-    """A write to the state database failed and was not queued for another try."""
+    """A write to the state database failed, so the request is not acknowledged."""

@@ -27,6 +27,7 @@ from headway.live.core.events import (
     Launch,
     MessageDone,
     MessageReady,
+    ReportStuck,
     Stop,
     Tick,
     WakeAt,
@@ -142,6 +143,13 @@ class EventPipeline:
             attempt = Attempt(instruction.job_id, instruction.attempt)
             self._grants.release(attempt, "this attempt is being stopped")
             self._attempts.stop(attempt)
+        elif isinstance(instruction, ReportStuck):
+            values = {"job": instruction.job_id, "attempt": instruction.attempt}
+            if instruction.problem:
+                operator_log.warning("job is stuck", **values, problem=instruction.problem)
+            else:
+                operator_log.info("job is no longer stuck", **values)
+            self._registry.publish(instruction.job_id)
         elif isinstance(instruction, WakeAt):
             self._wake_at(instruction.at_ns)
 

@@ -102,9 +102,11 @@ class GateEvents:
             )
         )
 
-    def worker_lost(self, job_id: str, attempt: int, rank: int) -> None:
+    def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool = False) -> None:
         """Free everything that a disconnected rank had requested or been granted."""
         if rank == 0:
             self._grants.withdrawn(job_id, attempt)
         now_ns = self._clock.now_ns()
-        self._pipeline.handle(WorkerLost(at_ns=now_ns, job_id=job_id, attempt=attempt, rank=rank))
+        self._pipeline.handle(
+            WorkerLost(at_ns=now_ns, job_id=job_id, attempt=attempt, rank=rank, hung=hung)
+        )

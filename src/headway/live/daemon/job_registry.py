@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -56,6 +57,15 @@ class JobRegistry:
         """Number new jobs above `last`, an id used by a job that is no longer remembered."""
         self._last_id = max(self._last_id, last)
 
+    def adopt(self, records: Iterable[JobRecord]) -> None:
+        """Add or replace jobs that were rebuilt from other sources than the store."""
+        self._records |= {record.job_id: record for record in records}
+        self._records = dict(sorted(self._records.items(), key=lambda one: int(one[0])))
+        self._counts = Counter(record.state for record in self._records.values())
+        self.reserve_ids(max((int(job_id) for job_id in self._records), default=0))
+        for record in self._records.values():
+            self._store.save(record)
+
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state."""
         return {state: self._counts[state] for state in JobState}
@@ -100,6 +110,10 @@ class JobRegistry:
         self._store.save(new)
         if new.state != old.state or new.slots != old.slots:
             self._feed.publish("job", new)
+
+    def publish(self, job_id: str) -> None:
+        """Publish a change that is not part of a job's record."""
+        self._feed.publish("job", self._records[job_id])
 
     def _changed_state(self, old: JobRecord, new: JobRecord) -> JobRecord:
         """Count a change of state and return the record with the time of its start or end."""

@@ -78,6 +78,11 @@ class StateCollector(Collector):
             "headway_queue_length", "Jobs waiting to be placed.", jobs.get(JobState.QUEUED, 0)
         )
         yield _gauge("headway_jobs", "Remembered jobs, by state.", "state", jobs)
+        yield GaugeMetricFamily(
+            "headway_jobs_stuck",
+            "Running jobs that make no progress.",
+            len(self._core.state.stuck),
+        )
         yield _gauge(
             "headway_node_messages",
             "All-reduces in flight on a node's network.",

@@ -14,6 +14,12 @@ from headway.configuration.network import network_from
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.models import MEBIBYTE
+from headway.live.core.lease_rules import (
+    LONGEST_LEASE_NS,
+    MAX_LEASE_FACTOR,
+    SECOND_NS,
+    LeaseRules,
+)
 from headway.live.daemon.state_folder import default_folder
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
@@ -91,6 +97,7 @@ class ServeSettings:
     certificate: Path | None = None
     key: Path | None = None
     log_bytes: int = 1024 * MEBIBYTE
+    leases: LeaseRules = field(default_factory=LeaseRules)
     executor: ExecutorSettings = field(default_factory=ExecutorSettings)
 
     def __post_init__(self) -> None:
@@ -151,6 +158,9 @@ class ServeTable(TomlTable):
     certificate: Text | None = None
     key: Text | None = None
     log_mb: Number | None = None
+    lease_s: Number | None = None
+    lease_factor: int | None = None
+    end_stuck_after_s: Number | None = None
 
 
 class ExecutorTable(TomlTable):
@@ -192,7 +202,22 @@ def _serve(table: dict[str, Any], here: Path, executor: ExecutorSettings) -> Ser
     if "log_mb" in table:
         log_mb = table.pop("log_mb")
         table["log_bytes"] = scaled(log_mb, MEBIBYTE, "log_mb", MEBIBYTE, MAX_BYTES, "MB")
-    return ServeSettings(**table, executor=executor)
+    leases = _leases(table)
+    return ServeSettings(**table, leases=leases, executor=executor)
+
+
+def _leases(table: dict[str, Any]) -> LeaseRules:
+    """Take the rules of leases out of a table."""
+    values: dict[str, int] = {}
+    for key, name, least in (
+        ("lease_s", "least_ns", SECOND_NS // 10),
+        ("end_stuck_after_s", "stuck_ns", 0),
+    ):
+        if key in table:
+            values[name] = scaled(table.pop(key), SECOND_NS, key, least, LONGEST_LEASE_NS, "s")
+    if "lease_factor" in table:
+        values["factor"] = whole(table.pop("lease_factor"), "lease_factor", 1, MAX_LEASE_FACTOR)
+    return LeaseRules(**values)
 
 
 def _executor(table: dict[str, Any]) -> ExecutorSettings:

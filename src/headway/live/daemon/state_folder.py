@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.domain.errors import InputError
+from headway.live.daemon.errors import NoSchedulerError
+
+_ADDRESS_BYTES = 4096
+"""What the address file occupies, so that a longer address fits in it later."""
 
 
 def default_folder() -> Path:
@@ -112,23 +116,26 @@ def published_address(folder: StateFolder, address: ApiAddress) -> Iterator[None
     proves that the scheduler is alive without sending a request.
     """
     text = json.dumps({"url": address.url, "certificate": address.certificate})
+    # The file of an earlier scheduler is reused, whose space is there even if the disk is full.
     part = folder.address.with_suffix(".part")
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder.address, part)
     try:
-        lock = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        lock = os.open(part, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            os.write(lock, f"{text}\n".encode())
+            os.pwrite(lock, f"{text}\n".encode().ljust(_ADDRESS_BYTES), 0)
             os.replace(part, folder.address)
         except BaseException:
             os.close(lock)
-            part.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(f"{error.strerror or error}.", source=str(folder.address)) from None
     try:
         yield
     finally:
-        folder.address.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(folder.address, part)
         os.close(lock)
 
 
@@ -141,7 +148,7 @@ def read_address(folder: StateFolder) -> ApiAddress:
             values = json.loads(stream.read())
         return ApiAddress(str(values["url"]), values.get("certificate"))
     except FileNotFoundError:
-        raise InputError(
+        raise NoSchedulerError(
             f"no scheduler is running on {folder.path}; start one with headway serve, or give its "
             "location with --folder or --server."
         ) from None

@@ -1,13 +1,15 @@
 """The state that survives a restart, in SQLite: jobs, policy, drained nodes and the clock.
 
 One thread writes. Everything saved stays in memory until it is on disk, so a full disk or a locked
-database stops no running job; the write is retried every second.
+database stops no running job; the write is retried every second. Requests of users are acknowledged
+only when they are on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
@@ -19,7 +21,7 @@ import msgspec
 from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, whole
 from headway.live.core.events import JobSpec, Slot
-from headway.live.daemon.errors import StorageError
+from headway.live.daemon.errors import DamagedStateError, StorageError
 from headway.live.daemon.job_record import JobRecord
 
 VERSION = 3
@@ -27,6 +29,8 @@ RETRY_S = 1.0
 LOCK_TIMEOUT_S = 1.0
 CLOCK = "clock_ns"
 """Key of the scheduler's time, set by every write."""
+POLICY, DRAINED = "policy", "drained"
+"""Keys of the policy and of the drained nodes, a JSON list."""
 
 _TABLES = """
 CREATE TABLE jobs (
@@ -59,6 +63,18 @@ _FROM_VERSION_1 = (
 _MIGRATIONS = {0: _TABLES, 1: _FROM_VERSION_1, 2: _FROM_VERSION_2}
 """SQL that brings a database of each version up to date; 0 is a new file."""
 
+_NOT_DAMAGED = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+"""Errors that say nothing about the content of the file."""
+
 _COLUMNS = (
     *("job_id", "spec", "state", "attempts", "slots", "iterations", "reason", "cancelled"),
     *("submitted_ns", "submitted_at", "started_ns", "started_at", "ended_ns", "ended_at"),
@@ -70,19 +86,28 @@ _SAVE_JOB = (
 
 
 @dataclass
+class _Urgent:
+    """What is written now or not at all; `done` tells which."""
+
+    done: asyncio.Future[None]
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    meta: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
 class _Batch:
     """The content of one transaction; a job whose record is None is deleted."""
 
     jobs: dict[str, JobRecord | None] = field(default_factory=dict)
     meta: dict[str, str] = field(default_factory=dict)
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
-    inserts: list[tuple[JobRecord, asyncio.Future[None]]] = field(default_factory=list)
+    urgent: list[_Urgent] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.meta or self.waiters or self.inserts)
+        return bool(self.jobs or self.meta or self.waiters or self.urgent)
 
     def merge_older(self, older: _Batch) -> None:
-        """Add a batch that could not be written, without its inserts; newer values win."""
+        """Add a batch that could not be written, except what was urgent; newer values win."""
         self.jobs = older.jobs | self.jobs
         self.meta = older.meta | self.meta
         self.waiters = older.waiters + self.waiters
@@ -95,13 +120,15 @@ class StateStore:
         self._path = path
         self._database = _open(path)
         try:
+            _check_pages(self._database)
             self.jobs = _jobs(self._database)
-            self.meta = dict(self._database.execute("SELECT name, value FROM meta").fetchall())
+            self.meta = _meta(self._database)
             # The other half of the horizon is longer than any scheduler runs.
             whole(self.clock_ns, CLOCK, 0, HORIZON_NS // 2)
-        except (sqlite3.Error, msgspec.MsgspecError, ValueError, InputError) as error:
+            self._file = os.stat(path)
+        except Exception as error:  # Random bytes can cause any error.
             self._database.close()
-            raise InputError(f"is damaged: {error}.", source=str(path)) from None
+            raise DamagedStateError(path, str(error)) from None
         self.problem = ""
         """Why nothing can be written at present; empty if writing works."""
         self._pending = _Batch()
@@ -139,20 +166,30 @@ class StateStore:
             self._pending.meta[name] = value
             self._condition.notify()
 
-    async def sync(self, timeout_s: float | None = None) -> None:
-        """Wait until everything saved so far is on disk, at most `timeout_s`."""
+    async def sync(self) -> None:
+        """Wait until everything saved so far is on disk, for as long as that takes."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._condition:
             self._pending.waiters.append(done)
             self._condition.notify()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(done, timeout_s)
+        await done
+
+    async def flush(self) -> None:
+        """Write everything saved so far now, or raise StorageError; it is retried later."""
+        await self._write_now({}, {})
 
     async def insert(self, record: JobRecord) -> None:
         """Write a new job's record now, or raise StorageError; on return it is on disk."""
+        await self._write_now({record.job_id: record}, {})
+
+    async def put(self, name: str, value: str) -> None:
+        """Write a value now, or raise StorageError; on return it is on disk."""
+        await self._write_now({}, {name: value})
+
+    async def _write_now(self, jobs: dict[str, JobRecord], meta: dict[str, str]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self._condition:
-            self._pending.inserts.append((record, done))
+            self._pending.urgent.append(_Urgent(done, jobs, meta))
             self._condition.notify()
         await done
 
@@ -186,12 +223,12 @@ class StateStore:
                 return
 
     def _urgent(self) -> bool:
-        return bool(self._pending.inserts) or self._closing
+        return bool(self._pending.urgent) or self._closing
 
     def _answer(self, batch: _Batch, problem: str, closing: bool) -> None:
         error = StorageError(f"the state cannot be written: {problem}.") if problem else None
-        for _, done in batch.inserts:
-            self._call(_resolve, done, error)
+        for urgent in batch.urgent:
+            self._call(_resolve, urgent.done, error)
         if error is None or closing:
             for done in batch.waiters:
                 self._call(_resolve, done, error)
@@ -203,10 +240,14 @@ class StateStore:
     def _write(self, batch: _Batch) -> str:
         """Write a batch, all or nothing; return the problem, if any."""
         records = {job_id: one for job_id, one in batch.jobs.items() if one is not None}
-        records |= {one.job_id: one for one, _ in batch.inserts}
+        meta = dict(batch.meta)
+        for urgent in batch.urgent:
+            records |= urgent.jobs
+            meta |= urgent.meta
         deleted = [(int(job_id),) for job_id, one in batch.jobs.items() if one is None]
-        meta = batch.meta | {CLOCK: str(self._now_ns())}
+        meta[CLOCK] = str(self._now_ns())
         try:
+            self._check_file()
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(_SAVE_JOB, map(_row, records.values()))
             self._database.executemany("DELETE FROM jobs WHERE job_id = ?", deleted)
@@ -215,8 +256,18 @@ class StateStore:
         except Exception as error:  # The thread must survive any error and report it.
             with contextlib.suppress(sqlite3.Error):
                 self._database.execute("ROLLBACK")
-            return str(error) if isinstance(error, sqlite3.Error) else repr(error)[:200]
+            known = isinstance(error, sqlite3.Error | StorageError)
+            return str(error) if known else repr(error)[:200]
         return ""
+
+    def _check_file(self) -> None:
+        """Refuse to write to a file that no longer has its name: no scheduler would find it."""
+        try:
+            same = os.path.samestat(os.stat(self._path), self._file)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StorageError(f"{self._path} was deleted or replaced")
 
 
 def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
@@ -228,7 +279,31 @@ def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
         done.set_exception(error)
 
 
+def set_aside(path: Path) -> Path:
+    """Rename a damaged database, and return its new path."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(f"{path}{suffix}", f"{aside}{suffix}")
+    return aside
+
+
 def _open(path: Path) -> sqlite3.Connection:
+    """Open the database; on a full disk without its shared memory, which would need space."""
+    if not path.exists():
+        return _connect(path, "NORMAL")
+    try:
+        return _connect(path, "NORMAL")
+    except InputError as error:
+        try:
+            return _connect(path, "EXCLUSIVE")
+        except InputError:
+            raise error from None
+
+
+def _connect(path: Path, locking: str) -> sqlite3.Connection:
     """Open the database, creating or upgrading it; refuse one of a newer version."""
     try:
         database = sqlite3.connect(
@@ -238,6 +313,7 @@ def _open(path: Path) -> sqlite3.Connection:
         raise InputError(f"cannot be opened: {error}.", source=str(path)) from None
     try:
         path.chmod(0o600)
+        database.execute(f"PRAGMA locking_mode = {locking}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -248,12 +324,15 @@ def _open(path: Path) -> sqlite3.Connection:
                 f"was written by a newer Headway (format {version}, not {VERSION}).",
                 source=str(path),
             )
-    except (sqlite3.Error, OSError) as error:
-        database.close()
-        raise InputError(f"cannot be opened: {error}.", source=str(path)) from None
     except InputError:
         database.close()
         raise
+    except Exception as error:  # Random bytes can cause any error.
+        database.close()
+        code = getattr(error, "sqlite_errorcode", None)
+        if isinstance(error, OSError) or (code is not None and code & 0xFF in _NOT_DAMAGED):
+            raise InputError(f"cannot be opened: {error}.", source=str(path)) from None
+        raise DamagedStateError(path, str(error)) from None
     return database
 
 
@@ -269,6 +348,18 @@ def _row(record: JobRecord) -> tuple[object, ...]:
         "slots": msgspec.json.encode(record.slots).decode(),
     }
     return tuple(encoded.get(name, getattr(record, name)) for name in _COLUMNS)
+
+
+def _check_pages(database: sqlite3.Connection) -> None:
+    (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if answer != "ok":
+        raise ValueError(" ".join(str(answer).split()))
+
+
+def _meta(database: sqlite3.Connection) -> dict[str, str]:
+    meta = dict(database.execute("SELECT name, value FROM meta").fetchall())
+    msgspec.json.decode(meta.get(DRAINED, "[]"), type=list[str])
+    return meta
 
 
 def _jobs(database: sqlite3.Connection) -> list[JobRecord]:

@@ -6,7 +6,7 @@ when the scheduler ends, and `recover` hands them to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +29,14 @@ class Attempt(msgspec.Struct, frozen=True):
 
     job_id: str
     number: int
+
+
+class LaunchedAttempt(msgspec.Struct, frozen=True):
+    """An attempt that is running, and what it was launched with; None is unknown."""
+
+    attempt: Attempt
+    spec: JobSpec | None = None
+    slots: tuple[Slot, ...] = ()
 
 
 class AttemptEnd(msgspec.Struct, frozen=True):
@@ -61,6 +69,9 @@ class Executor(Protocol):
 
     async def start(self, handler: ExecutorHandler) -> Sequence[ExecutorNode]:
         """Start, and return the nodes."""
+
+    async def find_unknown(self, known: Collection[Attempt]) -> Sequence[LaunchedAttempt]:
+        """Return the attempts of an earlier scheduler that are running and not known."""
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over the processes of an earlier scheduler; return the known attempts that run.

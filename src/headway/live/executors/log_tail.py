@@ -1,9 +1,14 @@
-"""Reading a log of bounded size while it grows: the file NAME, and the older half NAME.1."""
+"""Reading a log of bounded size while it grows: the file NAME, and the older half NAME.1.
+
+A job can replace its log with anything, so only regular files are read, and no link is followed.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from headway.live.executors.node_tools import open_regular
 
 
 class LogTail:
@@ -60,6 +65,6 @@ class LogTail:
     @staticmethod
     def _open(path: str) -> list[int]:
         try:
-            return [os.open(path, os.O_RDONLY)]
-        except FileNotFoundError:
+            return [open_regular(path)]
+        except OSError:
             return []

@@ -6,9 +6,12 @@ The folder of an attempt holds the files that `shim` documents.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -29,7 +32,11 @@ OVERDUE_S = 5.0
 FOLDER_VARIABLE = "HEADWAY_ATTEMPT_FOLDER"
 """Identifies the processes of an attempt and their children."""
 
+MAX_FILE_BYTES = 2**24
+"""More than a plan or an outcome can have."""
+
 _POLL_S = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def write_plan(folder: Path, plan: dict[str, Any]) -> None:
@@ -38,10 +45,28 @@ def write_plan(folder: Path, plan: dict[str, Any]) -> None:
     (folder / "plan.json").write_text(json.dumps(plan))
 
 
+def open_regular(path: str | Path) -> int:
+    """Open a regular file for reading; a pipe, a device or a link that a job put there is an error.
+
+    Opening never blocks.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return handle
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file of reasonable size."""
+    with os.fdopen(open_regular(path), "rb") as stream:
+        return stream.read(MAX_FILE_BYTES)
+
+
 def read_outcome(folder: Path) -> tuple[int, str] | None:
     """Return the exit code and the reason that a shim wrote; None if there are none."""
     try:
-        outcome = json.loads((folder / "ended.json").read_bytes())
+        outcome = json.loads(read_regular(folder / "ended.json"))
         return int(outcome["code"]), str(outcome["reason"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -55,6 +80,40 @@ def gpu_memories_bytes() -> list[int]:
         return [int(line) * 2**20 for line in done.stdout.split()]
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose parents have died."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_orphans(shim_path: str) -> None:
+    """Kill the processes that a killed shim left behind, whatever session they are in.
+
+    They have become children of this process, which `adopt_orphans` must have prepared. Its other
+    children are shims, and programs in its own session.
+    """
+    deadline_s = time.monotonic() + OVERDUE_S
+    while time.monotonic() < deadline_s and (orphans := _orphans(shim_path)):
+        for pid in orphans:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(_POLL_S)
+
+
+def _orphans(shim_path: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            state, parent, session = fields[0], int(fields[1]), int(fields[3])
+            if parent != os.getpid() or session == os.getsid(0):
+                continue
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            if state == "Z" or os.fsencode(shim_path) not in words:
+                found.append(int(path.name))
+    return found
 
 
 def kill_remaining(folder: Path) -> None:

@@ -18,10 +18,12 @@ import ctypes
 import errno
 import json
 import os
+import re
 import resource
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -48,6 +50,9 @@ _OUT_OF_RESOURCES_ERRORS = (
     errno.ENOSPC,
     errno.EDQUOT,
 )
+
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
+"""The beginning of the line of a traceback that names the exception."""
 
 LOCK = 3
 """The file descriptor of the lock in the shim."""
@@ -89,9 +94,7 @@ class Log:
                 self.close()
                 os.rename(self._path, f"{self._path}.1")
             if self._handle < 0:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-                self._handle = os.open(self._path, flags, 0o600)
-                self._bytes = os.fstat(self._handle).st_size
+                self._open()
             if self._lost_bytes:
                 self._append(f"\n[{self._lost_bytes} bytes of output are lost]\n".encode())
                 self._lost_bytes = 0
@@ -99,6 +102,24 @@ class Log:
         except OSError:
             # A full disk must not end a job.
             self._lost_bytes += len(data)
+
+    def _open(self) -> None:
+        """Open the file; what the job put in its place is removed unless it is a regular file."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW
+        for again in (True, False):
+            try:
+                self._handle = os.open(self._path, flags, 0o600)
+            except OSError as error:
+                if not again or error.errno not in (errno.ELOOP, errno.ENXIO):
+                    raise
+            else:
+                found = os.fstat(self._handle)
+                if stat.S_ISREG(found.st_mode):
+                    self._bytes = found.st_size
+                    return
+                self.close()
+            os.unlink(self._path)
+        raise OSError(errno.EINVAL, "not a regular file", str(self._path))
 
     def close(self) -> None:
         """Close the file; a later write opens it again."""
@@ -154,8 +175,7 @@ class _Rank:
         if code < 0:
             names = {number.value: number.name for number in signal.Signals}
             return f"rank {self.rank} was killed by {names.get(-code, f'signal {-code}')}"
-        lines = self._last.decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        last = _error_line(self._last.decode(errors="replace").split("\n"))
         last = "".join(letter for letter in last if letter.isprintable())[:200]
         return f"rank {self.rank} exited with {code}" + (f": {last}" if last else "")
 
@@ -267,6 +287,23 @@ class _Shim:
             self._kill_at_s = time.monotonic() + float(self._plan["grace_s"])
             for rank in self._running.values():
                 rank.signal(signal.SIGTERM)
+
+
+def _error_line(lines: list[str]) -> str:
+    """Return the error at the end of the output: the exception of a traceback, or the last line.
+
+    PyTorch prints where an exception was raised after the exception itself.
+    """
+    found = ""
+    for line in lines:
+        text = re.sub(r"^\[rank\d+\]: ?", "", line)
+        if text.startswith("Traceback (most recent call last)"):
+            found = "Traceback"
+        elif found and _EXCEPTION.match(text):
+            found = text.strip()
+    if found not in ("", "Traceback"):
+        return found
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _reaped() -> Iterator[tuple[int, int]]:

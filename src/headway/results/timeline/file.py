@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from headway.domain.errors import InputError
 from headway.domain.records import COMMUNICATION, FORWARD, TASK, Records
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
+from headway.interrupts import before_forced_exit, uninterruptible
 from headway.results.columns import job_columns, job_schema, job_table, text
 from headway.results.schema import Result
 from headway.results.store import PARQUET_MAGIC, metadata_values, parquet_content, run_metadata
@@ -92,11 +94,12 @@ class TimelineWriter:
             window, job_columns(result), self._cluster.server_gpus
         )
         last = self._table()
-        if self._parts:
-            parts = [polars.scan_ipc(part) for part in self._parts]
-            polars.concat([*parts, last.lazy()]).sink_parquet(self._stream, metadata=metadata)
-        else:
-            last.write_parquet(self._stream, metadata=metadata)
+        with uninterruptible():
+            if self._parts:
+                parts = [polars.scan_ipc(part) for part in self._parts]
+                polars.concat([*parts, last.lazy()]).sink_parquet(self._stream, metadata=metadata)
+            else:
+                last.write_parquet(self._stream, metadata=metadata)
         self.finished = True
         return result
 
@@ -138,6 +141,7 @@ def record_timeline(
     with (
         open_output(path) as stream,
         tempfile.TemporaryDirectory(prefix=f".{target.name}.parts.", dir=beside) as folder,
+        before_forced_exit(lambda: shutil.rmtree(folder)),
     ):
         sink = TimelineWriter(stream, Path(folder), workload, cluster, window or Window())
         yield sink
@@ -169,11 +173,19 @@ def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
             if source != STANDARD and os.path.isfile(source):
                 _check_magic(stream, source)
                 return _parse(source, source)
-            content = BytesIO(stream.read())
+            content = BytesIO(_all_of(stream))
             _check_magic(content, source)
             return _parse(content, source)
         except InputError as error:
             raise error.at(source) from None
+
+
+def _all_of(stream: BinaryIO) -> bytes:
+    """Return the content of a pipe; what is no Parquet file may have no end."""
+    head = stream.read(len(PARQUET_MAGIC))
+    if head and not PARQUET_MAGIC.startswith(head):
+        raise _not_a_timeline()
+    return head + stream.read()
 
 
 def _check_magic(stream: BinaryIO, source: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headway.live.core.events import AnyEvent, AnyInstruction
+from headway.live.core.lease_rules import LeaseRules
 from headway.network.contention import NetworkModel
 from headway.version import __version__
 
@@ -23,6 +24,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     network: NetworkModel
     seed: int
+    leases: LeaseRules | None = None
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -35,10 +37,17 @@ class Entry(msgspec.Struct, frozen=True):
 _encoder = msgspec.json.Encoder()
 
 
-def encode_header(policy: str, network: NetworkModel, seed: int) -> bytes:
+def encode_header(
+    policy: str, network: NetworkModel, seed: int, leases: LeaseRules | None = None
+) -> bytes:
     """Return the first line of a log."""
     header = Header(
-        headway_log=FORMAT, version=__version__, policy=policy, network=network, seed=seed
+        headway_log=FORMAT,
+        version=__version__,
+        policy=policy,
+        network=network,
+        seed=seed,
+        leases=leases,
     )
     return _encoder.encode(header) + b"\n"
 

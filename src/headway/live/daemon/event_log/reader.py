@@ -29,7 +29,7 @@ class EventLogReader:
         self.truncated = False
         """Whether the last line is incomplete because its writer was killed."""
         self._stream = stream
-        header = self._next(_header_decoder)
+        header = self._header()
         if header is None:
             raise InputError("is empty, not a log of `headway serve`.", source=source)
         if header.headway_log != FORMAT:
@@ -45,8 +45,24 @@ class EventLogReader:
         while (entry := self._next(_entry_decoder)) is not None:
             yield entry
 
-    def _next(self, decoder: msgspec.json.Decoder[_Line]) -> _Line | None:
+    def _header(self) -> Header | None:
+        """Return the first line; a later part of a run begins with an entry instead."""
         data = self._stream.readline(MAX_LINE_BYTES + 1)
+        try:
+            _entry_decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError):
+            return self._decode(data, _header_decoder)
+        raise InputError(
+            "begins in the middle of a run: it is a later part of a log. Concatenate all parts of "
+            "the run, as in cat events-000001-*.jsonl | headway replay -.",
+            source=self.source,
+            line=1,
+        )
+
+    def _next(self, decoder: msgspec.json.Decoder[_Line]) -> _Line | None:
+        return self._decode(self._stream.readline(MAX_LINE_BYTES + 1), decoder)
+
+    def _decode(self, data: bytes, decoder: msgspec.json.Decoder[_Line]) -> _Line | None:
         if not data:
             return None
         self.line += 1

@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import os
 import queue
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from headway.live.daemon.event_log.parts import log_parts, log_runs, part_path
 
 FLUSH_S = 0.05
 RETRY_S = 1.0
@@ -27,7 +28,7 @@ class EventLogWriter:
 
     def __init__(self, link: Path, max_bytes: int) -> None:
         self._link, self._max_bytes = link, max_bytes
-        self._run = 1 + max((run for run, _, _ in self._parts()), default=0)
+        self._run = 1 + max(log_runs(link), default=0)
         self._part = 0
         self._file: int | None = None
         self._file_bytes = 0
@@ -118,7 +119,7 @@ class EventLogWriter:
 
     def _open_next_part(self) -> None:
         part = self._part + 1
-        path = self._link.with_name(f"events-{self._run:06d}-{part:06d}.jsonl")
+        path = part_path(self._link, self._run, part)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         if self._file is not None:
             os.close(self._file)
@@ -131,17 +132,9 @@ class EventLogWriter:
 
     def _delete_oldest_parts(self) -> None:
         """Delete the oldest parts so that one more full part still fits the size limit."""
-        earlier = sorted(self._parts())[:-1]
+        earlier = sorted(log_parts(self._link))[:-1]
         room_bytes = self._max_bytes - self._max_bytes // PARTS
         for _, _, path in reversed(earlier):
             room_bytes -= path.stat().st_size
             if room_bytes < 0:
                 path.unlink()
-
-    def _parts(self) -> list[tuple[int, int, Path]]:
-        """Return run, part and path of every part in the folder."""
-        found = []
-        for path in self._link.parent.glob("events-*.jsonl"):
-            if match := re.fullmatch(r"events-(\d{6,})-(\d{6,})\.jsonl", path.name):
-                found.append((int(match[1]), int(match[2]), path))
-        return found

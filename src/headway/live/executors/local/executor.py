@@ -8,13 +8,21 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from headway.files import make_folder
 from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
-from headway.live.executors import Attempt, ExecutorHandler, ExecutorNode, shim
+from headway.live.executors import (
+    Attempt,
+    ExecutorHandler,
+    ExecutorNode,
+    LaunchedAttempt,
+    shim,
+)
 from headway.live.executors.attempt_folders import attempt_of
 from headway.live.executors.attempt_tracker import AttemptTracker, TrackedAttempt
 from headway.live.executors.local.shim_process import (
@@ -22,9 +30,15 @@ from headway.live.executors.local.shim_process import (
     final_outcome,
     find_shim,
     first_free_port,
+    launched_with,
     start_shim,
 )
-from headway.live.executors.node_tools import FOLDER_VARIABLE, OVERDUE_S, write_plan
+from headway.live.executors.node_tools import (
+    FOLDER_VARIABLE,
+    OVERDUE_S,
+    adopt_orphans,
+    write_plan,
+)
 from headway.live.executors.rank_plans import LaunchNode, rank_plans
 
 RETRY_S = 1.0
@@ -73,7 +87,24 @@ class LocalExecutor:
         """Start, and return the nodes."""
         self._attempts.handler = handler
         make_folder(self._attempts.folder)
+        adopt_orphans()
         return [node.executor_node() for node in self._nodes.values()]
+
+    async def find_unknown(self, known: Collection[Attempt]) -> Sequence[LaunchedAttempt]:
+        """Return the attempts of an earlier scheduler that are running and not known."""
+        return await asyncio.to_thread(self._find_unknown, known)
+
+    def _find_unknown(self, known: Collection[Attempt]) -> list[LaunchedAttempt]:
+        found = []
+        for name in sorted(os.listdir(self._attempts.folder)):
+            attempt = attempt_of(name)
+            if attempt is None or attempt in known:
+                continue
+            folder = self._attempts.folder_of(attempt)
+            if (process := find_shim(folder)) is not None:
+                os.close(process.pidfd)
+                found.append(LaunchedAttempt(attempt, *launched_with(folder)))
+        return found
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over running attempts, report ended ones, stop unknown ones."""
@@ -166,6 +197,8 @@ class LocalExecutor:
                 "grace_s": self._grace_s,
                 "port": port,
                 "files": self._file_limit,
+                "spec": msgspec.to_builtins(spec),
+                "slots": msgspec.to_builtins(slots),
             }
             write_plan(folder, plan)
             return start_shim(folder, port)

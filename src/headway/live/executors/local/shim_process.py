@@ -13,20 +13,36 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import rendezvous, shim
 from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME, Outcome
-from headway.live.executors.node_tools import PYTHON, SHIM_LOST, kill_remaining, read_outcome
+from headway.live.executors.node_tools import (
+    PYTHON,
+    SHIM_LOST,
+    kill_orphans,
+    kill_remaining,
+    open_regular,
+    read_outcome,
+    read_regular,
+)
 from headway.live.executors.rank_plans import LaunchNode
 
 _START_TIMEOUT_S = 2.0
 """How long a shim may take to begin before its plan is withdrawn."""
 
 _POLL_S = 0.01
+_PID_BYTES = 32
+
+_SPAWNING = threading.Lock()
+"""A shim that is not yet running its program looks like an orphan."""
 
 
 class ShimProcess(NamedTuple):
@@ -42,16 +58,18 @@ def start_shim(folder: Path, port: int) -> ShimProcess:
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.pwrite(lock, b" " * _PID_BYTES, 0)  # The disk may be full when the shim writes its id.
         # It inherits only the lock. SIGTERM stays blocked until the shim has its handler.
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-        pid = os.posix_spawn(
-            sys.executable,
-            [*PYTHON, str(shim.__file__), str(folder)],
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, lock, shim.LOCK), *null],
-            setsid=True,
-            setsigmask=[signal.SIGTERM],
-        )
+        with _SPAWNING:
+            pid = os.posix_spawn(
+                sys.executable,
+                [*PYTHON, str(shim.__file__), str(folder)],
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, lock, shim.LOCK), *null],
+                setsid=True,
+                setsigmask=[signal.SIGTERM],
+            )
     finally:
         os.close(lock)
     try:
@@ -67,7 +85,7 @@ def find_shim(folder: Path) -> ShimProcess | None:
     if read_outcome(folder) is not None:
         return None
     try:
-        lock = os.open(folder / "lock", os.O_RDWR)
+        lock = open_regular(folder / "lock")
     except OSError:
         return None
     deadline_s = time.monotonic() + _START_TIMEOUT_S
@@ -79,8 +97,8 @@ def find_shim(folder: Path) -> ShimProcess | None:
             return None
         if not _is_held(lock):
             return None
-        pid = int(os.pread(lock, 32, 0))
-        port = int(json.loads((folder / "running.json").read_bytes())["port"])
+        pid = int(os.pread(lock, _PID_BYTES, 0))
+        port = int(json.loads(read_regular(folder / "running.json"))["port"])
         with contextlib.suppress(ProcessLookupError):
             pidfd = os.pidfd_open(pid)
             if _is_held(lock):  # Still held, so the pidfd is the shim's.
@@ -91,12 +109,28 @@ def find_shim(folder: Path) -> ShimProcess | None:
         os.close(lock)
 
 
+def launched_with(folder: Path) -> tuple[JobSpec | None, tuple[Slot, ...]]:
+    """Return the job and the slots of a running attempt, or None and no slots."""
+    try:
+        plan = msgspec.json.decode(read_regular(folder / "running.json"), type=_Plan)
+    except (OSError, msgspec.MsgspecError):
+        return None, ()
+    return plan.spec, plan.slots
+
+
+class _Plan(msgspec.Struct):
+    spec: JobSpec
+    slots: tuple[Slot, ...]
+
+
 def final_outcome(folder: Path) -> Outcome:
     """Return the outcome of an attempt without a live shim, after killing all that is left."""
     outcome = read_outcome(folder)
     if outcome is not None:
         return outcome
     kill_remaining(folder)
+    with _SPAWNING:
+        kill_orphans(str(shim.__file__))
     return SHIM_LOST if (folder / "running.json").exists() else NEVER_STARTED_OUTCOME
 
 

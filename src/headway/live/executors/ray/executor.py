@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -20,7 +20,13 @@ from headway.files import make_folder
 from headway.gate.environment import GATE_CERTIFICATE
 from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
-from headway.live.executors import Attempt, ExecutorHandler, ExecutorNode, shim
+from headway.live.executors import (
+    Attempt,
+    ExecutorHandler,
+    ExecutorNode,
+    LaunchedAttempt,
+    shim,
+)
 from headway.live.executors.attempt_folders import attempt_of, folder_name
 from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME, AttemptTracker
 from headway.live.executors.node_tools import OVERDUE_S
@@ -85,6 +91,12 @@ class RayExecutor:
             )
         self._polling = asyncio.create_task(self._poll_forever())
         return [found.node.executor_node() for found in self._nodes.values()]
+
+    async def find_unknown(self, known: Collection[Attempt]) -> Sequence[LaunchedAttempt]:
+        """Return the attempts of an earlier scheduler that are running and not known."""
+        names = await self._in_thread(self._cluster.find_groups)
+        attempts = [attempt_of(name) for name in names]
+        return [LaunchedAttempt(one) for one in attempts if one is not None and one not in known]
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over running attempts, report ended ones, stop unknown ones."""

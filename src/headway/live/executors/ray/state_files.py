@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import ipaddress
 import json
 import re
 import secrets
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
 from headway.domain.errors import InputError
 from headway.files import open_output
+from headway.gate.sockets import is_loopback
 from headway.ray_session import interface_of
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -64,12 +62,4 @@ def can_reach(address: str, host: str) -> bool:
     Only this machine's own nodes can reach a loopback host. The name is resolved here, where the
     gate listens.
     """
-    return not _is_loopback(host) or _is_loopback(address) or interface_of(address) is not None
-
-
-@functools.cache
-def _is_loopback(host: str) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        return ipaddress.ip_address(found[0][4][0]).is_loopback
-    return False
+    return not is_loopback(host) or is_loopback(address) or interface_of(address) is not None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TypeVar
 
 from headway.domain.limits import whole
-from headway.engine.run import Progress
+from headway.engine.progress import Progress
+from headway.interrupts import GRACE_S, check
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -37,7 +39,8 @@ def run_in_threads(
 ) -> None:
     """Call `work` on every task, in any order, and `done` on each result in the calling thread.
 
-    An error or an interrupt ends all threads before it propagates.
+    An error or an interrupt ends all threads before it propagates, but for those in which a policy
+    does not return.
     """
     stop = threading.Event()
     source, taking = iter(tasks), threading.Lock()
@@ -60,13 +63,16 @@ def run_in_threads(
             finished.put(error)
         finished.put(None)
 
-    workers = [threading.Thread(target=run, name=f"run-{index}") for index in range(threads)]
+    workers = [
+        threading.Thread(target=run, name=f"run-{index}", daemon=True) for index in range(threads)
+    ]
     try:
         for worker in workers:
             worker.start()
         working = threads
         while working:
             result = finished.get()
+            check()
             if result is None:
                 working -= 1
             elif isinstance(result, BaseException):
@@ -75,6 +81,8 @@ def run_in_threads(
                 done(result[0])
     finally:
         stop.set()
+        deadline = time.monotonic() + GRACE_S
         for worker in workers:
             if worker.ident is not None:
-                worker.join()
+                # A policy that never returns must not keep the process from ending.
+                worker.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,80 @@
+"""The files of an event log: each run of a scheduler writes numbered parts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from headway.domain.errors import InputError
+from headway.live.daemon.event_log.reader import EventLogReader
+
+_NAME = re.compile(r"events-(\d{6,})-(\d{6,})\.jsonl")
+
+
+def part_path(link: Path, run: int, part: int) -> Path:
+    """Return the path of a part of the log with this link to its newest part."""
+    return link.with_name(f"events-{run:06d}-{part:06d}.jsonl")
+
+
+def log_parts(link: Path) -> list[tuple[int, int, Path]]:
+    """Return run, part and path of every part in the folder."""
+    found = []
+    for path in link.parent.glob("events-*.jsonl"):
+        if match := _NAME.fullmatch(path.name):
+            found.append((int(match[1]), int(match[2]), path))
+    return found
+
+
+def log_runs(link: Path) -> set[int]:
+    """Return the numbers of all runs."""
+    return {run for run, _, _ in log_parts(link)}
+
+
+def headless_runs(link: Path) -> set[int]:
+    """Return the numbers of the runs whose first part is gone."""
+    parts = log_parts(link)
+    return {run for run, _, _ in parts} - {run for run, part, _ in parts if part == 1}
+
+
+@contextlib.contextmanager
+def open_run(link: Path, run: int) -> Iterator[EventLogReader]:
+    """Open the log of a run, all parts one after the other."""
+    parts = sorted(one for one in log_parts(link) if one[0] == run)
+    if not parts or parts[0][1] != 1:
+        raise InputError(f"the first part of run {run} is gone.", source=str(link.parent))
+    stream = _Concatenated([path for _, _, path in parts])
+    try:
+        yield EventLogReader(cast(BinaryIO, stream), str(parts[0][2]))
+    finally:
+        stream.close()
+
+
+class _Concatenated:
+    """Reads lines of one file after the other."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self._stream: Any = None
+
+    def readline(self, limit: int) -> bytes:
+        while True:
+            if self._stream is not None:
+                data: bytes = self._stream.readline(limit)
+                if data:
+                    return data
+                self.close()
+            if not self._paths:
+                return b""
+            path = self._paths.pop(0)
+            try:
+                self._stream = path.open("rb")
+            except OSError as error:
+                raise InputError(f"{error.strerror or error}.", source=str(path)) from error
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

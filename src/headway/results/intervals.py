@@ -1,0 +1,71 @@
+"""How far a sampled run may be from the exact one: 95% intervals from runs with other windows.
+
+Runs that sample differently differ by what sampling estimates wrongly, and by all that follows from
+it: a job that finishes a little earlier lets another in, elsewhere. The exact run is taken for one
+more of the same kind. With n runs, a figure of mean x and standard deviation s, it is with 95%
+probability within t * s * sqrt(1 + 1/n) of x, with Student's t of n - 1 degrees of freedom: a
+prediction interval. Where all runs happen to agree, the error of measuring remains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from headway.results.schema import Result
+
+Floats = NDArray[np.float64]
+
+STUDENT_T = {3: 4.303, 5: 2.776}
+"""P(|T| < t) = 0.95, by the number of runs."""
+
+_QUANTILE = 1.96
+"""Standard deviations that 95% of a normal distribution are within."""
+
+
+def with_measuring_error(run: Result, deviation_s: Floats) -> Result:
+    """Return a run with the margins that the standard deviations of its jobs' progress give."""
+    margin_s = _QUANTILE * deviation_s
+    summary = replace(
+        run.summary,
+        average_jct_margin_s=math.sqrt(float((margin_s * margin_s).sum())) / len(margin_s),
+        makespan_margin_s=float(margin_s[run.finish_ns.argmax()]),
+    )
+    return replace(run, summary=summary, jct_margin_s=margin_s)
+
+
+def margins(values: Floats, reported: Floats) -> Floats:
+    """Return half the widths of intervals around the reported figures.
+
+    `values` has a row for each run. The intervals contain the prediction intervals, whose middle is
+    the mean and not the reported figure.
+    """
+    runs = len(values)
+    spread = STUDENT_T[runs] * math.sqrt(1 + 1 / runs) * values.std(axis=0, ddof=1)
+    found: Floats = np.abs(reported - values.mean(axis=0)) + spread
+    return found
+
+
+def median_run(runs: Sequence[Result]) -> Result:
+    """Return the run with the median of the average JCTs, with intervals from all of them."""
+    ranked = sorted(runs, key=lambda run: run.summary.average_jct_s)
+    middle = ranked[len(ranked) // 2]
+    jct_s = np.array([run.jct_s for run in runs])
+    totals = np.array([[run.summary.average_jct_s, run.summary.makespan_s] for run in runs])
+    average_s, makespan_s = margins(
+        totals, np.array([middle.summary.average_jct_s, middle.summary.makespan_s])
+    ).tolist()
+    summary = replace(
+        middle.summary,
+        average_jct_margin_s=max(average_s, middle.summary.average_jct_margin_s),
+        makespan_margin_s=max(makespan_s, middle.summary.makespan_margin_s),
+        wall_s=sum(run.summary.wall_s for run in runs),
+    )
+    margin_s = np.maximum(margins(jct_s, middle.jct_s), middle.jct_margin_s)
+    return replace(middle, summary=summary, jct_margin_s=margin_s)

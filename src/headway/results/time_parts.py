@@ -1,0 +1,62 @@
+"""Where the jobs' time went: waiting, computing, sending, and what other jobs added."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headway.domain.compute_times import compute_times_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headway.domain.job import Job
+    from headway.results.schema import Result, Settings
+    from headway.results.usage import Integers
+
+PARTS = ("waiting", "computing", "sending", "contention")
+
+
+def parts_ns(result: Result) -> dict[str, Integers]:
+    """Return the parts of each job's completion time, which add up to it.
+
+    Waiting is the time in the queue; computing and sending are what its iterations take on its GPUs
+    and between its servers if it is alone there. Contention is the rest: waiting for GPUs and for
+    the network that it shares with other jobs.
+    """
+    cluster, workload = result.settings.cluster, result.workload
+    iteration_ns = compute_times_ns(workload, cluster).sum(axis=2)
+    slowest = [
+        max(cluster.type_of_gpu[list(gpus)].tolist(), key=row.__getitem__)
+        for gpus, row in zip(result.gpus, iteration_ns.tolist(), strict=True)
+    ]
+    rounds = np.array([job.iterations for job in workload], np.int64)
+    computing = rounds * iteration_ns[np.arange(len(rounds)), slowest]
+    alone = [
+        _all_reduce_alone_ns(job, gpus, result.settings)
+        for job, gpus in zip(workload, result.gpus, strict=True)
+    ]
+    sending = rounds * np.array(alone, np.int64)
+    waiting = result.start_ns - result.arrival_ns
+    # What an all-reduce takes alone is rounded to whole nanoseconds, once for each message.
+    contention = np.maximum(0, result.finish_ns - result.start_ns - computing - sending)
+    sending = result.finish_ns - result.start_ns - computing - contention
+    return dict(zip(PARTS, (waiting, computing, sending, contention), strict=True))
+
+
+def _all_reduce_alone_ns(job: Job, gpus: Sequence[int], settings: Settings) -> int:
+    """Return what a job's all-reduce takes on these GPUs if no other message is in flight."""
+    cluster, network = settings.cluster, settings.network
+    servers = cluster.servers_of(gpus)
+    if len(servers) < 2:
+        return 0
+    racks = {cluster.server_rack[server] for server in servers}
+    uplink = max((cluster.uplinks[rack] for rack in racks), default=1.0) if len(racks) > 1 else 1.0
+    cost = max(1.0, uplink) * network.byte_weight(len(servers)) * network.b_ns_per_byte
+    size = settings.bucket_bytes or max(1, job.gradient_bytes)
+    whole, rest = divmod(job.gradient_bytes, size)
+    latency_ns = network.latency_ns(len(servers))
+    buckets = [(whole, size), (1, rest)] if rest or not whole else [(whole, size)]
+    return sum(count * max(1, latency_ns + math.ceil(part * cost)) for count, part in buckets)

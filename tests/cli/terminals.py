@@ -1,0 +1,76 @@
+"""Run the command line in this process, on a terminal of its own."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+import threading
+
+import pytest
+
+from headway.cli.main import run
+
+_CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
+
+
+def on_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    *arguments: str,
+    quit_with: bytes = b"",
+    height: int = 40,
+) -> list[str]:
+    """Return the lines that `headway` prints on a terminal of this width, without its controls."""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    received: list[bytes] = []
+    reader = threading.Thread(target=_read, args=(main, received, quit_with))
+    reader.start()
+    kept = [os.dup(number) for number in range(3)]
+    for number in range(3):
+        os.dup2(side, number)
+    streams = [os.fdopen(number, "w" if number else "r", closefd=False) for number in range(3)]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", ["headway", *arguments])
+        patch.setenv("TERM", "xterm-256color")
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            patch.delenv(name, raising=False)
+        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+            patch.setattr(sys, name, stream)
+        try:
+            with pytest.raises(SystemExit) as caught:
+                run()
+        finally:
+            for stream in streams[1:]:
+                stream.flush()
+            for number, copy in enumerate(kept):
+                os.dup2(copy, number)
+                os.close(copy)
+            os.close(side)
+            reader.join()
+            os.close(main)
+    text = _CONTROL.sub("", b"".join(received).decode())
+    assert not caught.value.code, text
+    return [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+
+
+def _read(terminal: int, received: list[bytes], quit_with: bytes) -> None:
+    """Collect what is printed until the other side is closed; press a key once it says `quits`."""
+    while True:
+        try:
+            part = os.read(terminal, 65_536)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return
+        if not part:
+            return
+        received.append(part)
+        if quit_with and b"quits" in part:
+            os.write(terminal, quit_with)

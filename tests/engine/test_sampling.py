@@ -1,0 +1,182 @@
+"""Sampled simulation: intervals hold the exact result, and what cannot be sampled is exact."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from builders import paper_with
+from headway.domain.accuracy import accuracy_from
+from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
+from headway.domain.workload import Workload
+from headway.engine.run import simulate
+from headway.results.intervals import margins
+from headway.results.schema import Result
+from headway.results.store import read_result, write_json, write_parquet
+from headway.results.timeline.sinks import Timeline
+from headway.workload.generate import Recipe, generate_workload
+from invariants import check_memory
+from repetitive_cases import repetitive
+from strategies import Case, run_engine
+
+MODELS = ("vgg16", "resnet50", "inception-v3", "lstm-ptb")
+
+CROWDED = Recipe(
+    jobs=24, span_s=60, mix={1: 4, 2: 6, 4: 8, 8: 6}, iterations=(3_000, 9_000), models=MODELS
+)
+"""Jobs that share GPUs and servers, on 4x4 GPUs, and do not repeat."""
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Workload:
+    return generate_workload(CROWDED, seed=3)
+
+
+@pytest.fixture(scope="module")
+def exact(crowded: Workload) -> Result:
+    return simulate(crowded, "4x4")
+
+
+@pytest.fixture(scope="module")
+def sampled(crowded: Workload) -> Result:
+    return simulate(crowded, "4x4", accuracy="1%")
+
+
+def outcome(result: Result) -> tuple[object, ...]:
+    times = result.start_ns.tolist(), result.finish_ns.tolist(), result.jct_margin_s.tolist()
+    return *times, result.gpus, replace(result.summary, wall_s=0)
+
+
+def test_an_exact_run_has_no_margins(exact: Result) -> None:
+    summary = exact.summary
+    assert (summary.sampled_share, summary.average_jct_margin_s, summary.makespan_margin_s) == (
+        *(0.0, 0.0, 0.0),
+    )
+    assert not exact.jct_margin_s.any()
+
+
+def test_a_crowded_workload_is_sampled_within_its_margins(exact: Result, sampled: Result) -> None:
+    summary, true = sampled.summary, exact.summary
+    assert 0.1 < summary.sampled_share < 1
+    assert summary.simulated_tasks == true.simulated_tasks
+    assert (sampled.gpu_busy_ns.sum(), sampled.settings.accuracy) == (exact.gpu_busy_ns.sum(), 0.01)
+    assert abs(summary.average_jct_s - true.average_jct_s) <= summary.average_jct_margin_s
+    assert abs(summary.makespan_s - true.makespan_s) <= summary.makespan_margin_s
+    held = np.abs(sampled.jct_s - exact.jct_s) <= sampled.jct_margin_s
+    assert held.mean() >= 0.9
+
+
+def test_a_sampled_run_is_one_that_could_have_been(sampled: Result) -> None:
+    """Memory is never exceeded, and no job is faster than it is alone."""
+    check_memory(sampled)
+    assert (sampled.start_ns >= sampled.arrival_ns).all()
+    for job, start_ns, finish_ns in zip(
+        sampled.workload, sampled.start_ns, sampled.finish_ns, strict=True
+    ):
+        assert finish_ns - start_ns >= 0.97 * job.iterations * (job.forward_ns + job.backward_ns)
+
+
+def test_the_same_bits_again(crowded: Workload, sampled: Result) -> None:
+    assert outcome(simulate(crowded, "4x4", accuracy=0.01)) == outcome(sampled)
+
+
+def test_better_accuracy_samples_less(crowded: Workload, sampled: Result) -> None:
+    better = simulate(crowded, "4x4", accuracy="0.01%")
+    assert better.summary.sampled_share < sampled.summary.sampled_share
+
+
+@given(case=repetitive((1, 20, 200, 2_000)))
+def test_an_accuracy_that_nothing_reaches_gives_the_exact_bits(case: Case) -> None:
+    expected = outcome(run_engine(case))
+    assert outcome(run_engine(case, accuracy=1e-15)) == expected
+
+
+@given(case=repetitive((20, 200, 2_000)))
+def test_sampling_ends_and_loses_no_iteration(case: Case) -> None:
+    """Also with tiny tasks, all kinds of order, contention and GPU."""
+    expected, found = run_engine(case), run_engine(case, accuracy=0.1)
+    assert found.summary.simulated_tasks == expected.summary.simulated_tasks
+    assert (found.jct_margin_s >= 0).all()
+    assert (found.finish_ns > found.start_ns).all()
+    if found.summary.sampled_share == 0:
+        assert outcome(found) == outcome(expected)
+
+
+@pytest.mark.slow
+def test_intervals_hold_the_exact_average_of_most_random_workloads() -> None:
+    """Of 95% in theory; benchmarks/sampling.py checks many more."""
+    average, jobs = 0, []
+    for seed in range(12):
+        workload = generate_workload(CROWDED, seed=seed)
+        exact, found = simulate(workload, "4x4"), simulate(workload, "4x4", accuracy=0.01)
+        off_s = abs(found.summary.average_jct_s - exact.summary.average_jct_s)
+        average += off_s <= found.summary.average_jct_margin_s
+        jobs.append((np.abs(found.jct_s - exact.jct_s) <= found.jct_margin_s).mean())
+    assert average >= 10
+    assert np.mean(jobs) >= 0.9
+
+
+def test_margins_are_those_of_a_prediction() -> None:
+    """Around 3, of 1, 2, 3, 4, 5: t(4) * sqrt(2.5) * sqrt(1 + 1/5)."""
+    values = np.array([[1.0], [2.0], [3.0], [4.0], [5.0]])
+    assert margins(values, np.array([3.0]))[0] == pytest.approx(2.776 * (2.5 * 1.2) ** 0.5)
+    assert margins(values, np.array([2.0]))[0] == pytest.approx(1 + 2.776 * (2.5 * 1.2) ** 0.5)
+
+
+def test_margins_are_stored(sampled: Result, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("stored")
+    write_json(sampled, folder / "run.json")
+    write_parquet(sampled, folder / "run.parquet")
+    for name in ("run.json", "run.parquet"):
+        stored = read_result(folder / name)
+        assert stored.summary == sampled.summary
+        assert stored.settings["accuracy"] == 0.01
+        assert stored.jobs["jct_margin_s"].to_list() == sampled.jct_margin_s.tolist()
+
+
+def test_the_summary_shows_margins_and_share(sampled: Result, exact: Result) -> None:
+    text = str(sampled)
+    summary = sampled.summary
+    assert f"± {summary.average_jct_margin_s:,.2f} s (95%)" in text
+    assert f"{summary.sampled_share:.0%} sampled" in text
+    assert "±" not in str(exact)
+    assert "sampled" not in str(exact)
+
+
+def test_a_policy_without_promises_is_simulated_exactly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    workload = generate_workload(replace(CROWDED, jobs=8, iterations=(50, 100)), seed=1)
+    policy = paper_with(admission="k-way")
+    with caplog.at_level(logging.WARNING, "headway"):
+        found = simulate(workload, "4x4", policy=policy, accuracy=0.01)
+    assert "Simulating exactly: admission policy 'k-way'" in caplog.text
+    assert outcome(found) == outcome(simulate(workload, "4x4", policy=policy))
+
+
+def test_a_timeline_cannot_be_sampled(crowded: Workload) -> None:
+    with pytest.raises(InputError, match="a timeline shows every task"):
+        simulate(crowded, "4x4", accuracy=0.01, timeline=Timeline())
+
+
+def test_sampling_needs_full_acceleration(crowded: Workload) -> None:
+    with pytest.raises(InputError, match="needs the acceleration 'full'"):
+        simulate(crowded, Cluster(4, 4), accuracy=0.01, acceleration="solo")
+
+
+@pytest.mark.parametrize(
+    ("given", "value"), [("1%", 0.01), (" 0.5 % ", 0.005), ("0.02", 0.02), (0.25, 0.25)]
+)
+def test_an_accuracy_is_a_percentage_or_a_number(given: float | str, value: float) -> None:
+    assert accuracy_from(given) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("given", ["", "%", "one", "0%", "-1%", "100%", "nan", 0, 1, 1.5, True])
+def test_an_accuracy_is_between_nothing_and_everything(given: float | str) -> None:
+    with pytest.raises(InputError, match="must be between 0 and 100%"):
+        accuracy_from(given)
