@@ -83,7 +83,7 @@ def admitted(
     decide = choice.compiled()
     if choice.policy.by_port:
         limits = [decide(view, port, choice.parameter) for port in range(servers)]
-        return all(round(new_bytes) < limit for limit in limits)
+        return all(new_bytes < limit for limit in limits)
     return admits(decide(view, len(running), choice.parameter), 0)
 
 

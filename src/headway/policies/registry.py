@@ -265,6 +265,7 @@ def _checked(policy: Policy) -> Policy:
     wanted = _ARGUMENTS[policy.kind]
     if count != wanted:
         subject = "message" if policy.kind == "admission" else "job"
+        subject = "port" if policy.by_port else subject
         names = ["cluster", subject, *(["candidates"] if wanted == 4 else []), "parameter"]
         raise PolicyError(
             f"{policy.kind} policy '{policy.name}' must take {wanted} arguments "

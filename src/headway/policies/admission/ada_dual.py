@@ -19,6 +19,6 @@ def ada_dual(cluster: ClusterView, port: int, parameter: float) -> int:
     if cluster.ports[port].messages > 1:
         return 0
     b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
-    theta = b / (2 * (b + eta))
+    theta: float = b / (2 * (b + eta))
     other = cluster.links[cluster.ports[port].first_in_flight].message
     return math.ceil(theta * bytes_left(cluster, other))
