@@ -17,8 +17,11 @@ from headway.domain.compute_times import compute_times_ns
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.engine import kernel
+from headway.engine.compilation import compiled_kernel
 from headway.engine.run import simulate
-from headway.engine.setup import Acceleration
+from headway.engine.setup import Acceleration, prepare
+from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.network.laws.registry import LAWS
 from headway.policies.policy_set import PolicySet
@@ -196,6 +199,30 @@ def run_engine(
         accuracy=accuracy,
         timeline=timeline,
     )
+
+
+def prepare_state(case: Case, acceleration: Acceleration) -> State:
+    """Return the engine's own bookkeeping before a case's first instant."""
+    return prepare(
+        case.workload,
+        case.cluster,
+        case.network,
+        case.policies.choices,
+        compute_times_ns(case.workload, case.cluster),
+        case.seed,
+        case.bucket_bytes,
+        acceleration,
+        0,
+    )
+
+
+def run_state(case: Case, acceleration: Acceleration) -> State:
+    """Run a case and return the engine's own bookkeeping."""
+    state = prepare_state(case, acceleration)
+    advance = compiled_kernel(case.policies.choices)
+    while advance(state, 1000) != kernel.FINISHED:
+        pass
+    return state
 
 
 def run_oracle(case: Case) -> oracle.OracleOutcome:

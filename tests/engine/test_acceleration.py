@@ -9,43 +9,19 @@ from hypothesis import Phase, find, given, settings
 
 from builders import DATA
 from headway.domain.cluster import Cluster
-from headway.domain.compute_times import compute_times_ns
 from headway.domain.errors import InputError
 from headway.domain.job import Job
 from headway.domain.workload import Workload
-from headway.engine import kernel
-from headway.engine.compilation import compiled_kernel
-from headway.engine.setup import ACCELERATIONS, prepare
-from headway.engine.state import State
+from headway.engine.setup import ACCELERATIONS, Acceleration
 from headway.network.contention import NetworkModel
 from repetitive_cases import repetitive
-from strategies import Case, run_engine, run_oracle
+from strategies import Case, run_engine, run_oracle, run_state
 
 
 def run(case: Case, acceleration: str) -> tuple[object, ...]:
     result = run_engine(case, acceleration=acceleration)  # type: ignore[arg-type]
     start_ns, finish_ns = result.start_ns.tolist(), result.finish_ns.tolist()
     return start_ns, finish_ns, list(result.gpus), replace(result.summary, wall_s=0)
-
-
-def run_state(case: Case, acceleration: str) -> State:
-    """Run a case and return the engine's own bookkeeping."""
-    times_ns = compute_times_ns(case.workload, case.cluster)
-    state = prepare(
-        case.workload,
-        case.cluster,
-        case.network,
-        case.policies.choices,
-        times_ns,
-        case.seed,
-        case.bucket_bytes,
-        acceleration,  # type: ignore[arg-type]
-        0,
-    )
-    advance = compiled_kernel(case.policies.choices)
-    while advance(state, 1000) != kernel.FINISHED:
-        pass
-    return state
 
 
 @given(case=repetitive((1, 3, 12, 30)))
@@ -65,7 +41,7 @@ def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("less", "more"), [("none", "fused"), ("fused", "solo"), ("solo", "full")])
-def test_random_cases_reach_every_acceleration(less: str, more: str) -> None:
+def test_random_cases_reach_every_acceleration(less: Acceleration, more: Acceleration) -> None:
     """Each leaves out instants that the one before it has."""
 
     def reaches(case: Case) -> bool:

@@ -1,100 +1,147 @@
-"""Messages that wait watch a port: the same decisions, with far fewer questions."""
+"""Admissions by port: the decisions of asking about every message, with far fewer questions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from headway import Cluster, NetworkModel, PolicySet, Workload, generate_workload
-from headway.domain.compute_times import compute_times_ns
+from builders import DATA, make_job, make_workload
+from headway.domain.cluster import Cluster
+from headway.domain.records import NOBODY, READY
+from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
-from headway.engine.setup import prepare
 from headway.engine.state import State
-from headway.workload.generate import PRESETS
+from headway.network.contention import NetworkModel
+from strategies import Case, cases, prepare_state, run_engine, run_oracle, run_state
 
-PLAIN = '''
-from headway.policies import NOBODY, ClusterView, Parameter, admission_policy, bytes_left
-from headway.policies import most_messages
-
-@admission_policy("plain-dual", steady=True, timeless=True)
-def plain_dual(cluster: ClusterView, message: int, parameter: float) -> bool:
-    """`ada-dual` that names no port."""
-    b, eta = cluster.system[0].b_ns_per_byte, cluster.system[0].eta_ns_per_byte
-    theta = b / (2 * (b + eta))
-    if most_messages(cluster, message) > 1:
-        return False
-    first = cluster.messages[message].first_link
-    for own_link in range(first, first + cluster.messages[message].links):
-        link = cluster.ports[cluster.links[own_link].port].first_in_flight
-        if link != NOBODY:
-            left = bytes_left(cluster, cluster.links[link].message)
-            if not cluster.messages[message].bytes < theta * left:
-                return False
-    return True
-
-@admission_policy("plain-most", parameter=Parameter("n"), steady=True, timeless=True)
-def plain_most(cluster: ClusterView, message: int, most_allowed: float) -> bool:
-    """`srsf:N` that names no port."""
-    return most_messages(cluster, message) < most_allowed
-'''
+BY_PORT = ("ada-dual", "srsf:1", "srsf:2", "srsf:3")
+PLAIN = f"{DATA}/by_message.py"
+AS_MESSAGES = {
+    "ada-dual": f"{PLAIN}:ada",
+    "srsf:1": f"{PLAIN}:at-most:1",
+    "srsf:3": f"{PLAIN}:at-most:3",
+    f"{PLAIN}:patient-by-port:0.5": f"{PLAIN}:patient:0.5",
+    f"{PLAIN}:patient-by-port:3": f"{PLAIN}:patient:3",
+}
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("policies") / "plain.py"
-    path.write_text(PLAIN)
-    return str(path)
-
-
-def ran(workload: Workload, cluster: Cluster, policy: str, network: NetworkModel) -> State:
-    policies = PolicySet.parse(policy)
-    times_ns = compute_times_ns(workload, cluster)
-    state = prepare(
-        *(workload, cluster, network, policies.choices, times_ns, 0),
-        *(policies.bucket_bytes, "full", 0),
+@st.composite
+def contended(draw: st.DrawFn) -> Case:
+    """Draw a case of many jobs that cross servers and compute for a short time; most are alike."""
+    case = draw(cases(general=True))
+    unit = draw(st.sampled_from([1, 1_000, 1_003]))
+    gradients = draw(st.lists(st.integers(1, 60), min_size=1, max_size=4))
+    jobs = [
+        make_job(
+            str(index),
+            arrival_ns=draw(st.sampled_from([0, 0, 5, 40])) * unit,
+            gpus=min(draw(st.sampled_from([2, 2, 3, 4, 8])), case.cluster.gpus),
+            iterations=draw(st.integers(1, 4)),
+            forward_ns=draw(st.sampled_from([1, 3])) * unit,
+            backward_ns=2 * unit,
+            gradient_bytes=draw(st.sampled_from(gradients)) * unit,
+            memory_bytes=0,
+        )
+        for index in range(draw(st.integers(8, 20)))
+    ]
+    return replace(
+        case,
+        workload=Workload(jobs),
+        network=replace(case.network, a_ns=draw(st.sampled_from([0, 7, unit]))),
+        placement=draw(st.sampled_from(["spread", "rand", "rand", "lwf:1"])),
+        bucket_bytes=draw(st.sampled_from([None, None, 10 * unit, 7 * unit])),
     )
-    advance = compiled_kernel(policies.choices)
-    while advance(state, 100_000) != kernel.FINISHED:
-        pass
-    return state
 
 
-def workload_of(jobs: int, seed: int) -> Workload:
-    recipe = replace(PRESETS["paper"], jobs=jobs, iterations=(50, 300), span_s=60)
-    return generate_workload(recipe, seed)
-
-
-@pytest.mark.parametrize("law", ["busiest", "max-min"])
-@pytest.mark.parametrize(
-    ("named", "unnamed"),
-    [("ada-dual", "plain-dual"), ("srsf:1", "plain-most:1"), ("srsf:3", "plain-most:3")],
-)
-def test_a_policy_that_names_ports_decides_as_one_that_does_not(
-    plain: str, named: str, unnamed: str, law: str
+@pytest.mark.parametrize("admission", BY_PORT)
+@settings(max_examples=min(settings().max_examples, 100))
+@given(data=st.data())
+def test_where_many_messages_wait_the_engine_agrees_with_the_oracle(
+    admission: str, data: st.DataObject
 ) -> None:
-    cluster, network = Cluster.parse("16x4"), NetworkModel(law=law)
-    for seed in range(2):
-        workload = workload_of(200, seed)
-        for rest in ("lwf:1+srsf", "rand+fifo"):
-            first = ran(workload, cluster, f"{rest}+{named}@20", network)
-            second = ran(workload, cluster, f"{rest}+{plain}:{unnamed}@20", network)
-            np.testing.assert_array_equal(
-                first.cluster.jobs.finish_ns, second.cluster.jobs.finish_ns
+    case = replace(data.draw(contended()), admission=admission)
+    expected = run_oracle(case)
+    result = run_engine(case)
+    assert result.start_ns.tolist() == expected.start_ns
+    assert result.finish_ns.tolist() == expected.finish_ns
+    assert list(result.gpus) == expected.gpus
+
+
+@pytest.mark.parametrize("admission", AS_MESSAGES, ids=lambda text: text.rpartition("/")[2])
+@settings(max_examples=min(settings().max_examples, 50))
+@given(data=st.data())
+def test_an_admission_by_port_decides_as_one_that_is_asked_about_every_message(
+    admission: str, data: st.DataObject
+) -> None:
+    case = data.draw(contended())
+    by_port = run_engine(replace(case, admission=admission))
+    plain = run_engine(replace(case, admission=AS_MESSAGES[admission]))
+    assert by_port.finish_ns.tolist() == plain.finish_ns.tolist()
+
+
+def check_watchers(state: State) -> None:
+    """Every waiting message is on the list of one port, which refuses it; nobody else is."""
+    waiting = {int(m) for m in (state.cluster.messages.state == READY).nonzero()[0]}
+    listed = []
+    for port in range(len(state.cluster.ports)):
+        before, message = NOBODY, int(state.watched[port].watcher)
+        while message != NOBODY:
+            waiter = state.waiters[message]
+            assert (waiter.port, waiter.before) == (port, before)
+            assert waiter.bytes >= state.watched[port].limit_bytes
+            links = range(waiter.first_link, waiter.first_link + waiter.links)
+            assert port in [state.cluster.links[link].port for link in links]
+            listed.append(message)
+            before, message = message, int(waiter.beside)
+    assert sorted(listed) == sorted(waiting)
+    assert state.tally[0].waiting == len(waiting)
+    for message in waiting:
+        job = state.cluster.messages[message].job
+        assert state.waiters[message].key == state.cluster.jobs[job].priority_key
+
+
+@settings(max_examples=min(settings().max_examples, 30))
+@given(case=contended(), admission=st.sampled_from(BY_PORT))
+def test_after_every_instant_each_waiting_message_watches_a_port_that_refuses_it(
+    case: Case, admission: str
+) -> None:
+    case = replace(case, admission=admission)
+    state = prepare_state(case, "full")
+    advance = compiled_kernel(case.policies.choices)
+    while advance(state, 1) != kernel.FINISHED:
+        check_watchers(state)
+
+
+def crowd(jobs: int, admission: str) -> Case:
+    """Return a case of jobs that all send on the same two servers, all the time."""
+    sizes = (500_000, 300_000, 180_000, 90_000)
+    workload = make_workload(
+        *[
+            make_job(
+                gpus=2,
+                iterations=20,
+                forward_ns=10,
+                backward_ns=10 + index,
+                gradient_bytes=sizes[index % len(sizes)],
+                memory_bytes=1,
             )
-            assert first.tally[0].questions < second.tally[0].questions
+            for index in range(jobs)
+        ]
+    )
+    cluster = Cluster(2, jobs, gpu_memory_bytes=1)
+    return Case(workload, cluster, NetworkModel(), "spread", "srsf", admission, 0, None)
 
 
-def test_questions_do_not_grow_with_the_messages_that_wait(plain: str) -> None:
-    """On one cluster, the more jobs there are the more wait; each instant asks no more often."""
-    cluster, network = Cluster.parse("16x4"), NetworkModel()
-
-    def questions(jobs: int, admission: str) -> float:
-        state = ran(workload_of(jobs, 1), cluster, f"lwf:1+srsf+{admission}", network)
-        return float(state.tally[0].questions / state.tally[0].instants)
-
-    assert questions(1_600, "ada-dual") < 1.3 * questions(200, "ada-dual") < 5
-    other = f"{plain}:plain-dual"
-    assert questions(1_600, other) > 1.3 * questions(200, other)
+@pytest.mark.parametrize("admission", BY_PORT)
+def test_questions_do_not_grow_with_the_messages_that_wait(admission: str) -> None:
+    """A message's start and end change two ports; a limit is asked for again when one joins."""
+    for jobs in (4, 16, 64):
+        tally = run_state(crowd(jobs, admission), "none").tally[0]
+        assert tally.messages == 20 * jobs
+        assert tally.questions <= 8 * tally.messages
+    plain = run_state(crowd(64, AS_MESSAGES.get(admission, f"{PLAIN}:at-most:2")), "none").tally[0]
+    assert plain.questions > 30 * plain.messages

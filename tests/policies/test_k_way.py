@@ -80,7 +80,11 @@ def admitted(
                 view.ports[server].first_in_flight = link
                 view.ports[server].messages += 1
     choice = choose("admission", admission)
-    return admits(choice.compiled()(view, len(running), choice.parameter), 0)
+    decide = choice.compiled()
+    if choice.policy.by_port:
+        limits = [decide(view, port, choice.parameter) for port in range(servers)]
+        return all(new_bytes < limit for limit in limits)
+    return admits(decide(view, len(running), choice.parameter), 0)
 
 
 def on_one_link(admission: str, network: NetworkModel) -> Decision:

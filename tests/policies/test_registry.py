@@ -15,6 +15,7 @@ from builders import EXAMPLES, built_in, make_job, make_workload, paper_with
 from headway.domain.errors import InputError, PolicyError
 from headway.engine.run import simulate
 from headway.policies import (
+    NO_LIMIT,
     Integers,
     Parameter,
     admission_policy,
@@ -94,17 +95,33 @@ def test_a_copy_of_a_built_in_policy_gives_the_same_result(tmp_path: Path) -> No
 
 def test_promising_to_be_steady_changes_no_result_of_the_built_ins() -> None:
     """The engine may ask a steady policy less often; asked every time, it answers the same."""
-    for kind, name in (("placement", "lwf:1"), ("admission", "ada-dual"), ("admission", "srsf:2")):
-        policy = choose(kind, name).policy  # type: ignore[arg-type]
-        assert policy.steady
-        usual = simulate(WORKLOAD, "4x2", policy=paper_with(**{kind: name}))
-        object.__setattr__(policy, "steady", False)
-        try:
-            restless = simulate(WORKLOAD, "4x2", policy=paper_with(**{kind: name}))
-        finally:
-            object.__setattr__(policy, "steady", True)
-        assert restless.finish_ns.tolist() == usual.finish_ns.tolist()
-        assert restless.gpus == usual.gpus
+    policy = choose("placement", "lwf:1").policy
+    assert policy.steady
+    usual = simulate(WORKLOAD, "4x2", policy=paper_with(placement="lwf:1"))
+    object.__setattr__(policy, "steady", False)
+    try:
+        restless = simulate(WORKLOAD, "4x2", policy=paper_with(placement="lwf:1"))
+    finally:
+        object.__setattr__(policy, "steady", True)
+    assert restless.finish_ns.tolist() == usual.finish_ns.tolist()
+    assert restless.gpus == usual.gpus
+
+
+def test_an_admission_by_port_is_steady() -> None:
+    @admission_policy("test-by-port", by_port=True)
+    def by_port(cluster: Any, port: int, parameter: float) -> int:
+        return NO_LIMIT
+
+    assert choose("admission", "test-by-port").policy.steady
+
+
+def test_an_admission_by_port_that_lets_no_message_start_is_named() -> None:
+    @admission_policy("test-never", by_port=True)
+    def never(cluster: Any, port: int, parameter: float) -> int:
+        return 0
+
+    with pytest.raises(PolicyError, match="'test-never' leaves all-reduces waiting for ever"):
+        simulate(WORKLOAD, "4x2", policy=paper_with(admission="test-never"))
 
 
 def test_a_restless_placement_is_asked_again_and_again() -> None:

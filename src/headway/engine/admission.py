@@ -8,23 +8,11 @@ from headway.domain.records import COMMUNICATION, NOBODY
 from headway.engine.compute import make_message_ready, note_end, record_task
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.state import State
-from headway.engine.watching import (
-    ask_about,
-    ask_next,
-    is_refused,
-    note_refusal,
-    refuses,
-    settle,
-    stop_watching,
-    wake,
-    watch,
-)
+from headway.engine.watching import admit_by_port, ask_about
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
 from headway.network.traffic import end_message, forget_changes, list_waiting, start_message
 from headway.policies import registry
-from headway.policies.answers import named_port
-from headway.policies.registry import WAIT
 
 _admits = inlined(registry.admits)
 
@@ -48,60 +36,47 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
 
 @inlined
 def admit(s: State, now_ns: int) -> None:
-    """Step 4: ask about ready messages in order, then update the costs that this changes.
-
-    A message that watches a port is asked about again when a message has ended there, if the port
-    is not known to be full by then. Otherwise a steady policy is asked again about a message that
-    it left waiting when a message has ended on one of its ports. A policy may name the time before
-    which the message must not start; the last answer counts.
-    """
-    tally, rules = s.tally, s.rules
-    steady = rules[0].admission_steady != 0
-    if steady and tally[0].waiting > tally[0].asked + tally[0].watching:
-        again = list_waiting(s.cluster, s.traffic)
-        for i in range(again):
-            if s.waiters[s.traffic.found[i]].port == NOBODY:
-                ask_about(s, s.traffic.found[i])
-    ended_on = s.traffic.counts[0].touched
-    wake(s)
-    kept, i = 0, 0
-    while i < tally[0].asked:
-        message = s.asked[i]
-        i += 1
-        tally[0].answered = i
-        s.waiters[message].asked = 0
-        watched, following = s.waiters[message].port, s.waiters[message].beside
-        known = is_refused(s, message) if watched == NOBODY else refuses(s, watched, message)
-        if known:
-            answer = WAIT
-        else:
-            answer = s.admission(s.cluster, message, rules[0].admission_parameter)
-            tally[0].questions += 1
-        _postpone(s, message, answer, now_ns)
-        if answer < 0 and named_port(answer) < len(s.cluster.ports):
-            note_refusal(s, message, answer)
-            known = True
-        if known:
-            if watched == NOBODY:
-                watch(s, message)
-        elif watched != NOBODY:
-            stop_watching(s, message)
-        if _admits(answer, now_ns):
-            tally[0].waiting -= 1
-            start_message(s.cluster, s.traffic, message)
-        elif not (known or steady):
-            s.waiters[message].asked = 1
-            s.asked[kept] = message
-            kept += 1
-        if watched != NOBODY:
-            ask_next(s, watched, following)
-    tally[0].asked = kept
-    tally[0].answered = 0
-    settle(s, ended_on)
+    """Step 4: start the ready messages that may, in order; update the costs that this changes."""
+    if s.rules[0].admission_by_port != 0:
+        admit_by_port(s)
+    else:
+        _ask_all(s, now_ns)
     changed = update_costs(s.cluster, s.traffic)
     for i in range(changed):
         _schedule_end(s, s.traffic.found[i], now_ns)
     forget_changes(s.traffic)
+
+
+@part
+def _ask_all(s: State, now_ns: int) -> None:
+    """Ask about each ready message in order.
+
+    A steady policy is not asked again about a message that it left waiting until a message has
+    ended on one of its ports. A policy may name the time before which the message must not start;
+    the last answer counts.
+    """
+    tally, rules = s.tally, s.rules
+    steady = rules[0].admission_steady != 0
+    if steady and tally[0].waiting > tally[0].asked:
+        again = list_waiting(s.cluster, s.traffic)
+        for i in range(again):
+            ask_about(s, s.traffic.found[i])
+    kept = 0
+    for i in range(tally[0].asked):
+        message = s.asked[i]
+        answer = s.admission(s.cluster, message, rules[0].admission_parameter)
+        tally[0].questions += 1
+        _postpone(s, message, answer, now_ns)
+        if _admits(answer, now_ns):
+            s.waiters[message].asked = 0
+            tally[0].waiting -= 1
+            start_message(s.cluster, s.traffic, message)
+        elif steady:
+            s.waiters[message].asked = 0
+        else:
+            s.asked[kept] = message
+            kept += 1
+    tally[0].asked = kept
 
 
 @part

@@ -46,7 +46,6 @@ from headway.engine.sampling import (
 )
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
 from headway.engine.state import SOLO, State
-from headway.engine.watching import watch_in_order
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
@@ -490,8 +489,6 @@ def _return(s: State, anchor: int, periods: int) -> None:
                 tally[0].heap = schedule_rarely(s.heap, s.positions, tally[0].heap, group, end_ns)
         count_from_here(s, job)
         job = s.job_progress[job].next_member
-    if cycles[anchor].phase >= MEASURED:
-        watch_in_order(s, anchor)
     cycles[anchor].since_ns = now_ns
     cycles[anchor].seen = 0
     cycles[anchor].periods = 0

@@ -75,6 +75,7 @@ def prepare(
     rules.admission_parameter[:] = policies.admission.parameter
     rules.placement_steady[:] = policies.placement.policy.steady
     rules.admission_steady[:] = policies.admission.policy.steady
+    rules.admission_by_port[:] = policies.admission.policy.by_port
     rules.types[:] = len(cluster.gpu_types)
     skips = policies.may_be_skipped and timeline_rows == 0
     level = ACCELERATIONS.index(acceleration) if skips else 0

@@ -22,6 +22,7 @@ from headway.domain.records import (
 from headway.jit import View, signature
 from headway.network.traffic import Traffic, make_traffic
 from headway.policies.compilation import SIGNATURES
+from headway.policies.registry import NO_LIMIT
 
 JOB_PROGRESS = np.dtype(
     [
@@ -176,7 +177,6 @@ WAITER = np.dtype(
         ("bytes", np.int64),
         ("first_link", np.int32),
         ("links", np.int32),
-        ("moves", np.int32),  # whether it is about to be put in order again
         ("asked", np.int32),  # whether it is among those to ask the admission about
         ("port", np.int32),  # the port that it watches, or NOBODY
         ("refused_by", np.int32),  # the port that refused it last, or NOBODY
@@ -189,15 +189,13 @@ WAITER = np.dtype(
 
 WATCHED = np.dtype(
     [
-        ("limit_bytes", np.int64),  # no message of this size may join until one ends here
-        ("first", np.int32),  # the first watcher, or NOBODY
+        ("limit_bytes", np.int64),  # no message of this size may start until one ends here
+        ("watcher", np.int32),  # the first of the list of its watchers, or NOBODY
+        ("has_more", np.int32),  # whether others may be asked about after the one that was
     ],
     align=True,
 )
-"""A port and the messages that wait for it."""
-
-NO_LIMIT = 2**63 - 1
-"""The limit of a port about which the admission has not said anything."""
+"""A port and the messages that watch it."""
 
 RULES = np.dtype(
     [
@@ -206,6 +204,7 @@ RULES = np.dtype(
         ("admission_parameter", np.float64),
         ("placement_steady", np.int64),
         ("admission_steady", np.int64),
+        ("admission_by_port", np.int64),
         ("fuses", np.int64),  # whether a forward and its backward may be one event
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward
@@ -227,7 +226,6 @@ TALLY = np.dtype(
         ("placed", np.int64),
         ("done", np.int64),
         ("asked", np.int64),
-        ("watching", np.int64),
         ("running", np.int64),
         ("idle", np.int64),
         ("free_groups", np.int64),
@@ -246,7 +244,6 @@ TALLY = np.dtype(
         ("front_ns", np.int64),  # the latest instant so far
         # The present.
         ("waiting", np.int64),  # messages ready and not admitted
-        ("answered", np.int64),  # messages of this instant's list that need no asking any more
         ("left_cluster", np.int64),  # jobs, since the placement was last asked
         ("misplaced", np.int64),  # the job for which a placement returned invalid candidates
     ],
@@ -363,7 +360,7 @@ def make_state(
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
     waiters, watched = zeros(len(messages), WAITER), zeros(len(ports), WATCHED)
-    waiters.port[:] = waiters.refused_by[:] = watched.first[:] = NOBODY
+    waiters.port[:] = waiters.refused_by[:] = watched.watcher[:] = NOBODY
     watched.limit_bytes[:] = NO_LIMIT
     queues, queue_of = _queues(jobs)
     skips = bool(rules[0].skips_sets)

@@ -1,26 +1,23 @@
-"""Which messages the admission is asked about, and which need no asking because they watch a port.
+"""Which messages the admission is asked about, and which watch a port instead.
 
-An admission may name the port that a message waits for: no other message, or none as large, may
-join that port until one ends there. The engine remembers it as the port's *limit*, so messages that
-are as large are known to be refused. A refused message *watches* the port that was named. When a
-message ends there, the port has no limit any more, and its watchers are considered in priority
-order: those that another port refuses are passed over, the first of the others is asked about, and
-so on until the port is full again; the watchers after that one are not even looked at. At the end
-of the step those that their port no longer refuses move to the port that does.
+An admission by port gives each port a *limit*: a message starts if it is smaller than the limits of
+all its ports. The engine keeps each limit as it was last computed. Limits do not rise until a
+message ends on the port, so a message that is not smaller than a limit it has seen need not be
+looked at before that: it *watches* the port.
 
-Limits only fall during a step, so nobody is asked about twice. A port's watchers are a list in
-priority order, which does not change while they watch: a job's key changes when one of its
-iterations ends, and then it has no message that waits; a set of jobs that is skipped forward keeps
-the order of jobs that share a port.
+When messages end on a port, its limit is computed anew, and the first watcher in priority order
+that no known limit refuses is asked about; then the next, if there is one. A watcher that its port
+no longer refuses, but another does, moves to that one at the end of the step. Limits are also
+computed when a message starts, so that the watchers of a port that is taken again at once stay.
 """
 
 from __future__ import annotations
 
 from headway.domain.records import NOBODY
 from headway.engine.order import message_comes_before
-from headway.engine.state import NO_LIMIT, State
-from headway.jit import inlined, part
-from headway.policies.answers import depends_on_size, named_port
+from headway.engine.state import State
+from headway.jit import inlined
+from headway.network.traffic import start_message
 
 
 @inlined
@@ -29,7 +26,7 @@ def ask_about(s: State, message: int) -> None:
     if s.waiters[message].asked == 0:
         s.waiters[message].asked = 1
         index = s.tally[0].asked
-        while index > s.tally[0].answered and message_comes_before(s, message, s.asked[index - 1]):
+        while index > 0 and message_comes_before(s, message, s.asked[index - 1]):
             s.asked[index] = s.asked[index - 1]
             index -= 1
         s.asked[index] = message
@@ -37,115 +34,140 @@ def ask_about(s: State, message: int) -> None:
 
 
 @inlined
-def refuses(s: State, port: int, message: int) -> bool:
-    """Whether a port is known to refuse a message."""
+def admit_by_port(s: State) -> None:
+    """Start the messages that no port refuses, in order."""
+    ended_on = s.traffic.counts[0].touched
+    for i in range(ended_on):
+        s.watched[s.traffic.touched[i]].limit_bytes = _limit(s, s.traffic.touched[i])
+    for i in range(ended_on):
+        _ask_first(s, s.traffic.touched[i])
+    i = 0
+    while i < s.tally[0].asked:
+        message = s.asked[i]
+        i += 1
+        s.waiters[message].asked = 0
+        watched = s.waiters[message].port
+        if _may_start(s, message):
+            if watched != NOBODY:
+                _stop_watching(s, message)
+            _start(s, message)
+        elif watched == NOBODY:
+            _watch(s, message)
+        if watched != NOBODY and s.watched[watched].has_more != 0:
+            _ask_first(s, watched)
+    s.tally[0].asked = 0
+    for i in range(ended_on):
+        _move_on(s, s.traffic.touched[i])
+
+
+@inlined
+def _limit(s: State, port: int) -> int:
+    """Ask the policy for the limit of a port."""
+    s.tally[0].questions += 1
+    return int(s.admission(s.cluster, port, s.rules[0].admission_parameter))
+
+
+@inlined
+def _lower(s: State, port: int) -> None:
+    """Bring the limit of a port where no message has ended up to date: it cannot have risen."""
+    s.watched[port].limit_bytes = min(s.watched[port].limit_bytes, _limit(s, port))
+
+
+@inlined
+def _refuses(s: State, port: int, message: int) -> bool:
+    """Whether a port refuses a message, by the limit that is known."""
     return bool(s.waiters[message].bytes >= s.watched[port].limit_bytes)
 
 
 @inlined
-def is_refused(s: State, message: int) -> bool:
-    """Whether some port is known to refuse a message; if so, it is the message's `refused_by`."""
+def _is_refused(s: State, message: int) -> bool:
+    """Whether a port is known to refuse a message; if so, it is the message's `refused_by`."""
     waiter = s.waiters[message]
-    if waiter.refused_by != NOBODY and refuses(s, waiter.refused_by, message):
+    if waiter.refused_by != NOBODY and _refuses(s, waiter.refused_by, message):
         return True
     for link in range(waiter.first_link, waiter.first_link + waiter.links):
-        port = s.cluster.links[link].port
-        if refuses(s, port, message):
-            waiter.refused_by = port
+        if _refuses(s, s.cluster.links[link].port, message):
+            waiter.refused_by = s.cluster.links[link].port
             return True
     return False
 
 
 @inlined
-def wake(s: State) -> None:
-    """Consider the watchers of the ports where messages have ended."""
-    touched, count = s.traffic.touched, s.traffic.counts[0].touched
-    for i in range(count):
-        s.watched[touched[i]].limit_bytes = NO_LIMIT
-    for i in range(count):
-        ask_next(s, touched[i], s.watched[touched[i]].first)
+def _may_start(s: State, message: int) -> bool:
+    """Whether no port refuses a message now; if one does, it is the message's `refused_by`."""
+    if _is_refused(s, message):
+        return False
+    waiter = s.waiters[message]
+    for link in range(waiter.first_link, waiter.first_link + waiter.links):
+        port = s.cluster.links[link].port
+        if s.cluster.ports[port].messages > 0:
+            _lower(s, port)
+            if _refuses(s, port, message):
+                waiter.refused_by = port
+                return False
+    return True
 
 
 @inlined
-def ask_next(s: State, port: int, message: int) -> None:
-    """Ask about a watcher of a port, or the first after it, that no port is known to refuse."""
+def _start(s: State, message: int) -> None:
+    """Start a message, and note what that means for others."""
+    s.tally[0].waiting -= 1
+    start_message(s.cluster, s.traffic, message)
+    waiter = s.waiters[message]
+    for link in range(waiter.first_link, waiter.first_link + waiter.links):
+        _lower(s, s.cluster.links[link].port)
+
+
+@inlined
+def _ask_first(s: State, port: int) -> None:
+    """Ask about the first of a port's watchers that no port is known to refuse."""
+    first, message = NOBODY, s.watched[port].watcher
+    s.watched[port].has_more = 0
     while message != NOBODY and s.watched[port].limit_bytes > 0:
-        if not (refuses(s, port, message) or is_refused(s, message)):
-            ask_about(s, message)
-            break
+        if not (_refuses(s, port, message) or _is_refused(s, message)):
+            if first != NOBODY:
+                s.watched[port].has_more = 1
+            if first == NOBODY or message_comes_before(s, message, first):
+                first = message
         message = s.waiters[message].beside
+    if first != NOBODY:
+        ask_about(s, first)
 
 
 @inlined
-def note_refusal(s: State, message: int, answer: int) -> None:
-    """Note the port that refuses a message, and whom else it refuses."""
-    port = named_port(answer)
-    size = s.waiters[message].bytes if depends_on_size(answer) else 0
-    s.watched[port].limit_bytes = min(s.watched[port].limit_bytes, size)
-    s.waiters[message].refused_by = port
+def _move_on(s: State, port: int) -> None:
+    """Let the watchers of a port that it no longer refuses watch a port that does."""
+    message = s.watched[port].watcher
+    while message != NOBODY and s.watched[port].limit_bytes > 0:
+        following = s.waiters[message].beside
+        if not _refuses(s, port, message):
+            _stop_watching(s, message)
+            _watch(s, message)
+        message = following
 
 
 @inlined
-def settle(s: State, count: int) -> None:
-    """Move the watchers of the first `count` touched ports that these no longer refuse."""
-    for i in range(count):
-        port = s.traffic.touched[i]
-        message = s.watched[port].first
-        while message != NOBODY and s.watched[port].limit_bytes > 0:
-            following = s.waiters[message].beside
-            if not refuses(s, port, message):
-                stop_watching(s, message)
-                watch(s, message)
-            message = following
-
-
-@inlined
-def watch(s: State, message: int) -> None:
+def _watch(s: State, message: int) -> None:
     """Let a message watch the port that refuses it."""
-    waiters, port = s.waiters, s.waiters[message].refused_by
-    before, following = NOBODY, s.watched[port].first
-    while following != NOBODY and message_comes_before(s, following, message):
-        before, following = following, waiters[following].beside
-    waiters[message].port = port
-    _link(s, port, before, message)
-    _link(s, port, message, following)
-    s.tally[0].watching += 1
+    port = s.waiters[message].refused_by
+    s.waiters[message].port = port
+    _link(s, port, message, s.watched[port].watcher)
+    _link(s, port, NOBODY, message)
 
 
 @inlined
-def stop_watching(s: State, message: int) -> None:
+def _stop_watching(s: State, message: int) -> None:
     """Take a message from the watchers of its port."""
-    waiters = s.waiters
-    before, following = waiters[message].before, waiters[message].beside
-    _link(s, waiters[message].port, before, following)
-    waiters[message].port = NOBODY
-    s.tally[0].watching -= 1
-
-
-@part
-def watch_in_order(s: State, anchor: int) -> None:
-    """Put the watchers of a set in order again, after it was moved forward by an estimate."""
-    jobs = s.cluster.jobs
-    for inserting in range(2):
-        job = anchor
-        while job != NOBODY:
-            first = jobs[job].first_message
-            for message in range(first, first + jobs[job].messages):
-                if inserting == 0 and s.waiters[message].port != NOBODY:
-                    s.waiters[message].refused_by = s.waiters[message].port
-                    stop_watching(s, message)
-                    s.waiters[message].moves = 1
-                elif inserting == 1 and s.waiters[message].moves == 1:
-                    s.waiters[message].moves = 0
-                    watch(s, message)
-            job = s.job_progress[job].next_member
+    waiter = s.waiters[message]
+    _link(s, waiter.port, waiter.before, waiter.beside)
+    waiter.port = NOBODY
 
 
 @inlined
 def _link(s: State, port: int, before: int, following: int) -> None:
-    """Let a watcher of a port follow another; either may be NOBODY."""
+    """Let one watcher of a port follow another in their list; either may be NOBODY."""
     if before == NOBODY:
-        s.watched[port].first = following
+        s.watched[port].watcher = following
     else:
         s.waiters[before].beside = following
     if following != NOBODY:

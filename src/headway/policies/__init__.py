@@ -6,8 +6,8 @@ A policy is a function, registered with a decorator:
 
 - `placement_policy`, `priority_policy`, `admission_policy`: the decorators.
 - `Parameter`: what the number after the colon in a name such as `lwf:1` may be.
-- `WAIT`, `ADMIT`: what an admission returns, unless it returns a time in ns or, with `full` or
-  `too_large`, names the port that the message waits for.
+- `WAIT`, `ADMIT`: what an admission returns, unless it returns a time in ns. `NO_LIMIT`: what an
+  admission by port returns where all messages may start.
 
 It reads the cluster and nothing else:
 
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         messages_meet,
         most_messages,
     )
-    from headway.policies.answers import full, too_large
     from headway.policies.by_server import (
         count_by_server,
         fewest_servers,
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from headway.policies.ordering import bring_forward, put_least_first, sort_by_key, stable_sort
     from headway.policies.registry import (
         ADMIT,
+        NO_LIMIT,
         WAIT,
         Parameter,
         admission_policy,
@@ -77,6 +77,7 @@ _HOMES = {
     "IN_FLIGHT": "domain.records",
     "LONGEST_NS": "domain.limits",
     "NOBODY": "domain.records",
+    "NO_LIMIT": "policies.registry",
     "NOT_READY": "domain.records",
     "READY": "domain.records",
     "WAIT": "policies.registry",
@@ -89,7 +90,6 @@ _HOMES = {
     "bytes_left": "network.messages",
     "count_by_server": "policies.by_server",
     "fewest_servers": "policies.by_server",
-    "full": "policies.answers",
     "inlined": "jit",
     "messages_meet": "network.messages",
     "most_messages": "network.messages",
@@ -102,7 +102,6 @@ _HOMES = {
     "sort_by_key": "policies.ordering",
     "stable_sort": "policies.ordering",
     "take_from_servers": "policies.by_server",
-    "too_large": "policies.answers",
 }
 
 __all__ = [
@@ -112,6 +111,7 @@ __all__ = [
     "LONGEST_NS",
     "NOBODY",
     "NOT_READY",
+    "NO_LIMIT",
     "READY",
     "WAIT",
     "ClusterView",
@@ -123,7 +123,6 @@ __all__ = [
     "bytes_left",
     "count_by_server",
     "fewest_servers",
-    "full",
     "inlined",
     "messages_meet",
     "most_messages",
@@ -136,7 +135,6 @@ __all__ = [
     "sort_by_key",
     "stable_sort",
     "take_from_servers",
-    "too_large",
 ]
 
 

@@ -37,6 +37,8 @@ _RETURNS: dict[Kind, str] = {
     "admission": "True, False or a time in nanoseconds",
 }
 
+_LIMIT = "a size in bytes, as a whole number"
+
 _RECORDS = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 
 _compiled: dict[Policy, Callable[..., Any]] = {}
@@ -58,12 +60,17 @@ def entry_point(policy: Policy) -> jit.EntryPoint:
     return jit.EntryPoint(policy.function, SIGNATURES[policy.kind], title, options)
 
 
+def _returns(policy: Policy) -> str:
+    """Return what a policy must return, in words."""
+    return _LIMIT if policy.by_port else _RETURNS[policy.kind]
+
+
 def _load(policy: Policy) -> Callable[..., Any]:
     entry = entry_point(policy)
     try:
         return jit.load(entry)
     except jit.ResultError as error:
-        raise PolicyError(f"{entry.title} must return {_RETURNS[policy.kind]}.") from error
+        raise PolicyError(f"{entry.title} must return {_returns(policy)}.") from error
     except Exception as error:
         reason = _reason(error)
         advice = _advice(reason, policy)
@@ -126,7 +133,7 @@ def _advice(reason: str, policy: Policy) -> str:
     if match := re.search(r"Unknown attribute '(\w+)' of type \S*ClusterView", reason):
         return f"cluster has no '{match[1]}'.{did_you_mean(match[1], ClusterView.__annotations__)} "
     if re.search(r"No conversion from .* to (?:int64|bool)", reason):
-        return f"It must return {_RETURNS[policy.kind]} on every path. "
+        return f"It must return {_returns(policy)} on every path. "
     return next(
         (
             f"{match.expand(advice)} "

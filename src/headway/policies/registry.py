@@ -5,6 +5,7 @@ A policy is a Python function, compiled by Numba for a fixed signature:
     placement(cluster, job, candidates, parameter) -> bool
     priority(cluster, job, parameter) -> int
     admission(cluster, message, parameter) -> bool, or the time in ns before which it must not start
+        or, by port, admission(cluster, port, parameter) -> the least size in bytes that must wait
 
 `parameter` is the number after the colon in a name such as `lwf:1`.
 """
@@ -29,6 +30,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 WAIT, ADMIT = 0, 1
 """What an admission answers; any larger number is the time in ns before which it must not start."""
+
+
+NO_LIMIT = 2**63 - 1
+"""What an admission by port answers where all messages may start: more bytes than one can have."""
 
 
 def admits(answer: int, now_ns: int) -> bool:
@@ -56,6 +61,12 @@ class Policy:
     queued would be left again until some job finishes; a message that an admission left waiting,
     until a message ends on one of its ports. The engine then skips redundant calls.
 
+    `by_port` says that an admission judges each port by itself: it is asked about a port, not about
+    a message, and answers with a limit in bytes. A message starts if it is smaller than the limits
+    of all its ports. It promises that a limit depends on the messages on that port alone and does
+    not rise until one of them ends; so it is steady. The engine then asks once per change of a
+    port, however many messages wait there.
+
     `timeless` promises that it does not look at the clock, nor at anything else that would let it
     decide otherwise when the same happens again later. A priority's key then depends on the job's
     own record alone and, while the job is placed, only falls or only rises as iterations end. An
@@ -75,6 +86,7 @@ class Policy:
     steady: bool = False
     allocates: bool = False
     timeless: bool = False
+    by_port: bool = False
 
     @property
     def summary(self) -> str:
@@ -189,12 +201,14 @@ def _decorator(
     steady: bool,
     allocates: bool,
     timeless: bool,
+    by_port: bool = False,
 ) -> Callable[[Function], Function]:
     if not name or ":" in name:
         raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
 
     def decorate(function: Function) -> Function:
-        register(_checked(Policy(kind, name, function, parameter, steady, allocates, timeless)))
+        policy = Policy(kind, name, function, parameter, steady, allocates, timeless, by_port)
+        register(_checked(policy))
         return function
 
     return decorate
@@ -235,13 +249,15 @@ def admission_policy(
     steady: bool = False,
     allocates: bool = False,
     timeless: bool = False,
+    by_port: bool = False,
 ) -> Callable[[Function], Function]:
     """Register an admission: it returns whether a message that is ready starts now.
 
     Or the time, in ns and later than now, before which it must not start: it is asked again then,
-    unless it gave another answer in between.
+    unless it gave another answer in between. By port, it returns the least size in bytes of a
+    message that must not join that port now, or NO_LIMIT.
     """
-    return _decorator("admission", name, parameter, steady, allocates, timeless)
+    return _decorator("admission", name, parameter, steady or by_port, allocates, timeless, by_port)
 
 
 def _checked(policy: Policy) -> Policy:
@@ -249,6 +265,7 @@ def _checked(policy: Policy) -> Policy:
     wanted = _ARGUMENTS[policy.kind]
     if count != wanted:
         subject = "message" if policy.kind == "admission" else "job"
+        subject = "port" if policy.by_port else subject
         names = ["cluster", subject, *(["candidates"] if wanted == 4 else []), "parameter"]
         raise PolicyError(
             f"{policy.kind} policy '{policy.name}' must take {wanted} arguments "

@@ -220,6 +220,10 @@ class ClusterArrays:
         columns["unsent_bytes"][row] = min(unsent_bytes, self.most_message_bytes)
         columns["state"][row] = READY
 
+    def message_bytes(self, job: LiveJob) -> int:
+        """Return the size of the message that a job wants to send next."""
+        return int(self.message_columns["bytes"][job.row])
+
     def withdraw(self, job: LiveJob) -> None:
         """Forget that a job's message was ready."""
         self.message_columns["state"][job.row] = NOT_READY

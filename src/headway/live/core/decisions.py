@@ -64,7 +64,7 @@ def admit(state: CoreState, instructions: list[AnyInstruction]) -> None:
     if len(in_order) > 1:
         in_order.sort(key=_order)
     for job in in_order:
-        answer = rules.admit(arrays.cluster, job.row)
+        answer = rules.admit(arrays.cluster, job.row, job.ports, arrays.message_bytes(job))
         if admits(answer, now_ns):
             del waiting[job.number]
             job.granted = next(iter(job.requests))

@@ -7,12 +7,14 @@ latest failure is kept for people to read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from headway.domain.limits import MAX_BYTES
 from headway.domain.records import ClusterView, Integers
 from headway.policies.policy_set import PolicySet
-from headway.policies.registry import ADMIT
+from headway.policies.registry import ADMIT, WAIT
 
 _INT64 = range(-(2**63), 2**63)
 
@@ -40,6 +42,7 @@ class Rules:
         self._place = chosen.placement.compiled()
         self._key = chosen.priority.compiled()
         self._admit = chosen.admission.compiled()
+        self._admits_by_port = chosen.admission.policy.by_port
         self._parameters = (
             chosen.placement.parameter,
             chosen.priority.parameter,
@@ -70,10 +73,16 @@ class Rules:
             return 0
         return key if key in _INT64 else 0
 
-    def admit(self, cluster: ClusterView, message: int) -> int:
+    def admit(
+        self, cluster: ClusterView, message: int, ports: Iterable[int], message_bytes: int
+    ) -> int:
         """Return the admission's answer about a message: WAIT, ADMIT, or a time in ns."""
+        parameter = self._parameters[2]
         try:
-            return int(self._admit(cluster, message, self._parameters[2]))
+            if not self._admits_by_port:
+                return int(self._admit(cluster, message, parameter))
+            refused = any(message_bytes >= self._admit(cluster, port, parameter) for port in ports)
+            return WAIT if refused else ADMIT
         except Exception as error:
             self._failed(f"admission '{self.admission_name}'", error)
             return ADMIT
