@@ -33,6 +33,6 @@ def lay_out_servers(
 
 def prepare_jobs(jobs: NDArray[Any], messages: NDArray[Any], a_ns: int) -> None:
     """Set what all jobs, and their messages, have in common before they are placed."""
-    jobs["start_ns"] = jobs["finish_ns"] = NOBODY
+    jobs["start_ns"] = jobs["finish_ns"] = jobs["graph"] = NOBODY
     messages["latency_ns"] = a_ns
     messages["byte_weight"] = 1.0

@@ -48,6 +48,9 @@ JOB = np.dtype(
         ("gradient_bytes", np.int64),
         ("memory_bytes", np.int64),
         ("exclusive", np.int64),  # whether no other job may share its GPUs
+        # Which graph its iterations are, or NOBODY: forward, backward, all-reduce. With a graph
+        # forward_ns is u_J, backward_ns 0, and gradient_bytes the sum of its messages.
+        ("graph", np.int64),
         # Once it is placed its GPUs are seats[first_seat + i].gpu for i < gpus. It sends
         # messages[first_message + i] for i < messages.
         ("first_seat", np.int64),
@@ -87,10 +90,24 @@ MESSAGE = np.dtype(
     ],
     align=True,
 )
-"""One all-reduce of a job in each of its iterations, sent whole or as a chain of buckets."""
+"""One message of a job in each of its iterations, sent whole or as a chain of buckets.
+
+It is the job's all-reduce or, with a graph, that of one group of an entry.
+"""
 
 NOT_READY, READY, IN_FLIGHT = 0, 1, 2
 """States of a message: to come or sent, waiting for admission, on the network."""
+
+MESSAGE_GROUP = np.dtype(
+    [
+        ("bytes", np.int64),  # M, from which the message's size follows
+        ("first_rank", np.int32),  # its ranks are ranks[first_rank + i] for i < ranks, ascending
+        ("ranks", np.int32),
+        ("kind", np.int32),  # see `message_kinds`
+    ],
+    align=True,
+)
+"""The ranks that a message of a graph is among. Rank r of a job has the job's seat r."""
 
 GPU = np.dtype(
     [
@@ -120,7 +137,7 @@ PORT = np.dtype(
         ("factor", np.float64),  # a byte's cost here relative to its cost on a server's port
         ("messages", np.int32),  # how many are in flight here
         ("first_in_flight", np.int32),  # the link of the latest of them
-        ("held", np.int32),  # the first link of the list of all messages that are sent here
+        ("held", np.int32),  # the first of the list of links here, one for each job
         ("links", np.int32),  # how many that list has
     ],
     align=True,
@@ -142,11 +159,13 @@ LINK = np.dtype(
         ("message", np.int32),
         ("port", np.int32),
         ("next", np.int32),  # in the port's list of messages in flight
-        ("beside", np.int32),  # in the port's list of all links
+        ("beside", np.int32),  # in the port's list of jobs, or UNLISTED
     ],
     align=True,
 )
-"""A message's use of one of its ports."""
+"""A message's use of one of its ports. Of a job's links to one port, one is in the port's list."""
+
+UNLISTED = -2
 
 TASK = np.dtype(
     [
@@ -154,15 +173,16 @@ TASK = np.dtype(
         ("end_ns", np.int64),
         ("iteration", np.int64),
         ("job", np.int32),
-        ("gpu", np.int32),  # NOBODY for a message: it is on all its job's servers
+        ("gpu", np.int32),  # NOBODY for a message
+        ("node", np.int32),  # of the job's graph, or NOBODY
         ("kind", np.int8),
     ],
     align=True,
 )
 """One row of a timeline."""
 
-FORWARD, BACKWARD, COMMUNICATION = 0, 1, 2
-"""Kinds of task."""
+FORWARD, BACKWARD, COMMUNICATION, COMPUTE = 0, 1, 2, 3
+"""Kinds of task; a task of a graph is COMPUTE."""
 
 
 class ClusterView(View):
@@ -171,6 +191,8 @@ class ClusterView(View):
     system: Annotated[Records, SYSTEM]
     jobs: Annotated[Records, JOB]
     messages: Annotated[Records, MESSAGE]
+    message_groups: Annotated[Records, MESSAGE_GROUP]  # by message, if some job has a graph
+    ranks: Integers
     gpus: Annotated[Records, GPU]
     servers: Annotated[Records, SERVER]
     seats: Annotated[Records, SEAT]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from headway import jit
-from headway.engine import cycles, placement, solo
+from headway.engine import cycles, graphs, placement, solo
 from headway.engine.kernel import advance
 from headway.engine.state import RareSteps, Rule, State
 from headway.jit.views import fields_of
@@ -20,6 +20,7 @@ _RARE = {
     for step in (
         placement.arrive,
         placement.place,
+        graphs.measure_iteration,
         solo.go_solo,
         solo.interrupt,
         cycles.look_at_sets,

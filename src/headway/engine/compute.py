@@ -10,15 +10,14 @@ order as seats join it, stays in order, and dispatch takes the first.
 
 from __future__ import annotations
 
-from headway.domain.records import BACKWARD, FORWARD, NOBODY, READY, Integers
-from headway.engine.cycles import (
-    note_iteration,
-)
+from headway.domain.records import BACKWARD, FORWARD, NOBODY, Integers
+from headway.engine.cycles import note_iteration
 from headway.engine.events import schedule
+from headway.engine.graphs import end_graph_task, entry_of, graph_task_ns, settle, start_graph
 from headway.engine.order import comes_before
+from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
 from headway.engine.solo import end_solo, try_solo
-from headway.engine.state import DONE, FUSED, SOLO, State
-from headway.engine.watching import ask_about
+from headway.engine.state import DONE, FUSED, GRAPH, SOLO, State
 from headway.jit import inlined, part
 from headway.network.placed_jobs import take_off_cluster
 
@@ -34,73 +33,15 @@ def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int)
 
 
 @part
-def record_task(s: State, kind: int, job: int, gpu: int, start_ns: int, end_ns: int) -> None:
-    """Add a row to the timeline."""
-    row = s.tally[0].timeline
-    s.timeline[row].kind = kind
-    s.timeline[row].job = job
-    s.timeline[row].gpu = gpu
-    s.timeline[row].iteration = s.cluster.jobs[job].iterations - s.cluster.jobs[job].iterations_left
-    s.timeline[row].start_ns = start_ns
-    s.timeline[row].end_ns = end_ns
-    s.tally[0].timeline = row + 1
-
-
-@part
-def _split(s: State, group: int, gpu_type: int, now_ns: int) -> None:
-    """Split a fused group, whose forward tasks still run, from its backward tasks."""
-    pace = s.groups[group].job * s.rules[0].types + gpu_type
-    end_ns = s.groups[group].start_ns + s.paces[pace].forward_ns
-    if now_ns <= end_ns:
-        s.groups[group].stage = FORWARD
-        s.groups[group].end_ns = end_ns
-        s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
-
-
-@inlined
-def _make_ready(s: State, seat: int, stage: int, now_ns: int) -> None:
-    """Put a seat's next compute task in line for its GPU."""
-    gpus, seats = s.gpu_progress, s.seat_progress
-    gpu = seats[seat].gpu
-    job = seats[seat].job
-    running = gpus[gpu].group
-    if running != NOBODY:
-        if s.groups[running].stage == SOLO:
-            s.rare.interrupt(s, int(s.groups[running].job), now_ns)
-        elif s.groups[running].stage == FUSED and comes_before(s, job, s.groups[running].job):
-            _split(s, running, gpus[gpu].type, now_ns)
-    seats[seat].stage = stage
-    following = gpus[gpu].ready
-    if following == NOBODY or comes_before(s, job, seats[following].job):
-        gpus[gpu].ready = seat
-    else:
-        previous = following
-        following = seats[previous].next
-        while following != NOBODY and not comes_before(s, job, seats[following].job):
-            previous = following
-            following = seats[previous].next
-        seats[previous].next = seat
-    seats[seat].next = following
-    if gpus[gpu].group == NOBODY and gpus[gpu].listed == 0:
-        gpus[gpu].listed = 1
-        s.idle[s.tally[0].idle] = gpu
-        s.tally[0].idle += 1
-
-
-@part
 def start_iteration(s: State, job: int, now_ns: int) -> None:
-    """Make every forward task of a job ready."""
+    """Make every forward task of a job ready, or what comes first in its graph."""
+    if s.cluster.jobs[job].graph != NOBODY:
+        start_graph(s, job, now_ns)
+        return
     first, count = s.cluster.jobs[job].first_seat, s.cluster.jobs[job].gpus
     s.job_progress[job].tasks_left = count
     for seat in range(first, first + count):
-        _make_ready(s, seat, FORWARD, now_ns)
-
-
-@inlined
-def note_end(s: State, job: int) -> None:
-    """Remember that an iteration ended at this instant; it is counted after all completions."""
-    s.scratch[s.tally[0].done] = job
-    s.tally[0].done += 1
+        make_ready(s, seat, FORWARD, now_ns)
 
 
 @part
@@ -117,7 +58,7 @@ def _end_iteration(s: State, job: int, now_ns: int) -> None:
     jobs, tally = s.cluster.jobs, s.tally
     jobs[job].iterations_left -= 1
     jobs[job].remaining_service_ns -= jobs[job].service_ns * jobs[job].gpus
-    tally[0].compute_tasks += 2 * jobs[job].gpus
+    tally[0].compute_tasks += s.job_progress[job].tasks_each
     if jobs[job].iterations_left > 0:
         jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
         start_iteration(s, job, now_ns)
@@ -137,21 +78,6 @@ def _end_iteration(s: State, job: int, now_ns: int) -> None:
 
 
 @inlined
-def make_message_ready(s: State, message: int) -> None:
-    """Make a message, a bucket of what is unsent, wait for admission."""
-    record = s.cluster.messages[message]
-    record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
-    record.state = READY
-    waiter = s.waiters[message]
-    waiter.key = s.cluster.jobs[record.job].priority_key
-    waiter.bytes = record.bytes
-    waiter.first_link = record.first_link
-    waiter.links = record.links
-    s.tally[0].waiting += 1
-    ask_about(s, message)
-
-
-@inlined
 def complete_group(s: State, group: int, now_ns: int) -> None:
     """End the tasks of a group: their GPUs are idle, their successors ready."""
     gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
@@ -168,14 +94,20 @@ def complete_group(s: State, group: int, now_ns: int) -> None:
         gpus[gpu].listed = 1
         s.idle[tally[0].idle] = gpu
         tally[0].idle += 1
+        if stage == GRAPH:
+            end_graph_task(s, seat, s.groups[group].start_ns, now_ns)
+            seat = following
+            continue
         if len(s.timeline) > 0:
-            record_task(s, stage, job, gpu, s.groups[group].start_ns, now_ns)
+            record_task(s, stage, job, gpu, NOBODY, s.groups[group].start_ns, now_ns)
         if stage == FORWARD:
-            _make_ready(s, seat, BACKWARD, now_ns)
+            make_ready(s, seat, BACKWARD, now_ns)
         else:
             seats[seat].stage = DONE
         seat = following
-    if stage != FORWARD:
+    if stage == GRAPH:
+        settle(s, job, now_ns)
+    elif stage != FORWARD:
         s.job_progress[job].tasks_left -= s.groups[group].seats
         if s.job_progress[job].tasks_left == 0:
             if s.cluster.jobs[job].servers == 1 or stage == SOLO:
@@ -201,10 +133,15 @@ def dispatch(s: State, now_ns: int) -> None:
         job = seats[seat].job
         stage = seats[seat].stage
         pace = job * types + gpus[gpu].type
-        if stage == FORWARD:
-            group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
-        else:
+        entry = NOBODY
+        if stage == BACKWARD:
             group, group_ns = paces[pace].backward_group, paces[pace].backward_group_ns
+        else:
+            group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
+            if stage >= GRAPH:
+                entry = entry_of(s, job, stage)
+                if group_ns == now_ns and s.groups[group].entry != entry:
+                    group_ns = NOBODY
         if group_ns == now_ns:
             seats[seat].next = s.groups[group].first_seat
             s.groups[group].first_seat = seat
@@ -218,7 +155,13 @@ def dispatch(s: State, now_ns: int) -> None:
             s.groups[group].job = job
             s.groups[group].stage = stage
             s.groups[group].start_ns = now_ns
-            if stage == FORWARD:
+            if stage >= GRAPH:
+                s.groups[group].stage = GRAPH
+                s.groups[group].entry = entry
+                paces[pace].forward_group = group
+                paces[pace].forward_group_ns = now_ns
+                end_ns = now_ns + graph_task_ns(s, job, stage, gpus[gpu].type)
+            elif stage == FORWARD:
                 paces[pace].forward_group = group
                 paces[pace].forward_group_ns = now_ns
                 end_ns = now_ns + paces[pace].forward_ns

@@ -27,7 +27,7 @@ it, which does no harm: nothing that happened meanwhile concerns it before the p
 from __future__ import annotations
 
 from headway.domain.limits import HORIZON_NS
-from headway.domain.records import IN_FLIGHT, NOBODY
+from headway.domain.records import IN_FLIGHT, NOBODY, UNLISTED
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.sampling import (
@@ -96,14 +96,16 @@ def forget_sets_beside(s: State, job: int, now_ns: int) -> None:
         while near != NOBODY:
             _forget(s, int(s.job_progress[seats[near].job].cycle), now_ns)
             near = seats[near].beside
-    if jobs[job].servers > 1:
-        message = messages[jobs[job].first_message]
+    first = jobs[job].first_message
+    for number in range(first, first + jobs[job].messages):
+        message = messages[number]
         for link in range(message.first_link, message.first_link + message.links):
-            near = ports[links[link].port].held
-            while near != NOBODY:
-                neighbour = messages[links[near].message].job
-                _forget(s, int(s.job_progress[neighbour].cycle), now_ns)
-                near = links[near].beside
+            if links[link].beside != UNLISTED:
+                near = ports[links[link].port].held
+                while near != NOBODY:
+                    neighbour = messages[links[near].message].job
+                    _forget(s, int(s.job_progress[neighbour].cycle), now_ns)
+                    near = links[near].beside
 
 
 @part
@@ -262,11 +264,14 @@ def _gather(s: State, anchor: int) -> int:
                 while near != NOBODY:
                     found = _meet(s, seats[near].job, mark, found)
                     near = seats[near].beside
-        if meet and jobs[job].servers > 1:
-            message = messages[jobs[job].first_message]
+        if not meet:
+            continue
+        first = jobs[job].first_message
+        for number in range(first, first + jobs[job].messages):
+            message = messages[number]
             for link in range(message.first_link, message.first_link + message.links):
                 port = links[link].port
-                if s.visited[len(gpus) + port] != mark:
+                if links[link].beside != UNLISTED and s.visited[len(gpus) + port] != mark:
                     s.visited[len(gpus) + port] = mark
                     near = ports[port].held
                     while near != NOBODY:
@@ -417,14 +422,17 @@ def _keeps_order(s: State, anchor: int, periods: int) -> bool:
                 if not _stay_apart(s, anchor, job, seats[near].job):
                     return False
                 near = seats[near].beside
-        if meet and jobs[job].servers > 1:
-            message = messages[jobs[job].first_message]
+        first = jobs[job].first_message
+        count = jobs[job].messages if meet else 0
+        for number in range(first, first + count):
+            message = messages[number]
             for link in range(message.first_link, message.first_link + message.links):
-                near = ports[links[link].port].held
-                while near != NOBODY:
-                    if not _stay_apart(s, anchor, job, messages[links[near].message].job):
-                        return False
-                    near = links[near].beside
+                if links[link].beside != UNLISTED:
+                    near = ports[links[link].port].held
+                    while near != NOBODY:
+                        if not _stay_apart(s, anchor, job, messages[links[near].message].job):
+                            return False
+                        near = links[near].beside
         job = s.job_progress[job].next_member
     return True
 

@@ -42,14 +42,14 @@ def skip_iterations(s: State, job: int, count: int, messages: int) -> None:
     jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
     for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
         s.waiters[message].key = jobs[job].priority_key
-    tally[0].compute_tasks += 2 * count * jobs[job].gpus
+    tally[0].compute_tasks += count * s.job_progress[job].tasks_each
     tally[0].messages += count * messages
     s.job_progress[job].sent += count * messages
 
 
 @part
 def buckets_of(s: State, job: int) -> int:
-    """Return how many messages an all-reduce of the job takes; none on a single server."""
+    """Return how many messages an all-reduce takes of a job without a graph; none on one server."""
     jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
     if jobs[job].servers == 1:
         return 0

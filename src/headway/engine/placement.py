@@ -11,7 +11,7 @@ from __future__ import annotations
 from headway.domain.occupancy import add_load, add_up_loads, assign_first, list_candidates
 from headway.domain.records import NOBODY
 from headway.engine.compute import insert_in_order, start_iteration
-from headway.engine.order import comes_before
+from headway.engine.order import buckets_of, comes_before
 from headway.engine.solo import catch_up
 from headway.engine.state import State
 from headway.jit import part
@@ -175,7 +175,10 @@ def _update_loads(s: State, now_ns: int) -> None:
 
 @part
 def _seat(s: State, job: int) -> None:
-    """Copy a job's GPUs to its seats, and set its times to those on the slowest of them."""
+    """Copy a job's GPUs to its seats, and set its times to those on the slowest of them.
+
+    The time of a graph is set when its messages are connected.
+    """
     jobs, gpus, seats, paces = s.cluster.jobs, s.cluster.gpus, s.cluster.seats, s.paces
     slowest = NOBODY
     first = jobs[job].first_seat
@@ -201,7 +204,11 @@ def _start_job(s: State, job: int, now_ns: int) -> None:
     jobs = s.cluster.jobs
     _seat(s, job)
     put_on_cluster(s.cluster, job)
-    jobs[job].service_ns = one_service_ns(s.cluster, job)
+    if jobs[job].graph != NOBODY:
+        s.rare.measure_iteration(s, job)
+    else:
+        jobs[job].service_ns = one_service_ns(s.cluster, job)
+        s.job_progress[job].messages_each = buckets_of(s, job)
     jobs[job].remaining_service_ns = (
         jobs[job].iterations_left * jobs[job].service_ns * jobs[job].gpus
     )
@@ -227,13 +234,15 @@ def _begin(s: State, job: int, now_ns: int) -> None:
                 s.rare.interrupt(s, int(seats[other].job), now_ns)
             other = seats[other].beside
     if jobs[job].servers > 1 and messages_meet(s.cluster):
-        message = s.cluster.messages[jobs[job].first_message]
-        for link in range(message.first_link, message.first_link + message.links):
-            other = links[link].beside
-            if other != NOBODY:
-                neighbour = s.cluster.messages[links[other].message].job
-                if s.job_progress[neighbour].solo_ns != NOBODY:
-                    s.rare.interrupt(s, int(neighbour), now_ns)
+        first = jobs[job].first_message
+        for number in range(first, first + jobs[job].messages):
+            message = s.cluster.messages[number]
+            for link in range(message.first_link, message.first_link + message.links):
+                other = links[link].beside
+                if other >= 0:
+                    neighbour = s.cluster.messages[links[other].message].job
+                    if s.job_progress[neighbour].solo_ns != NOBODY:
+                        s.rare.interrupt(s, int(neighbour), now_ns)
     s.rare.forget_sets_beside(s, job, now_ns)
     s.rare.trust_again(s, job)
     start_iteration(s, job, now_ns)

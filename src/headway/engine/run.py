@@ -14,7 +14,7 @@ import numpy as np
 from headway.configuration import cluster_from, network_from
 from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
-from headway.domain.compute_times import compute_times_ns
+from headway.domain.compute_times import compute_times
 from headway.domain.errors import InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
 from headway.domain.workload import Workload
@@ -22,7 +22,7 @@ from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.progress import Progress
-from headway.engine.setup import ACCELERATIONS, Acceleration, prepare
+from headway.engine.setup import ACCELERATIONS, Acceleration, prepare, rows_of_an_instant
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
@@ -141,14 +141,14 @@ class _Run:
     ) -> Result:
         """Simulate, sampling with this window or, with 0, exactly."""
         workload, cluster, policies = self.workload, self.cluster, self.policy.choices
-        rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * (cluster.gpus + len(workload)))
-        times_ns = compute_times_ns(workload, cluster)
+        rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
+        times = compute_times(workload, cluster)
         state = prepare(
             workload,
             cluster,
             self.network,
             policies,
-            times_ns,
+            times,
             self.seed,
             self.policy.bucket_bytes,
             self.acceleration,
@@ -158,7 +158,7 @@ class _Run:
         )
         wall_s = drive(state, policies, timeline, progress)
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
-        seat_ns = seat_compute_ns(times_ns, jobs, seats, cluster)
+        seat_ns = seat_compute_ns(workload, times, seats, cluster)
         busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
         result = Result(
             workload=workload,
@@ -173,7 +173,12 @@ class _Run:
                 accuracy=self.accuracy,
             ),
             summary=summarize(
-                jobs, cluster, busy_ns, int(tally.messages), wall_s, int(tally.estimated_tasks)
+                jobs,
+                cluster,
+                busy_ns,
+                int(tally.compute_tasks + tally.messages),
+                wall_s,
+                int(tally.estimated_tasks),
             ),
             start_ns=jobs.start_ns.copy(),
             finish_ns=jobs.finish_ns.copy(),
@@ -235,7 +240,7 @@ def _drive(
     progress: Callable[[Progress], None] | None,
 ) -> float:
     tally, jobs = state.tally, state.cluster.jobs
-    compute_tasks = int((2 * jobs.iterations * jobs.gpus).sum())
+    compute_tasks = int((jobs.iterations * state.job_progress.tasks_each).sum())
     wall_s = 0.0
     budget = _FIRST_SLICE
     status = kernel.BUDGET_SPENT

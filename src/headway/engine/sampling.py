@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import NOBODY
-from headway.engine.order import buckets_of
+from headway.domain.records import NOBODY, NOT_READY
 from headway.engine.snapshots import take_snapshot
 from headway.engine.state import DONE, State
 from headway.jit import inlined, part
@@ -53,8 +52,12 @@ _PATIENCE = 4
 
 @part
 def does_nothing(s: State, job: int) -> bool:
-    """Whether no task of a job runs, and some wait for their GPU."""
+    """Whether no task of a job runs, none of its messages is sent, and some tasks wait for a GPU."""
     jobs, seats = s.cluster.jobs, s.seat_progress
+    first = jobs[job].first_message
+    for message in range(first, first + jobs[job].messages):
+        if s.cluster.messages[message].state != NOT_READY:
+            return False
     ready = False
     for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
         if seats[seat].group != NOBODY:
@@ -105,7 +108,7 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
     while job != NOBODY:
         member, left = s.job_snapshots[job], jobs[job].iterations_left
         member.iterations = member.iterations_left - left
-        member.messages = member.iterations * buckets_of(s, job)
+        member.messages = member.iterations * s.job_progress[job].messages_each
         first, second = member.iterations_left - member.half_left, member.half_left - left
         off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
         least = max(_ROUNDING, _UNSEEN * member.iterations)
@@ -160,7 +163,7 @@ def count_estimates(s: State, anchor: int, periods: int) -> None:
     while job != NOBODY:
         member = s.job_snapshots[job]
         member.variance += added_variance(s, anchor, job, periods)
-        tasks = 2 * member.iterations * s.cluster.jobs[job].gpus + member.messages
+        tasks = member.iterations * s.job_progress[job].tasks_each + member.messages
         s.tally[0].estimated_tasks += periods * tasks
         job = s.job_progress[job].next_member
     s.cycles[anchor].moved += periods

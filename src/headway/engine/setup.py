@@ -9,12 +9,16 @@ from typing import Literal
 import numpy as np
 
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import ComputeTimes
 from headway.domain.errors import InputError
+from headway.domain.job import Job
 from headway.domain.layout import lay_out_servers
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
-from headway.domain.records import JOB, Integers, zeros
+from headway.domain.message_kinds import KINDS, message_size_bytes
+from headway.domain.records import JOB, zeros
 from headway.domain.workload import Workload
 from headway.engine.compilation import compiled_kernel, compiled_policies, compiled_rare_steps
+from headway.engine.graph_layout import lay_out_graphs
 from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
 from headway.network.system import make_system
@@ -38,7 +42,7 @@ def prepare(
     cluster: Cluster,
     network: NetworkModel,
     policies: Choices,
-    times_ns: Integers,
+    times: ComputeTimes,
     seed: int,
     bucket_bytes: int | None,
     acceleration: Acceleration,
@@ -48,21 +52,26 @@ def prepare(
 ) -> State:
     """Return the state before the first instant, or raise the reason why the workload cannot run.
 
-    `times_ns[job, type]` are a job's forward and backward time on a type of GPU. With a window, of
-    this number of iterations of each job, sets of jobs that do not repeat are sampled.
+    With a window, of this number of iterations of each job, sets of jobs that do not repeat are
+    sampled.
     """
     whole(seed, "seed", 0, _INT64_MAX)
     _check_jobs_fit(workload, cluster)
-    _check_ranges(workload, cluster, network, times_ns)
+    _check_ranges(workload, cluster, network, times)
 
     system = make_system(network, seed, MAX_BYTES if bucket_bytes is None else bucket_bytes)
     jobs = zeros(len(workload), JOB)
     for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
         jobs[name] = [getattr(job, name) for job in workload]
-    fastest = times_ns.sum(axis=2).argmin(axis=1)
-    jobs.forward_ns[:], jobs.backward_ns[:] = times_ns[np.arange(len(jobs)), fastest].T
+    fastest = times.times_ns.sum(axis=2).argmin(axis=1)
+    jobs.forward_ns[:], jobs.backward_ns[:] = times.times_ns[np.arange(len(jobs)), fastest].T
     paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)
-    paces.forward_ns[:], paces.backward_ns[:] = times_ns.reshape(-1, 2).T
+    paces.forward_ns[:], paces.backward_ns[:] = times.times_ns.reshape(-1, 2).T
+    graphs = lay_out_graphs(workload, times)
+    for index, graph in enumerate(graphs.sources):
+        of_graph = graphs.of_job == index
+        jobs.gradient_bytes[of_graph] = graph.total_size_bytes(network.ring_size is not None)
+        jobs.forward_ns[of_graph] = graph.unit_ns(graphs.shortest_ns[index])
 
     memory_bytes = [cluster.gpu_types[type_].memory_bytes for type_ in cluster.server_type]
     gpus, servers, ports = lay_out_servers(cluster.server_gpus, memory_bytes, cluster.uplinks)
@@ -92,10 +101,18 @@ def prepare(
         gpus,
         ports,
         paces,
+        graphs,
         rules,
         compiled_policies(policies),
         compiled_rare_steps(),
         timeline_rows,
+    )
+
+
+def rows_of_an_instant(workload: Workload, cluster: Cluster) -> int:
+    """Return the most tasks that may end at one instant."""
+    return cluster.gpus + sum(
+        1 if job.graph is None else job.graph.message_count for job in workload
     )
 
 
@@ -127,7 +144,7 @@ def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
 
 
 def _check_ranges(
-    workload: Workload, cluster: Cluster, network: NetworkModel, times_ns: Integers
+    workload: Workload, cluster: Cluster, network: NetworkModel, times: ComputeTimes
 ) -> None:
     """Refuse what could leave int64 (a message's time, a server's load) or int32 (seats)."""
     seats = sum(job.gpus for job in workload)
@@ -136,22 +153,27 @@ def _check_ranges(
             f"the jobs ask for {seats:,} GPUs in all; the engine can count {MAX_SEATS:,}.",
             source=workload.source,
         )
-    slowest = network.cost_ns_per_byte(len(workload)) * max(1.0, *cluster.uplinks, 1.0)
+    messages = rows_of_an_instant(workload, cluster) - cluster.gpus
+    factor = max(1.0, *cluster.uplinks, 1.0)
+    slowest = network.cost_ns_per_byte(messages) * factor
     services = []
-    compute_ns = times_ns.sum(axis=2).max(axis=1).tolist()
+    compute_ns = times.unit_ns.max(axis=1).tolist()
     for index, job in enumerate(workload):
         service_ns = compute_ns[index]
         if job.gpus > 1:
             most_servers = max(2, min(job.gpus, cluster.servers))
             a_ns, weight = network.latency_ns(most_servers), network.byte_weight(most_servers)
-            if a_ns + job.gradient_bytes * (weight * slowest) > LONGEST_NS:
+            largest, total, count = _sent_bytes(job)
+            if a_ns + largest * (weight * slowest) > LONGEST_NS:
                 raise workload.error(
                     index,
-                    f"a message of {job.gradient_bytes:,} bytes among {len(workload):,} jobs' "
-                    "could take over 73 years.",
-                    "gradient_mb",
+                    f"a message of {largest:,} bytes among {messages:,} could take over 73 years.",
+                    "gradient_mb" if job.graph is None else "graph",
                 )
-            service_ns += a_ns + math.floor(weight * network.b_ns_per_byte * job.gradient_bytes)
+            own_cost = network.b_ns_per_byte
+            if job.graph is not None:
+                own_cost = network.cost_ns_per_byte(count) * factor
+            service_ns += count * a_ns + math.floor(weight * own_cost * total)
         services.append(job.iterations * service_ns * job.gpus)
     smallest = max(1, min(job.memory_bytes for job in workload))
     largest_bytes = max(gpu.memory_bytes for gpu in cluster.gpu_types)
@@ -166,6 +188,18 @@ def _check_ranges(
             f"({_INT64_MAX / 3.6e12:.3g}).",
             "iterations",
         )
+
+
+def _sent_bytes(job: Job) -> tuple[int, int, int]:
+    """Return a job's largest message, all its bytes and the number of messages, at the most."""
+    if job.graph is None:
+        return job.gradient_bytes, job.gradient_bytes, 1
+    sizes = [
+        message_size_bytes(KINDS.index(entry.kind), entry.buffer_bytes, len(group), True)
+        for entry in job.graph.messages
+        for group in entry.groups
+    ]
+    return max(sizes, default=0), sum(sizes), len(sizes)
 
 
 def _mb(size: int) -> str:

@@ -40,6 +40,10 @@ def take_snapshot(s: State, anchor: int, now_ns: int) -> None:
             s.seat_snapshots[seat].age_ns = NOBODY
             if seats[seat].group != NOBODY:
                 s.seat_snapshots[seat].age_ns = now_ns - s.groups[seats[seat].group].start_ns
+        if jobs[job].graph != NOBODY:
+            first = s.job_progress[job].first_left
+            for node in range(first, first + s.graphs.graphs[jobs[job].graph].nodes):
+                s.graphs.left_snapshots[node] = s.graphs.left[node]
         job = s.job_progress[job].next_member
 
 
@@ -70,6 +74,11 @@ def is_alike(s: State, anchor: int, now_ns: int) -> bool:
             copy = s.seat_snapshots[seat]
             if copy.age_ns != age_ns or copy.stage != seats[seat].stage:
                 return False
+        if jobs[job].graph != NOBODY:
+            first = s.job_progress[job].first_left
+            for node in range(first, first + s.graphs.graphs[jobs[job].graph].nodes):
+                if s.graphs.left_snapshots[node] != s.graphs.left[node]:
+                    return False
         job = s.job_progress[job].next_member
     return True
 

@@ -1,6 +1,6 @@
 """Solo: a job that no other can delay runs to its end in one event.
 
-A job is solo in one of two situations, both of which begin when all its forward tasks start at one
+A job without a graph is solo in one of two situations, both of which begin when all its forward tasks start at one
 instant on GPUs of one type.
 
 - It is on a single server and comes first, in priority order, on each of its GPUs. Then it never
@@ -21,7 +21,7 @@ import math
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
-from headway.engine.order import buckets_of, comes_before, key_with, skip_iterations
+from headway.engine.order import comes_before, key_with, skip_iterations
 from headway.engine.state import DONE, SOLO, State
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import alone_ns_per_byte
@@ -94,14 +94,14 @@ def catch_up(s: State, job: int, now_ns: int) -> None:
     count = (now_ns - since_ns) // period_ns
     if count > 0:
         s.job_progress[job].solo_ns = since_ns + count * period_ns
-        skip_iterations(s, job, count, buckets_of(s, job))
+        skip_iterations(s, job, count, s.job_progress[job].messages_each)
 
 
 @part
 def end_solo(s: State, job: int, now_ns: int) -> None:
     """Move a solo job to the end of its last iteration."""
     left = s.cluster.jobs[job].iterations_left
-    messages = buckets_of(s, job)
+    messages = s.job_progress[job].messages_each
     skip_iterations(s, job, left - 1, messages)
     s.tally[0].messages += messages
     s.job_progress[job].sent += messages
@@ -125,7 +125,7 @@ def interrupt(s: State, job: int, now_ns: int) -> None:
     group = seats[first].group
     pace = job * s.rules[0].types + s.cluster.gpus[s.cluster.seats[first].gpu].type
     count = (now_ns - since_ns - 1) // period_ns
-    skip_iterations(s, job, count, buckets_of(s, job))
+    skip_iterations(s, job, count, s.job_progress[job].messages_each)
     _forget_solo(s, job, now_ns)
     start_ns = since_ns + count * period_ns
     forward_end_ns = start_ns + s.paces[pace].forward_ns
@@ -162,7 +162,8 @@ def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
     record, bucket_bytes = s.cluster.messages[message], s.cluster.system[0].bucket_bytes
     cost = alone_ns_per_byte(s.cluster, message)
     bucket_ns = _alone_ns(s, message, bucket_bytes, cost)
-    past = min((now_ns - ready_ns - 1) // bucket_ns, buckets_of(s, record.job) - 1)
+    buckets = s.job_progress[record.job].messages_each
+    past = min((now_ns - ready_ns - 1) // bucket_ns, buckets - 1)
     start_ns = ready_ns + past * bucket_ns
     record.unsent_bytes = record.size_bytes - past * bucket_bytes
     record.bytes = min(record.unsent_bytes, bucket_bytes)

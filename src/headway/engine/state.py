@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 
+from headway.domain.graph import Graph
 from headway.domain.layout import prepare_jobs
 from headway.domain.records import (
     LINK,
     MESSAGE,
+    MESSAGE_GROUP,
     NOBODY,
     SEAT,
     TASK,
@@ -26,7 +29,10 @@ from headway.policies.registry import NO_LIMIT
 
 JOB_PROGRESS = np.dtype(
     [
-        ("tasks_left", np.int64),  # before the iteration's barrier
+        ("tasks_left", np.int64),  # before the iteration's barrier; of a graph, with its messages
+        ("tasks_each", np.int64),  # compute tasks of an iteration
+        ("messages_each", np.int64),  # messages of an iteration that take time, once it is placed
+        ("first_left", np.int64),  # where its counts in `left` begin, if it has a graph
         ("sent", np.int64),  # messages since the start
         ("solo_ns", np.int64),  # when its latest known iteration began, if it is solo; or NOBODY
         ("period_ns", np.int64),  # from one iteration to the next while it is solo
@@ -53,7 +59,7 @@ GPU_PROGRESS = np.dtype(
 
 SEAT_PROGRESS = np.dtype(
     [
-        ("stage", np.int32),  # the compute task that it does next or now, or DONE
+        ("stage", np.int32),  # the compute task that it does next or now, or DONE; see GRAPH
         ("group", np.int32),  # the group that its task runs in, or NOBODY
         ("next", np.int32),  # in the GPU's list of ready seats, or in the group
         ("job", np.int32),  # as in the view; here because the inner loops need all of these
@@ -63,7 +69,9 @@ SEAT_PROGRESS = np.dtype(
 )
 
 DONE = 2
-"""The stage of a seat whose backward task has ended; FORWARD and BACKWARD are the others."""
+"""The stage of a seat without a task to do; FORWARD and BACKWARD are the others, and for a task
+of a graph GRAPH and more.
+"""
 
 PACE = np.dtype(
     [
@@ -76,7 +84,10 @@ PACE = np.dtype(
     ],
     align=True,
 )
-"""A job on one type of GPU: its tasks' times, its latest groups. Of job j on type t: j * T + t."""
+"""A job on one type of GPU: its tasks' times, its latest groups. Of job j on type t: j * T + t.
+
+With a graph its latest group of all is the forward group.
+"""
 
 GROUP = np.dtype(
     [
@@ -86,6 +97,7 @@ GROUP = np.dtype(
         ("stage", np.int32),
         ("first_seat", np.int32),
         ("seats", np.int32),
+        ("entry", np.int32),  # of the job's graph
     ],
     align=True,
 )
@@ -93,6 +105,36 @@ GROUP = np.dtype(
 
 FUSED, SOLO = 3, 4
 """Stages of a group: forward and backward as one, see `compute`; a job to its end, see `solo`."""
+
+GRAPH = 5
+"""The stage of a group of tasks of a graph; that of a seat is GRAPH plus the number of its task."""
+
+ITERATION_GRAPH = np.dtype(
+    [
+        ("first_node", np.int64),
+        ("nodes", np.int64),  # tasks first, then messages
+        ("tasks", np.int64),
+        ("messages", np.int64),
+        ("entries", np.int64),  # of tasks
+        ("first_time", np.int64),  # entry e takes task_ns[first_time + t * entries + e] on type t
+        ("first_group", np.int64),  # of its messages, in `Graphs.groups`
+    ],
+    align=True,
+)
+"""What an iteration of some jobs is; see `graphs`."""
+
+NODE = np.dtype(
+    [
+        ("first_successor", np.int32),
+        ("successors", np.int32),
+        ("predecessors", np.int32),
+        ("rank", np.int32),  # of a task
+        ("entry", np.int32),
+        ("in_order", np.int32),  # the node that comes i-th in some topological order, for node i
+    ],
+    align=True,
+)
+"""A task or a message of a graph, by its number in the graph."""
 
 EVENT = np.dtype([("time_ns", np.int64), ("event", np.int64)], align=True)
 """With G GPUs, M messages and J jobs: the end of group e < G; the end of message e - G < M or the
@@ -226,6 +268,7 @@ TALLY = np.dtype(
         ("placed", np.int64),
         ("done", np.int64),
         ("asked", np.int64),
+        ("pending", np.int64),
         ("running", np.int64),
         ("idle", np.int64),
         ("free_groups", np.int64),
@@ -268,6 +311,7 @@ class RareSteps(View):
 
     arrive: Annotated[Step, signature(None, State, int)]
     place: Annotated[Step, signature(int, State, int)]
+    measure_iteration: Annotated[Step, signature(None, State, int)]
     go_solo: Annotated[Step, signature(None, State, int, int, bool, int)]
     interrupt: Annotated[Step, signature(None, State, int, int)]
     look_at_sets: Annotated[Step, signature(None, State, int, int)]
@@ -276,6 +320,24 @@ class RareSteps(View):
     forget_sets_beside: Annotated[Step, signature(None, State, int, int)]
     stir: Annotated[Step, signature(None, State, int, int)]
     trust_again: Annotated[Step, signature(None, State, int)]
+
+
+class GraphState(View):
+    """Jobs whose iteration is a graph; see `graphs`."""
+
+    graphs: Annotated[Records, ITERATION_GRAPH]
+    nodes: Annotated[Records, NODE]
+    successors: Integers
+    task_ns: Integers
+    left: Integers  # by job and node: what it still waits for in this iteration
+    left_snapshots: Integers
+    pending: Integers  # scratch: nodes
+    times_ns: Integers  # scratch: by node
+    # A cluster with nothing else on it, for an iteration alone; it shares all but clock and ports.
+    alone: ClusterView
+    alone_traffic: Traffic
+    alone_heap: Annotated[Records, EVENT]
+    alone_positions: Integers
 
 
 class State(View):
@@ -318,6 +380,22 @@ class State(View):
     seat_snapshots: Annotated[Records, SEAT_SNAPSHOT]
     skipped: Integers  # the anchors of the sets that are skipped
     timeline: Annotated[Records, TASK]
+    graphs: GraphState
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """The graphs of a workload's jobs, each once, as flat arrays; see `GraphState`."""
+
+    sources: list[Graph]
+    shortest_ns: list[list[int]]  # by graph: each task's time on the fastest type for it
+    of_job: Integers  # NOBODY for a job without one
+    graphs: Records
+    nodes: Records
+    successors: Integers
+    task_ns: Integers
+    groups: Records  # by graph and message
+    ranks: Integers
 
 
 def make_state(
@@ -327,6 +405,7 @@ def make_state(
     gpus: Records,
     ports: Records,
     paces: Records,
+    graphs: Graphs,
     rules: Records,
     policies: Sequence[Rule],
     rare: RareSteps,
@@ -336,7 +415,10 @@ def make_state(
     placement, priority, admission = policies
     seat_count = int(jobs.gpus.sum())
     jobs.first_seat[1:] = np.cumsum(jobs.gpus)[:-1]
+    of_graph = graphs.graphs[graphs.of_job[graphs.of_job != NOBODY]]
+    has_graph = graphs.of_job != NOBODY
     jobs.messages[:] = 1
+    jobs.messages[has_graph] = of_graph.messages
     jobs.first_message[1:] = np.cumsum(jobs.messages)[:-1]
     jobs.iterations_left[:] = jobs.iterations
     jobs.service_ns[:] = jobs.forward_ns + jobs.backward_ns
@@ -347,11 +429,16 @@ def make_state(
     messages.job[:] = np.repeat(np.arange(len(jobs)), jobs.messages)
     messages.size_bytes[:] = jobs.gradient_bytes[messages.job]
     prepare_jobs(jobs, messages, int(system[0].a_ns))
-    most_links = links_per_seat * jobs.gpus[messages.job]
+    jobs.graph[:] = graphs.of_job
+    groups = _message_groups(jobs, messages, graphs)
+    ranks = jobs.gpus[messages.job] if len(groups) == 0 else groups.ranks
+    most_links = links_per_seat * np.minimum(ranks, len(servers))
     messages.first_link[1:] = np.cumsum(most_links)[:-1]
     seats, links = zeros(seat_count, SEAT), zeros(int(most_links.sum()), LINK)
     seats.job[:] = np.repeat(np.arange(len(jobs)), jobs.gpus)
     job_progress = zeros(len(jobs), JOB_PROGRESS)
+    job_progress.tasks_each[:] = 2 * jobs.gpus
+    job_progress.tasks_each[has_graph] = of_graph.tasks
     job_progress.solo_ns[:] = job_progress.cycle[:] = job_progress.seen_left[:] = NOBODY
     gpu_progress, seat_progress = zeros(len(gpus), GPU_PROGRESS), zeros(seat_count, SEAT_PROGRESS)
     gpu_progress.ready[:] = gpu_progress.group[:] = seat_progress.group[:] = NOBODY
@@ -369,17 +456,20 @@ def make_state(
     def integers(count: int) -> Integers:
         return np.zeros(count, np.int64)
 
+    cluster = ClusterView(
+        system=system,
+        jobs=jobs,
+        messages=messages,
+        message_groups=groups,
+        ranks=graphs.ranks,
+        gpus=gpus,
+        servers=servers,
+        seats=seats,
+        links=links,
+        ports=ports,
+    )
     return State(
-        cluster=ClusterView(
-            system=system,
-            jobs=jobs,
-            messages=messages,
-            gpus=gpus,
-            servers=servers,
-            seats=seats,
-            links=links,
-            ports=ports,
-        ),
+        cluster=cluster,
         placement=placement,
         priority=priority,
         admission=admission,
@@ -416,6 +506,47 @@ def make_state(
         seat_snapshots=zeros(seat_count if skips else 0, SEAT_SNAPSHOT),
         skipped=integers(len(jobs)),
         timeline=zeros(timeline_rows, TASK),
+        graphs=_graph_state(cluster, job_progress, graphs, skips),
+    )
+
+
+def _message_groups(jobs: Records, messages: Records, graphs: Graphs) -> Records:
+    """Return the groups of all messages, or none if no job has a graph."""
+    if len(graphs.graphs) == 0:
+        return zeros(0, MESSAGE_GROUP)
+    groups = zeros(len(messages), MESSAGE_GROUP)
+    groups.ranks[:] = jobs.gpus[messages.job]
+    for job in np.flatnonzero(graphs.of_job != NOBODY).tolist():
+        graph, first = graphs.graphs[graphs.of_job[job]], jobs[job].first_message
+        own = graphs.groups[graph.first_group : graph.first_group + graph.messages]
+        groups[first : first + graph.messages] = own
+    return groups
+
+
+def _graph_state(
+    cluster: ClusterView, job_progress: Records, graphs: Graphs, skips: bool
+) -> GraphState:
+    """Return room for the jobs with graphs."""
+    has_graph = graphs.of_job != NOBODY
+    nodes = np.zeros(len(has_graph), np.int64)
+    nodes[has_graph] = graphs.graphs.nodes[graphs.of_job[has_graph]]
+    job_progress.first_left[1:] = np.cumsum(nodes)[:-1]
+    most_nodes = int(nodes.max())
+    total, some = int(nodes.sum()), bool(has_graph.any())
+    ports = cluster.ports.copy()
+    return GraphState(
+        graphs=graphs.graphs,
+        nodes=graphs.nodes,
+        successors=graphs.successors,
+        task_ns=graphs.task_ns,
+        left=np.zeros(total, np.int64),
+        left_snapshots=np.zeros(total if skips else 0, np.int64),
+        pending=np.zeros(most_nodes, np.int64),
+        times_ns=np.zeros(most_nodes, np.int64),
+        alone=cluster.replace(system=cluster.system.copy(), ports=ports),
+        alone_traffic=make_traffic(len(cluster.messages) if some else 0, len(ports)),
+        alone_heap=zeros(most_nodes, EVENT),
+        alone_positions=np.full(most_nodes, NOBODY, np.int64),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import IN_FLIGHT, ClusterView
+from headway.domain.records import IN_FLIGHT, NOBODY, ClusterView
 from headway.jit import inlined
 from headway.network import contention, ring
 
@@ -23,12 +23,18 @@ def messages_meet(cluster: ClusterView) -> bool:
 def all_reduce_alone_ns(cluster: ClusterView, job: int) -> int:
     """Return how long a job's all-reduce takes, whole and alone: a + floor(b * M).
 
-    Once the job is placed on several servers, a and b are those of that number of servers.
+    Once the job is placed on several servers, a and b are those of that number of servers. With a
+    graph it is what all messages, a for each, add to an iteration: s_J - u_J once it is placed.
     """
-    message = cluster.messages[cluster.jobs[job].first_message]
-    b_ns_per_byte = message.byte_weight * cluster.system[0].b_ns_per_byte
-    gradient_bytes = cluster.jobs[job].gradient_bytes
-    return int(message.latency_ns + math.floor(b_ns_per_byte * gradient_bytes))
+    record, system = cluster.jobs[job], cluster.system[0]
+    if record.graph != NOBODY:
+        if record.servers > 0:
+            return int(record.service_ns - record.forward_ns - record.backward_ns)
+        sending_ns = math.floor(system.b_ns_per_byte * record.gradient_bytes)
+        return int(record.messages * system.a_ns + sending_ns)
+    message = cluster.messages[record.first_message]
+    b_ns_per_byte = message.byte_weight * system.b_ns_per_byte
+    return int(message.latency_ns + math.floor(b_ns_per_byte * record.gradient_bytes))
 
 
 @inlined

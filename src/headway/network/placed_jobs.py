@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.domain.occupancy import hold, release
-from headway.domain.records import ClusterView
+from headway.domain.records import NOBODY, ClusterView
 from headway.jit import inlined, part
 from headway.network.messages import all_reduce_alone_ns
 from headway.network.traffic import connect, disconnect
@@ -12,12 +12,18 @@ from headway.network.traffic import connect, disconnect
 @part
 def put_on_cluster(cluster: ClusterView, job: int) -> None:
     """Give a job the GPUs of its seats, and connect its messages."""
-    jobs, messages = cluster.jobs, cluster.messages
+    jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
     hold(cluster, job)
     first = jobs[job].first_message
     for message in range(first, first + jobs[job].messages):
         connect(cluster, message)
-    jobs[job].servers = messages[first].servers
+    if jobs[job].graph == NOBODY:
+        jobs[job].servers = cluster.messages[first].servers
+        return
+    first, servers = jobs[job].first_seat, 1
+    for seat in range(first + 1, first + jobs[job].gpus):  # in order of GPUs
+        servers += gpus[seats[seat].gpu].server != gpus[seats[seat - 1].gpu].server
+    jobs[job].servers = servers
 
 
 @part
@@ -37,7 +43,7 @@ def disconnect_messages(cluster: ClusterView, job: int) -> None:
 
 @inlined
 def one_service_ns(cluster: ClusterView, job: int) -> int:
-    """Return s_J: an iteration on one GPU, with the all-reduce of a job on several servers."""
+    """Return s_J of a job without a graph: with the all-reduce if it is on several servers."""
     record = cluster.jobs[job]
     service_ns = record.forward_ns + record.backward_ns
     if record.servers > 1:

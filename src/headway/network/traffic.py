@@ -10,11 +10,13 @@ from typing import Annotated
 
 import numpy as np
 
+from headway.domain.message_kinds import ALL_REDUCE, ALL_TO_ALL, SEND
 from headway.domain.records import (
     IN_FLIGHT,
     NOBODY,
     NOT_READY,
     READY,
+    UNLISTED,
     ClusterView,
     Floats,
     Integers,
@@ -82,26 +84,53 @@ def make_traffic(messages: int, ports: int) -> Traffic:
 
 @part
 def connect(cluster: ClusterView, message: int) -> None:
-    """Link a message of a placed job to its ports; with several servers it is in their lists.
+    """Link a message of a placed job to its ports; with several servers the job is in their lists.
 
-    Its latency and the weight of its bytes follow from the number of its servers.
+    Its latency and the weight of its bytes follow from the number of its servers. All messages of a
+    job are connected one after the other.
     """
     messages, links, ports = cluster.messages, cluster.links, cluster.ports
-    _find_servers(cluster, message)
+    record = messages[message]
+    most_together = _find_servers(cluster, message)
     _add_uplinks(cluster, message)
-    first, servers = messages[message].first_link, messages[message].servers
-    if servers < 2:
-        return
-    ring_size = cluster.system[0].ring_size
-    if ring_size > 0:
-        messages[message].latency_ns = ring_latency_ns(cluster.system[0].a_ns, servers, ring_size)
-        messages[message].byte_weight = ring_weight(servers, ring_size)
-    for link in range(first, first + messages[message].links):
+    if record.servers > 1:
+        _set_costs(cluster, message, most_together)
+    for link in range(record.first_link, record.first_link + record.links):
         port = links[link].port
+        held = ports[port].held
         links[link].message = message
-        links[link].beside = ports[port].held
-        ports[port].held = link
-        ports[port].links += 1
+        links[link].beside = UNLISTED
+        if record.servers > 1 and (
+            held == NOBODY or messages[links[held].message].job != record.job
+        ):
+            links[link].beside = held
+            ports[port].held = link
+            ports[port].links += 1
+
+
+@part
+def _set_costs(cluster: ClusterView, message: int, most_together: int) -> None:
+    """Set what follows from a message's servers: its latency, its bytes' weight and their number.
+
+    `most_together` is the most of its ranks that are on one server.
+    """
+    record, system = cluster.messages[message], cluster.system[0]
+    ring_size = system.ring_size
+    latency_ns = system.a_ns
+    if ring_size > 0:
+        latency_ns = ring_latency_ns(system.a_ns, record.servers, ring_size)
+        record.byte_weight = ring_weight(record.servers, ring_size)
+    record.latency_ns = latency_ns
+    if cluster.jobs[record.job].graph != NOBODY:
+        group = cluster.message_groups[message]
+        size = float(group.bytes)
+        if group.kind != ALL_REDUCE:
+            record.latency_ns = round(0.5 * latency_ns)
+            if group.kind == ALL_TO_ALL:
+                size = most_together / 2 * size
+            elif group.kind != SEND or ring_size == 0:
+                size = 0.5 * size
+        record.size_bytes = round(size)
 
 
 @part
@@ -120,14 +149,24 @@ def _insert(cluster: ClusterView, low: int, end: int, port: int) -> int:
 
 
 @part
-def _find_servers(cluster: ClusterView, message: int) -> None:
-    """Link a message to the servers of its job, ascending."""
+def _find_servers(cluster: ClusterView, message: int) -> int:
+    """Link a message to the servers of its ranks, ascending; return the most ranks on one."""
     jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
     job, first = cluster.messages[message].job, cluster.messages[message].first_link
-    end = first
-    for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
-        end = _insert(cluster, first, end, gpus[seats[seat].gpu].server)
+    all_ranks = jobs[job].graph == NOBODY
+    first_rank, count = 0, jobs[job].gpus
+    if not all_ranks:
+        first_rank = cluster.message_groups[message].first_rank
+        count = cluster.message_groups[message].ranks
+    end, together, most, last = first, 0, 0, NOBODY
+    for i in range(first_rank, first_rank + count):
+        rank = i if all_ranks else cluster.ranks[i]
+        server = gpus[seats[jobs[job].first_seat + rank].gpu].server
+        together = together + 1 if server == last else 1
+        most, last = max(most, together), server
+        end = _insert(cluster, first, end, server)
     cluster.messages[message].servers = cluster.messages[message].links = end - first
+    return most
 
 
 @part
@@ -147,12 +186,12 @@ def _add_uplinks(cluster: ClusterView, message: int) -> None:
 
 @part
 def disconnect(cluster: ClusterView, message: int) -> None:
-    """Take a message out of the lists of its ports; it must not be in flight."""
+    """Take a message's links out of the lists of their ports; it must not be in flight."""
     messages, links, ports = cluster.messages, cluster.links, cluster.ports
-    if messages[message].servers < 2:
-        return
     first = messages[message].first_link
     for link in range(first, first + messages[message].links):
+        if links[link].beside == UNLISTED:
+            continue
         port = links[link].port
         ports[port].links -= 1
         before = ports[port].held
@@ -250,7 +289,7 @@ def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
 
 @part
 def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
-    """List the messages that wait for admission and have a touched port; return how many.
+    """List the waiting messages of all jobs that send on a touched port; return how many.
 
     They are traffic.found[:count]. A steady policy is asked again about these.
     """
@@ -260,12 +299,13 @@ def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
     for i in range(counts[0].touched):
         link = cluster.ports[traffic.touched[i]].held
         while link != NOBODY:
-            message = cluster.links[link].message
-            waits = cluster.messages[message].state == READY
-            if waits and traffic.seen[message] != counts[0].searches:
-                traffic.seen[message] = counts[0].searches
-                traffic.found[found] = message
-                found += 1
+            job = cluster.jobs[cluster.messages[cluster.links[link].message].job]
+            for message in range(job.first_message, job.first_message + job.messages):
+                waits = cluster.messages[message].state == READY
+                if waits and traffic.seen[message] != counts[0].searches:
+                    traffic.seen[message] = counts[0].searches
+                    traffic.found[found] = message
+                    found += 1
             link = cluster.links[link].beside
     return found
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import ComputeTimes
 from headway.domain.records import Records
+from headway.domain.workload import Workload
 from headway.results.schema import Summary
 from headway.results.usage import Integers, use_by_type
 
@@ -25,11 +27,20 @@ def gpu_busy_ns(
 
 
 def seat_compute_ns(
-    times_ns: Integers, jobs: Records, seats: Records, cluster: Cluster
+    workload: Workload, times: ComputeTimes, seats: Records, cluster: Cluster
 ) -> Integers:
-    """Return one iteration's compute time on each seat: forward plus backward on its GPU's type."""
-    owner = np.repeat(np.arange(len(jobs)), jobs.gpus)
-    seat_ns: Integers = times_ns.sum(axis=2)[owner, cluster.type_of_gpu[seats.gpu]]
+    """Return one iteration's compute time on each seat: all its tasks on its GPU's type."""
+    counts = [job.gpus for job in workload]
+    owner, types = np.repeat(np.arange(len(counts)), counts), cluster.type_of_gpu[seats.gpu]
+    seat_ns: Integers = times.times_ns.sum(axis=2)[owner, types]
+    first = 0
+    for job, on_types in zip(workload, times.graph_times_ns, strict=True):
+        if job.graph is not None and on_types is not None:
+            expanded = job.graph.expanded
+            task_types = types[first : first + job.gpus][expanded.task_rank]
+            task_ns = on_types[task_types, expanded.task_entry]
+            np.add.at(seat_ns, first + expanded.task_rank, task_ns)
+        first += job.gpus
     return seat_ns
 
 
@@ -37,7 +48,7 @@ def summarize(
     jobs: Records,
     cluster: Cluster,
     busy_ns: Integers,
-    messages: int,
+    tasks: int,
     wall_s: float,
     estimated_tasks: int = 0,
 ) -> Summary:
@@ -45,7 +56,6 @@ def summarize(
     jct_s = (jobs.finish_ns - jobs.arrival_ns) / 1e9
     makespan_ns = int(jobs.finish_ns.max() - jobs.arrival_ns.min())
     utilization = float((busy_ns / makespan_ns).mean())
-    tasks = int((2 * jobs.iterations * jobs.gpus).sum()) + messages
     return Summary(
         average_jct_s=float(jct_s.mean()),
         average_jct_margin_s=0.0,

@@ -1,0 +1,240 @@
+"""Jobs whose iteration is a graph of tasks and messages.
+
+Every node of a job's graph has a count of the nodes that it waits for in this iteration: the task
+before it on its rank, what it comes after, the messages before it in its channel. When a node ends,
+the counts of its successors go down, and those that reach 0 are ready. A message on one server ends
+as soon as it is ready. An iteration has ended when all its nodes have.
+
+`measure_iteration` runs an iteration alone, on a cluster with nothing else on it, to find s_J.
+"""
+
+from __future__ import annotations
+
+import math
+
+from headway.domain.records import COMPUTE, NOBODY, READY
+from headway.engine.events import remove_first, schedule_rarely
+from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
+from headway.engine.state import DONE, GRAPH, State
+from headway.jit import inlined, part
+from headway.network.laws.dispatch import update_costs
+from headway.network.traffic import end_message, forget_changes, start_message
+
+
+@inlined
+def entry_of(s: State, job: int, stage: int) -> int:
+    """Return the entry of a seat's task."""
+    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    return int(s.graphs.nodes[graph.first_node + stage - GRAPH].entry)
+
+
+@inlined
+def graph_task_ns(s: State, job: int, stage: int, gpu_type: int) -> int:
+    """Return how long a seat's task takes on a type of GPU."""
+    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    entry = s.graphs.nodes[graph.first_node + stage - GRAPH].entry
+    return int(s.graphs.task_ns[graph.first_time + gpu_type * graph.entries + entry])
+
+
+@part
+def node_of_message(s: State, message: int) -> int:
+    """Return the node of a message, or NOBODY if its job has no graph."""
+    job = s.cluster.jobs[s.cluster.messages[message].job]
+    if job.graph == NOBODY:
+        return NOBODY
+    return int(s.graphs.graphs[job.graph].tasks + message - job.first_message)
+
+
+@part
+def start_graph(s: State, job: int, now_ns: int) -> None:
+    """Begin an iteration: what waits for nothing is ready."""
+    _count_anew(s, job)
+    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    for node in range(graph.nodes):
+        if s.graphs.nodes[graph.first_node + node].predecessors == 0:
+            _make_node_ready(s, job, node, now_ns)
+    settle(s, job, now_ns)
+
+
+@part
+def _count_anew(s: State, job: int) -> None:
+    """Have every node of a job's graph wait for all its predecessors."""
+    graph, progress = s.graphs.graphs[s.cluster.jobs[job].graph], s.job_progress[job]
+    progress.tasks_left = graph.nodes
+    for node in range(graph.nodes):
+        predecessors = s.graphs.nodes[graph.first_node + node].predecessors
+        s.graphs.left[progress.first_left + node] = predecessors
+
+
+@part
+def _make_node_ready(s: State, job: int, node: int, now_ns: int) -> None:
+    """Put a task in line for its GPU, let a message wait for admission, or note its end."""
+    record = s.cluster.jobs[job]
+    graph = s.graphs.graphs[record.graph]
+    if node < graph.tasks:
+        rank = s.graphs.nodes[graph.first_node + node].rank
+        make_ready(s, record.first_seat + rank, GRAPH + node, now_ns)
+        return
+    message = record.first_message + node - graph.tasks
+    if s.cluster.messages[message].servers > 1:
+        s.cluster.messages[message].unsent_bytes = s.cluster.messages[message].size_bytes
+        make_message_ready(s, message)
+    else:
+        s.graphs.pending[s.tally[0].pending] = node
+        s.tally[0].pending += 1
+
+
+@part
+def _end_node(s: State, job: int, node: int, now_ns: int) -> None:
+    """Count a node as ended for those that wait for it."""
+    progress = s.job_progress[job]
+    progress.tasks_left -= 1
+    record = s.graphs.nodes[s.graphs.graphs[s.cluster.jobs[job].graph].first_node + node]
+    for i in range(record.first_successor, record.first_successor + record.successors):
+        successor = s.graphs.successors[i]
+        left = s.graphs.left[progress.first_left + successor] - 1
+        s.graphs.left[progress.first_left + successor] = left
+        if left == 0:
+            _make_node_ready(s, job, successor, now_ns)
+
+
+@part
+def settle(s: State, job: int, now_ns: int) -> None:
+    """End the messages that take no time, with all that follows; and the iteration, if all has."""
+    while s.tally[0].pending > 0:
+        s.tally[0].pending -= 1
+        _end_node(s, job, s.graphs.pending[s.tally[0].pending], now_ns)
+    if s.job_progress[job].tasks_left == 0:
+        note_end(s, job)
+
+
+@part
+def end_graph_task(s: State, seat: int, start_ns: int, now_ns: int) -> None:
+    """End the task that a seat did; `settle` must follow."""
+    job, node = s.seat_progress[seat].job, s.seat_progress[seat].stage - GRAPH
+    if len(s.timeline) > 0:
+        record_task(s, COMPUTE, job, s.seat_progress[seat].gpu, node, start_ns, now_ns)
+    s.seat_progress[seat].stage = DONE
+    _end_node(s, job, node, now_ns)
+
+
+@part
+def end_graph_message(s: State, message: int, now_ns: int) -> None:
+    """End a message that is sent."""
+    job = s.cluster.messages[message].job
+    _end_node(s, job, node_of_message(s, message), now_ns)
+    settle(s, job, now_ns)
+
+
+def measure_iteration(s: State, job: int) -> None:
+    """Set u_J and s_J of a job that has been put on its GPUs, and its messages in an iteration."""
+    jobs, messages, progress = s.cluster.jobs, s.cluster.messages, s.job_progress[job]
+    jobs[job].forward_ns = _without_messages_ns(s, job)
+    jobs[job].service_ns = jobs[job].forward_ns
+    if jobs[job].servers > 1:
+        jobs[job].service_ns = _alone_ns(s, job)
+    progress.messages_each = 0
+    bucket_bytes = s.cluster.system[0].bucket_bytes
+    for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
+        if messages[message].servers > 1:
+            buckets = (messages[message].size_bytes + bucket_bytes - 1) // bucket_bytes
+            progress.messages_each += max(1, buckets)
+
+
+@part
+def _task_ns_on_its_gpu(s: State, job: int, node: int) -> int:
+    record = s.cluster.jobs[job]
+    graph = s.graphs.graphs[record.graph]
+    seat = record.first_seat + s.graphs.nodes[graph.first_node + node].rank
+    gpu_type = s.cluster.gpus[s.cluster.seats[seat].gpu].type
+    return graph_task_ns(s, job, GRAPH + node, gpu_type)
+
+
+@part
+def _without_messages_ns(s: State, job: int) -> int:
+    """Return u_J: the longest path through the graph, where messages take no time."""
+    graph, end_ns = s.graphs.graphs[s.cluster.jobs[job].graph], s.graphs.times_ns
+    for node in range(graph.nodes):
+        end_ns[node] = 0
+    longest_ns = 0
+    for i in range(graph.nodes):
+        node = s.graphs.nodes[graph.first_node + i].in_order
+        record = s.graphs.nodes[graph.first_node + node]
+        node_ns = end_ns[node]
+        if node < graph.tasks:
+            node_ns += _task_ns_on_its_gpu(s, job, node)
+        longest_ns = max(longest_ns, node_ns)
+        for at in range(record.first_successor, record.first_successor + record.successors):
+            successor = s.graphs.successors[at]
+            end_ns[successor] = max(end_ns[successor], node_ns)
+    return int(longest_ns)
+
+
+@part
+def _alone_ns(s: State, job: int) -> int:
+    """Return s_J: how long an iteration takes that has the network to itself."""
+    alone, traffic = s.graphs.alone, s.graphs.alone_traffic
+    heap, positions = s.graphs.alone_heap, s.graphs.alone_positions
+    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    _count_anew(s, job)
+    size, pending, now_ns = 0, 0, 0
+    for node in range(graph.nodes):
+        if s.graphs.nodes[graph.first_node + node].predecessors == 0:
+            s.graphs.pending[pending] = node
+            pending += 1
+    while True:
+        alone.system[0].now_ns = now_ns
+        while pending > 0:
+            pending -= 1
+            node = s.graphs.pending[pending]
+            if node < graph.tasks:
+                end_ns = now_ns + _task_ns_on_its_gpu(s, job, node)
+                size = schedule_rarely(heap, positions, size, node, end_ns)
+            elif not _start_alone(s, job, node):
+                pending = _end_alone(s, job, node, pending)
+        changed = update_costs(alone, traffic)
+        for i in range(changed):
+            record = alone.messages[traffic.found[i]]
+            sending_ns = math.ceil(record.bytes_left * record.cost_ns_per_byte)
+            end_ns = max(now_ns + 1, record.since_ns + sending_ns)
+            size = schedule_rarely(heap, positions, size, node_of_message(s, traffic.found[i]), end_ns)
+        forget_changes(traffic)
+        if size == 0:
+            return int(now_ns)
+        now_ns = heap[0].time_ns
+        alone.system[0].now_ns = now_ns
+        while size > 0 and heap[0].time_ns == now_ns:
+            node = heap[0].event
+            size = remove_first(heap, positions, size)
+            if node >= graph.tasks:
+                message = s.cluster.jobs[job].first_message + node - graph.tasks
+                end_message(alone, traffic, message)
+            pending = _end_alone(s, job, node, pending)
+
+
+@part
+def _start_alone(s: State, job: int, node: int) -> bool:
+    """Send a message of an iteration alone; return False if it takes no time."""
+    first = s.cluster.jobs[job].first_message
+    message = first + node - s.graphs.graphs[s.cluster.jobs[job].graph].tasks
+    record = s.cluster.messages[message]
+    if record.servers < 2:
+        return False
+    record.bytes = record.size_bytes
+    record.state = READY
+    start_message(s.graphs.alone, s.graphs.alone_traffic, message)
+    return True
+
+
+@part
+def _end_alone(s: State, job: int, node: int, pending: int) -> int:
+    """Add what is ready at the end of a node to those pending; return their number."""
+    graph, first = s.graphs.graphs[s.cluster.jobs[job].graph], s.job_progress[job].first_left
+    record = s.graphs.nodes[graph.first_node + node]
+    for i in range(record.first_successor, record.first_successor + record.successors):
+        successor = s.graphs.successors[i]
+        s.graphs.left[first + successor] -= 1
+        if s.graphs.left[first + successor] == 0:
+            s.graphs.pending[pending] = successor
+            pending += 1
+    return int(pending)
