@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from headway.engine import run
+from headway.engine.setup import rows_of_an_instant
 from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 
@@ -39,7 +40,8 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
         small = sum(3 * job.gpus * job.iterations for job in workload) <= MAX_TASKS
         here.shadow, here.timeline = None, Timeline()
         if small and rows == 0 and acceleration == "full" and window == 0:
-            here.shadow = prepare(*others, acceleration, 2 * (cluster.gpus + len(workload)))
+            rows = 2 * rows_of_an_instant(workload, cluster)
+            here.shadow = prepare(*others, acceleration, rows)
         return prepare(*arguments)
 
     def drive_twice(state: Any, policies: Any, timeline: Any, progress: Any) -> float:

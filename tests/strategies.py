@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import oracle
 from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
-from headway.domain.compute_times import compute_times_ns
+from headway.domain.compute_times import compute_times, compute_times_ns
 from headway.domain.gpus import V100, GpuType
 from headway.domain.job import Job
 from headway.domain.workload import Workload
@@ -208,7 +208,7 @@ def prepare_state(case: Case, acceleration: Acceleration) -> State:
         case.cluster,
         case.network,
         case.policies.choices,
-        compute_times_ns(case.workload, case.cluster),
+        compute_times(case.workload, case.cluster),
         case.seed,
         case.bucket_bytes,
         acceleration,

@@ -11,7 +11,7 @@ import pytest
 
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster, ServerGroup
-from headway.domain.compute_times import compute_times_ns
+from headway.domain.compute_times import compute_times
 from headway.domain.gpus import V100, GpuType
 from headway.domain.profiles import Profile
 from headway.domain.records import JOB, SEAT, zeros
@@ -37,7 +37,7 @@ def result() -> Result:
     jobs, seats = zeros(2, JOB), zeros(3, SEAT)
     jobs.gpus[:], jobs.iterations[:], jobs.finish_ns[:] = [2, 1], [2, 1], [8_000_000, 2_000_000]
     seats.gpu[:] = [1, 2, 2]
-    seat_ns = seat_compute_ns(compute_times_ns(workload, CLUSTER), jobs, seats, CLUSTER)
+    seat_ns = seat_compute_ns(workload, compute_times(workload, CLUSTER), seats, CLUSTER)
     busy_ns = gpu_busy_ns(jobs, seats, CLUSTER.gpus, seat_ns)
     return Result(
         workload=workload,

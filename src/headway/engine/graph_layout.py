@@ -46,18 +46,18 @@ def lay_out_graphs(workload: Workload, times: ComputeTimes) -> Graphs:
         graph.nodes, graph.tasks, graph.messages = one.nodes, one.tasks, one.nodes - one.tasks
         graph.entries = len(known_graph.tasks)
         own = nodes[first_node : first_node + one.nodes]
-        own.first_successor[:] = first_successor + one.successor_start[:-1]
-        own.successors[:] = np.diff(one.successor_start)
-        own.predecessors[:] = one.predecessors
-        own.rank[: one.tasks] = one.task_rank
-        own.rank[one.tasks :] = NOBODY
-        own.entry[: one.tasks] = one.task_entry
-        own.entry[one.tasks :] = one.message_entry
-        own.in_order[:] = one.topological_order
+        own["first_successor"][:] = first_successor + one.successor_start[:-1]
+        own["successors"][:] = np.diff(one.successor_start)
+        own["predecessors"][:] = one.predecessors
+        own["rank"][: one.tasks] = one.task_rank
+        own["rank"][one.tasks :] = NOBODY
+        own["entry"][: one.tasks] = one.task_entry
+        own["entry"][one.tasks :] = one.message_entry
+        own["in_order"][:] = one.topological_order
         group = groups[first_group : first_group + one.nodes - one.tasks]
-        group.bytes[:], group.kind[:] = one.message_bytes, one.message_kind
-        group.first_rank[:] = first_rank + one.group_start[:-1]
-        group.ranks[:] = np.diff(one.group_start)
+        group["bytes"][:], group["kind"][:] = one.message_bytes, one.message_kind
+        group["first_rank"][:] = first_rank + one.group_start[:-1]
+        group["ranks"][:] = np.diff(one.group_start)
 
     def joined(arrays: list[Integers]) -> Integers:
         return np.concatenate([np.zeros(0, np.int64), *arrays])

@@ -197,7 +197,9 @@ def _alone_ns(s: State, job: int) -> int:
             record = alone.messages[traffic.found[i]]
             sending_ns = math.ceil(record.bytes_left * record.cost_ns_per_byte)
             end_ns = max(now_ns + 1, record.since_ns + sending_ns)
-            size = schedule_rarely(heap, positions, size, node_of_message(s, traffic.found[i]), end_ns)
+            size = schedule_rarely(
+                heap, positions, size, node_of_message(s, traffic.found[i]), end_ns
+            )
         forget_changes(traffic)
         if size == 0:
             return int(now_ns)

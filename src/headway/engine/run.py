@@ -141,7 +141,11 @@ class _Run:
     ) -> Result:
         """Simulate, sampling with this window or, with 0, exactly."""
         workload, cluster, policies = self.workload, self.cluster, self.policy.choices
-        rows = 0 if timeline is None else max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
+        rows = (
+            0
+            if timeline is None
+            else max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
+        )
         times = compute_times(workload, cluster)
         state = prepare(
             workload,

@@ -52,7 +52,7 @@ _PATIENCE = 4
 
 @part
 def does_nothing(s: State, job: int) -> bool:
-    """Whether no task of a job runs, none of its messages is sent, and some tasks wait for a GPU."""
+    """Whether a job has tasks that wait for their GPU, and neither runs nor sends anything."""
     jobs, seats = s.cluster.jobs, s.seat_progress
     first = jobs[job].first_message
     for message in range(first, first + jobs[job].messages):

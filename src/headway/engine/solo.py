@@ -1,7 +1,7 @@
 """Solo: a job that no other can delay runs to its end in one event.
 
-A job without a graph is solo in one of two situations, both of which begin when all its forward tasks start at one
-instant on GPUs of one type.
+A job without a graph is solo in one of two situations, both of which begin when all its forward
+tasks start at one instant on GPUs of one type.
 
 - It is on a single server and comes first, in priority order, on each of its GPUs. Then it never
   leaves a GPU to others: when one of its tasks ends the next is ready at the same instant.

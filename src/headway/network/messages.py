@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+from headway.domain import message_kinds
 from headway.domain.records import IN_FLIGHT, NOBODY, ClusterView
 from headway.jit import inlined
 from headway.network import contention, ring
 
 cost_ns_per_byte = inlined(contention.cost_ns_per_byte)
+message_latency_ns = inlined(message_kinds.message_latency_ns)
+message_size_bytes = inlined(message_kinds.message_size_bytes)
 ring_latency_ns = inlined(ring.ring_latency_ns)
 ring_weight = inlined(ring.ring_weight)
 

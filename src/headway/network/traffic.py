@@ -10,7 +10,6 @@ from typing import Annotated
 
 import numpy as np
 
-from headway.domain.message_kinds import ALL_REDUCE, ALL_TO_ALL, SEND
 from headway.domain.records import (
     IN_FLIGHT,
     NOBODY,
@@ -26,6 +25,8 @@ from headway.domain.records import (
 from headway.jit import View, inlined, part
 from headway.network.messages import (
     bytes_left,
+    message_latency_ns,
+    message_size_bytes,
     messages_meet,
     most_messages,
     ring_latency_ns,
@@ -123,14 +124,9 @@ def _set_costs(cluster: ClusterView, message: int, most_together: int) -> None:
     record.latency_ns = latency_ns
     if cluster.jobs[record.job].graph != NOBODY:
         group = cluster.message_groups[message]
-        size = float(group.bytes)
-        if group.kind != ALL_REDUCE:
-            record.latency_ns = round(0.5 * latency_ns)
-            if group.kind == ALL_TO_ALL:
-                size = most_together / 2 * size
-            elif group.kind != SEND or ring_size == 0:
-                size = 0.5 * size
-        record.size_bytes = round(size)
+        record.latency_ns = message_latency_ns(group.kind, latency_ns)
+        size = message_size_bytes(group.kind, group.bytes, most_together, ring_size > 0)
+        record.size_bytes = size
 
 
 @part
