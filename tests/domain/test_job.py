@@ -6,8 +6,9 @@ import pytest
 
 from builders import make_job
 from headway.domain.errors import InputError
-from headway.domain.job import Job, Task
+from headway.domain.job import Job
 from headway.domain.models import MODELS
+from headway.domain.unrolled import UnrolledJob, UnrolledTask
 
 
 def test_the_papers_models_are_as_in_its_table() -> None:
@@ -50,29 +51,29 @@ def test_an_impossible_job_is_refused(changes: dict[str, object], message: str) 
 
 
 def test_the_graph_is_a_chain_of_iterations_between_entry_and_exit() -> None:
-    graph = make_job(gpus=3, iterations=5).graph(iterations=2)
+    graph = UnrolledJob(make_job(gpus=3, iterations=5), iterations=2)
     tasks, edges = list(graph.tasks()), list(graph.edges())
     assert len(tasks) == 2 + 2 * (3 + 3 + 2)
     assert set(tasks) == {task for edge in edges for task in edge}
-    assert [after for before, after in edges if before == Task("entry")] == [
-        Task("forward", 0, worker) for worker in range(3)
+    assert [after for before, after in edges if before == UnrolledTask("entry")] == [
+        UnrolledTask("forward", 0, worker) for worker in range(3)
     ]
-    assert [before for before, after in edges if after == Task("barrier", 1)] == [
-        Task("backward", 1, worker) for worker in range(3)
+    assert [before for before, after in edges if after == UnrolledTask("barrier", 1)] == [
+        UnrolledTask("backward", 1, worker) for worker in range(3)
     ]
-    assert (Task("barrier", 0), Task("all-reduce", 0)) in edges
-    assert (Task("all-reduce", 0), Task("forward", 1, 2)) in edges
-    assert edges[-1] == (Task("all-reduce", 1), Task("exit"))
+    assert (UnrolledTask("barrier", 0), UnrolledTask("all-reduce", 0)) in edges
+    assert (UnrolledTask("all-reduce", 0), UnrolledTask("forward", 1, 2)) in edges
+    assert edges[-1] == (UnrolledTask("all-reduce", 1), UnrolledTask("exit"))
 
 
 def test_tasks_come_after_their_predecessors() -> None:
-    graph = make_job(gpus=2, iterations=3).graph(iterations=3)
+    graph = UnrolledJob(make_job(gpus=2, iterations=3), iterations=3)
     order = {task: place for place, task in enumerate(graph.tasks())}
     assert all(order[before] < order[after] for before, after in graph.edges())
 
 
 def test_a_graph_renders_as_text_and_dot() -> None:
-    graph = make_job("j", gpus=3, iterations=9).graph(iterations=1)
+    graph = UnrolledJob(make_job("j", gpus=3, iterations=9), iterations=1)
     assert graph.to_text() == (
         "job j: GPUs 3, iterations 9\n"
         "GPU 0          ─[forward 1 ms]─[backward 2 ms]─┤\n"

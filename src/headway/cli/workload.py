@@ -147,11 +147,11 @@ def describe(
 
 
 def _gpu_hours(job: Job) -> float:
-    return job.gpus * _compute_s(job) / 3600
+    return job.iterations * job.gpu_compute_ns / 1e9 / 3600
 
 
 def _compute_s(job: Job) -> float:
-    return job.iterations * (job.forward_ns + job.backward_ns) / 1e9
+    return job.iterations * job.compute_ns / 1e9
 
 
 def _counts(workload: Workload, name: str, key: Callable[[Job], Hashable]) -> TextTable:
@@ -242,9 +242,11 @@ def graph(
     profiles: ProfilesOption = None,
 ) -> None:
     """Show a job's tasks and their dependencies."""
+    from headway.domain.unrolled import UnrolledJob
     from headway.workload.sources import workload_from
 
-    picture = workload_from(file, profiles=profiles or ()).find(job_id).graph(iterations)
+    job = workload_from(file, profiles=profiles or ()).find(job_id)
+    picture = UnrolledJob(job, min(iterations, job.iterations))
     typer.echo(picture.to_dot() if form is GraphFormat.DOT else picture.to_text(), nl=False)
 
 

@@ -1,4 +1,4 @@
-"""Forward and backward times of jobs on each type of GPU, measured or else estimated.
+"""Times of jobs on each type of GPU, measured or else estimated.
 
 The paper takes the time of a pass as t = lambda * B / P, with lambda a coefficient of the model, B
 the mini-batch and P the GPU's theoretical peak. So a time measured on one type gives the time on
@@ -7,7 +7,7 @@ another, t = t_ref * P_ref / P, and likewise for batch sizes, t = t_ref * B / B_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, shown
 from headway.domain.gpus import GPUS, GpuType
+from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.limits import HORIZON_NS, LONGEST_NS
 from headway.domain.profiles import Profile, at_batch_size, batch_size_of
@@ -29,14 +30,34 @@ _Measured = Mapping[tuple[str, str], Mapping[int | None, Times]]
 
 
 @dataclass(frozen=True, slots=True)
+class _Row:
+    """Equal jobs' times on each type: forward and backward, or those of the graph's entries."""
+
+    times: list[tuple[int, ...]]
+    estimated: list[bool]
+    graph: Graph | None
+
+    def unit_ns(self, times: tuple[int, ...]) -> int:
+        """Return the computing of one iteration with the times of one type."""
+        if self.graph is None:
+            return sum(times)
+        return self.graph.unit_ns([times[entry] for entry in self.graph.expanded.task_entry])
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeTimes:
     """The times of every job on every type of GPU of a cluster.
 
-    `times_ns[j, t]` holds the forward and the backward time of job j on type t. `estimated[j, t]`
-    is whether they are scaled from a measurement on another type or at another batch size.
+    `times_ns[j, t]` holds the forward and the backward time of job j on type t, both 0 for a job
+    with a graph. `graph_times_ns[j]` is None for a job without one, else `graph_times_ns[j][t, i]`
+    is the time of the i-th entry of its graph's tasks on type t. `unit_ns[j, t]` is the computing
+    of one iteration if all GPUs are of type t: u_J. `estimated[j, t]` is whether times are scaled
+    from a measurement on another type or at another batch size.
     """
 
     times_ns: NDArray[np.int64]
+    graph_times_ns: tuple[NDArray[np.int64] | None, ...]
+    unit_ns: NDArray[np.int64]
     estimated: NDArray[np.bool_]
 
 
@@ -49,27 +70,39 @@ def compute_times(workload: Workload, cluster: Cluster) -> ComputeTimes:
     # Later entries win: the cluster knows its own GPUs best.
     measured = _measured(workload.profiles + cluster.profiles)
     performance = {gpu.name: gpu.performance for gpu in (*cluster.gpu_types, *GPUS.values())}
-    kinds: dict[tuple[str, int | None, int, int, bool, str], int] = {}
-    rows: list[list[tuple[Times, bool]]] = []
+    kinds: dict[Hashable, int] = {}
+    rows: list[_Row] = []
     row_of_job = np.empty(len(workload), np.int64)
     for index, job in enumerate(workload):
         times = job.forward_ns, job.backward_ns
-        key = (job.model, job.batch_size, *times, job.estimated, job.measured_on)
+        # Jobs that share a graph share the object, and comparing long graphs would take long.
+        key = (job.model, job.batch_size, times, job.estimated, job.measured_on, id(job.graph))
         if key not in kinds:
             kinds[key] = len(rows)
             try:
                 row = _on_each(job, cluster, performance.get(job.measured_on), measured)
             except InputError as error:
                 raise workload.error(index, error.problem, "measured_on") from None
-            if max(time for times, _ in row for time in times) > LONGEST_NS:
-                slow = max(range(len(row)), key=lambda at: max(row[at][0]))
+            longest = [max(times) for times in row.times]
+            if max(longest) > LONGEST_NS:
+                slow = longest.index(max(longest))
                 raise _too_slow(workload, index, cluster.gpu_types[slow])
             rows.append(row)
         row_of_job[index] = kinds[key]
-    times_ns = np.array([[times for times, _ in row] for row in rows], np.int64)[row_of_job]
-    _check_horizon(workload, cluster, times_ns)
-    estimated = np.array([[flag for _, flag in row] for row in rows], np.bool_)[row_of_job]
-    return ComputeTimes(times_ns, estimated)
+    unit_ns = [[row.unit_ns(times) for times in row.times] for row in rows]
+    slowest_ns = [max(units) for units in unit_ns]
+    for index, (job, at) in enumerate(zip(workload, row_of_job.tolist(), strict=True)):
+        if job.arrival_ns + job.iterations * slowest_ns[at] > HORIZON_NS:
+            slow = unit_ns[at].index(slowest_ns[at])
+            raise _too_slow(workload, index, cluster.gpu_types[slow])
+    no_graph = [[(0, 0)] * len(rows[0].times) if row.graph else row.times for row in rows]
+    graph_times = [np.array(row.times, np.int64) if row.graph else None for row in rows]
+    return ComputeTimes(
+        times_ns=np.array(no_graph, np.int64)[row_of_job],
+        graph_times_ns=tuple(graph_times[at] for at in row_of_job.tolist()),
+        unit_ns=np.array(unit_ns, np.int64)[row_of_job],
+        estimated=np.array([row.estimated for row in rows], np.bool_)[row_of_job],
+    )
 
 
 def compute_times_ns(workload: Workload, cluster: Cluster) -> NDArray[np.int64]:
@@ -99,25 +132,30 @@ def _measured(profiles: tuple[Profile, ...]) -> _Measured:
     return found
 
 
-def _on_each(
-    job: Job, cluster: Cluster, performance: float | None, measured: _Measured
-) -> list[tuple[Times, bool]]:
+def _on_each(job: Job, cluster: Cluster, performance: float | None, measured: _Measured) -> _Row:
     """Return a job's times on each type; a uniform cluster takes them unchanged."""
+    own: tuple[int, ...] = job.forward_ns, job.backward_ns
+    if job.graph is not None:
+        own = tuple(task.duration_ns for task in job.graph.tasks)
     if not cluster.groups:
-        return [((job.forward_ns, job.backward_ns), job.estimated)]
-    return [_on(job, gpu, performance, measured) for gpu in cluster.gpu_types]
+        return _Row([own], [job.estimated], job.graph)
+    found = [_on(job, own, gpu, performance, measured) for gpu in cluster.gpu_types]
+    return _Row([times for times, _ in found], [flag for _, flag in found], job.graph)
 
 
 def _on(
-    job: Job, gpu: GpuType, performance: float | None, measured: _Measured
-) -> tuple[Times, bool]:
+    job: Job,
+    own: tuple[int, ...],
+    gpu: GpuType,
+    performance: float | None,
+    measured: _Measured,
+) -> tuple[tuple[int, ...], bool]:
     """Return a job's times on a type of GPU, and whether they are estimated."""
-    own = job.forward_ns, job.backward_ns
     is_own = gpu.name == job.measured_on and gpu.performance == performance
     if is_own and not job.estimated:
         return own, False
     batch_size = batch_size_of(job.model, job.batch_size)
-    by_batch = measured.get((job.model, gpu.name), {})
+    by_batch = {} if job.graph else measured.get((job.model, gpu.name), {})
     if batch_size in by_batch:
         return by_batch[batch_size], False
     if is_own:
@@ -135,8 +173,7 @@ def _on(
             f"its times were measured on {shown(job.measured_on)}, whose performance is "
             f"unknown, so they cannot be estimated for {gpu.name}; give a profile for {gpu.name}."
         )
-    ratio = performance, gpu.performance
-    return (_at_performance(own[0], *ratio), _at_performance(own[1], *ratio)), True
+    return tuple(_at_performance(time, performance, gpu.performance) for time in own), True
 
 
 def _at_performance(time_ns: int, measured: float, wanted: float) -> int:
@@ -144,19 +181,6 @@ def _at_performance(time_ns: int, measured: float, wanted: float) -> int:
     if measured == wanted:
         return time_ns
     return max(1, round(time_ns * measured / wanted))
-
-
-def _check_horizon(workload: Workload, cluster: Cluster, times_ns: NDArray[np.int64]) -> None:
-    """Refuse a job whose computation alone would, on some type, end after the last instant."""
-    iterations = np.array([job.iterations for job in workload], np.float64)
-    arrival_ns = np.array([job.arrival_ns for job in workload], np.float64)
-    end_ns = arrival_ns[:, None] + iterations[:, None] * times_ns.sum(axis=2, dtype=np.float64)
-    late = np.argwhere(end_ns > HORIZON_NS * 1.0)
-    for index, kind in late.tolist():
-        job = workload[index]
-        # The job itself has checked its own times, exactly.
-        if times_ns[index, kind].tolist() != [job.forward_ns, job.backward_ns]:
-            raise _too_slow(workload, index, cluster.gpu_types[kind])
 
 
 def _too_slow(workload: Workload, index: int, gpu: GpuType) -> InputError:

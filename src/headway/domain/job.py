@@ -1,13 +1,13 @@
-"""A training job, and its task graph for people to look at."""
+"""A training job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import V100
+from headway.domain.graph import Graph
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
@@ -22,25 +22,29 @@ from headway.domain.profiles import batch_size_of, model_names, profile_at
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One data-parallel training job: n GPUs, I iterations of forward, backward, all-reduce.
+    """One training job: n GPUs, I iterations of forward, backward, all-reduce, or of a graph.
 
     `forward_ns` and `backward_ns` are its times on the type of GPU `measured_on`, at its own
     `batch_size` (the mini-batch of one GPU; None if that of its model's profile, or unknown). They
     are `estimated` if scaled from a measurement at another batch size.
+
+    A job with a `graph` has tasks and messages instead, with times on `measured_on`: it has no
+    forward, backward, gradient, model or batch size. `compute_ns` is for both kinds of job.
     """
 
     job_id: str
     arrival_ns: int
     gpus: int
     iterations: int
-    forward_ns: int
-    backward_ns: int
-    gradient_bytes: int
-    memory_bytes: int
+    forward_ns: int = 0
+    backward_ns: int = 0
+    gradient_bytes: int = 0
+    memory_bytes: int = 0
     model: str = ""
     batch_size: int | None = None
     estimated: bool = False
     measured_on: str = V100.name
+    graph: Graph | None = None
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -48,9 +52,12 @@ class Job:
         whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
         whole(self.gpus, "gpus", 1, MAX_GPUS)
         whole(self.iterations, "iterations", 1, MAX_ITERATIONS)
-        whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
-        whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
-        whole(self.gradient_bytes, "gradient_bytes", 0, MAX_BYTES)
+        if self.graph is None:
+            whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
+            whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
+            whole(self.gradient_bytes, "gradient_bytes", 0, MAX_BYTES)
+        else:
+            self._check_graph(self.graph)
         whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
@@ -58,7 +65,7 @@ class Job:
             raise InputError(
                 f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"
             )
-        if self.arrival_ns + self.iterations * (self.forward_ns + self.backward_ns) > HORIZON_NS:
+        if self.arrival_ns + self.iterations * self.compute_ns > HORIZON_NS:
             raise InputError(
                 "too many: computation alone would end after the simulator's last instant "
                 f"({HORIZON_NS:,} ns, 146 years).",
@@ -97,92 +104,28 @@ class Job:
             measured_on=profile.gpu,
         )
 
-    def graph(self, iterations: int = 2) -> JobGraph:
-        """Return the DAG of the job's first iterations."""
-        return JobGraph(self, min(iterations, self.iterations))
-
-
-TaskKind = Literal["entry", "forward", "backward", "barrier", "all-reduce", "exit"]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A node of the graph; `worker` is the index of a GPU within the job."""
-
-    kind: TaskKind
-    iteration: int | None = None
-    worker: int | None = None
+    @property
+    def compute_ns(self) -> int:
+        """The computing of one iteration on GPUs of the type `measured_on`: u_J."""
+        if self.graph is not None:
+            return self.graph.unit_ns()
+        return self.forward_ns + self.backward_ns
 
     @property
-    def name(self) -> str:
-        """A short label, such as `forward 0.3` for iteration 0 on the job's GPU 3."""
-        numbers = [str(n) for n in (self.iteration, self.worker) if n is not None]
-        return " ".join([self.kind, ".".join(numbers)]).strip()
+    def gpu_compute_ns(self) -> int:
+        """The sum of the times of all tasks of one iteration, on GPUs of the type `measured_on`."""
+        if self.graph is not None:
+            return sum(task.duration_ns * len(task.ranks) for task in self.graph.tasks)
+        return self.gpus * (self.forward_ns + self.backward_ns)
 
-
-@dataclass(frozen=True, slots=True)
-class JobGraph:
-    """The job's DAG (the paper's Fig. "DAG presentation").
-
-    It has a virtual entry and exit. Each iteration is a forward and a backward task on every GPU, a
-    barrier and one all-reduce, which precedes the forward tasks of the next iteration.
-    """
-
-    job: Job
-    iterations: int
-
-    def tasks(self) -> Iterator[Task]:
-        """Yield every task, predecessors first."""
-        workers = range(self.job.gpus)
-        yield Task("entry")
-        for i in range(self.iterations):
-            yield from (Task("forward", i, worker) for worker in workers)
-            yield from (Task("backward", i, worker) for worker in workers)
-            yield Task("barrier", i)
-            yield Task("all-reduce", i)
-        yield Task("exit")
-
-    def edges(self) -> Iterator[tuple[Task, Task]]:
-        """Yield every (predecessor, successor)."""
-        source = Task("entry")
-        for i in range(self.iterations):
-            barrier = Task("barrier", i)
-            for worker in range(self.job.gpus):
-                forward, backward = Task("forward", i, worker), Task("backward", i, worker)
-                yield source, forward
-                yield forward, backward
-                yield backward, barrier
-            source = Task("all-reduce", i)
-            yield barrier, source
-        yield source, Task("exit")
-
-    def to_dot(self) -> str:
-        """Render for Graphviz."""
-        lines = ["digraph job {", "  rankdir=LR;", "  node [shape=box];"]
-        lines += [
-            f'  "{task.name}" [shape=circle, label=""];'
-            for task in self.tasks()
-            if task.kind == "barrier"
-        ]
-        lines += [f'  "{before.name}" -> "{after.name}";' for before, after in self.edges()]
-        return "\n".join([*lines, "}"]) + "\n"
-
-    def to_text(self) -> str:
-        """Render for a terminal: one row per GPU, iterations from left to right."""
-        job = self.job
-        compute = f"─[forward {job.forward_ns / 1e6:g} ms]─[backward {job.backward_ns / 1e6:g} ms]─"
-        message = f"─[all-reduce {job.gradient_bytes / 2**20:g} MB]─"
-        barrier, fan_out = ("┤", "├") if job.gpus > 1 else ("│", "")
-        more = job.iterations - self.iterations
-        rows = [f"job {job.job_id}: GPUs {job.gpus:,}, iterations {job.iterations:,}"]
-        for worker in range(job.gpus):
-            inner = worker == (job.gpus - 1) // 2
-            step = compute + barrier + (message if inner else " " * len(message))
-            row = f"GPU {worker:<3} {'(entry)' if inner else ' ' * 7}" + fan_out.join(
-                [step] * self.iterations
+    def _check_graph(self, graph: Graph) -> None:
+        if graph.ranks != self.gpus:
+            raise InputError(
+                f"must be {graph.ranks:,}, the ranks of the job's graph, not {self.gpus:,}.",
+                field="gpus",
             )
-            if inner:
-                row += f" … {more:,} more … " if more else "─"
-                row += "(exit)"
-            rows.append(row.rstrip())
-        return "\n".join(rows) + "\n"
+        for name in ("forward_ns", "backward_ns", "gradient_bytes", "model", "batch_size"):
+            if getattr(self, name):
+                raise InputError("a job with a graph has none.", field=name)
+        if self.estimated:
+            raise InputError("the times of a graph are not estimated.", field="estimated")
