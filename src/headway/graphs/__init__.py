@@ -1,0 +1,1 @@
+"""Graphs of iterations from models, builders and other simulators' files."""
