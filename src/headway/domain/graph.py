@@ -29,9 +29,13 @@ class Task:
     duration_ns: int
     after: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ranks", _as_tuple(self.ranks, self.label, "ranks"))
-        object.__setattr__(self, "after", _as_tuple(self.after, self.label, "after"))
+    def __init__(
+        self, name: str, ranks: Iterable[int], duration_ns: int, after: Iterable[str] = ()
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "ranks", _as_tuple(ranks, self.label, "ranks"))
+        object.__setattr__(self, "duration_ns", duration_ns)
+        object.__setattr__(self, "after", _as_tuple(after, self.label, "after"))
 
     @property
     def label(self) -> str:
@@ -56,11 +60,24 @@ class Message:
     channel: str = DEFAULT_CHANNEL
     after: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        groups = _as_tuple(self.groups, self.label, "groups")
-        groups = tuple(_as_tuple(group, self.label, "groups") for group in groups)
-        object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "after", _as_tuple(self.after, self.label, "after"))
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        groups: Iterable[Iterable[int]],
+        buffer_bytes: int,
+        channel: str = DEFAULT_CHANNEL,
+        after: Iterable[str] = (),
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "kind", kind)
+        lists = _as_tuple(groups, self.label, "groups")
+        object.__setattr__(
+            self, "groups", tuple(_as_tuple(group, self.label, "groups") for group in lists)
+        )
+        object.__setattr__(self, "buffer_bytes", buffer_bytes)
+        object.__setattr__(self, "channel", channel)
+        object.__setattr__(self, "after", _as_tuple(after, self.label, "after"))
 
     @property
     def label(self) -> str:
@@ -88,14 +105,14 @@ class Graph:
     messages: tuple[Message, ...] = ()
     expanded: ExpandedGraph = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tasks", tuple(self.tasks))
-        object.__setattr__(self, "messages", tuple(self.messages))
-        whole(self.ranks, "ranks", 1, MAX_GPUS)
+    def __init__(self, ranks: int, tasks: Iterable[Task], messages: Iterable[Message] = ()) -> None:
+        object.__setattr__(self, "ranks", whole(ranks, "ranks", 1, MAX_GPUS))
+        object.__setattr__(self, "tasks", tuple(tasks))
+        object.__setattr__(self, "messages", tuple(messages))
         _check_names(self.entries)
         _check_tasks(self)
         _check_messages(self)
-        object.__setattr__(self, "expanded", expand(self.ranks, self.tasks, self.messages))
+        object.__setattr__(self, "expanded", expand(ranks, self.tasks, self.messages))
 
     @property
     def entries(self) -> tuple[Entry, ...]:
