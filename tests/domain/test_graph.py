@@ -184,8 +184,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"message": {"kind": "all-to-all", "buffer_bytes": 2**53}},
-        "message 'm', buffer_bytes: must be at most 6,004,799,503,160,661 in a group of 4 ranks, "
-        "not 9,007,199,254,740,992.",
+        "message 'm', buffer_bytes: must be at most 6,004,799,503,160,661 bytes in a group of 4 "
+        "ranks, not 9,007,199,254,740,992.",
     ),
     (
         {"message": {"groups": []}},

@@ -88,7 +88,7 @@ class Message:
 Entry = Task | Message
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """One iteration of a job of `ranks` GPUs; rank r runs on the r-th of them by number.
 
@@ -103,7 +103,7 @@ class Graph:
     ranks: int
     tasks: tuple[Task, ...]
     messages: tuple[Message, ...] = ()
-    expanded: ExpandedGraph = field(init=False, repr=False, compare=False)
+    expanded: ExpandedGraph = field(init=False, compare=False)
 
     def __init__(self, ranks: int, tasks: Iterable[Task], messages: Iterable[Message] = ()) -> None:
         object.__setattr__(self, "ranks", whole(ranks, "ranks", 1, MAX_GPUS))
@@ -113,6 +113,10 @@ class Graph:
         _check_tasks(self)
         _check_messages(self)
         object.__setattr__(self, "expanded", expand(ranks, self.tasks, self.messages))
+
+    def __repr__(self) -> str:
+        tasks, messages = self.expanded.tasks, self.message_count
+        return f"<Graph: {self.ranks:,} ranks, {tasks:,} tasks, {messages:,} messages>"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -166,9 +170,12 @@ def _check_names(entries: Sequence[Entry]) -> None:
                     field=f"{entry.label}, after",
                 )
             if name not in seen:
-                known = did_you_mean(str(name), seen - {entry.name})
+                others = seen - {entry.name}
+                known = did_you_mean(str(name), others)
                 raise InputError(
-                    f"unknown name {shown(name)}.{known}", field=f"{entry.label}, after"
+                    f"unknown name {shown(name)}"
+                    + (f".{known}" if others else "; there is no other entry."),
+                    field=f"{entry.label}, after",
                 )
 
 
@@ -222,8 +229,8 @@ def _check_all_to_all(message: Message) -> None:
     size = message_size_bytes(ALL_TO_ALL, message.buffer_bytes, ranks - 1, False)
     if size > MAX_BYTES:
         raise InputError(
-            f"must be at most {2 * MAX_BYTES // (ranks - 1):,} in a group of {ranks:,} ranks, not "
-            f"{message.buffer_bytes:,}.",
+            f"must be at most {2 * MAX_BYTES // (ranks - 1):,} bytes in a group of {ranks:,} "
+            f"ranks, not {message.buffer_bytes:,}.",
             field=f"{message.label}, buffer_bytes",
         )
 
