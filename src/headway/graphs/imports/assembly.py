@@ -66,8 +66,8 @@ def assemble(operations: Sequence[Operation], plan: Schedule, ranks: int) -> Gra
 def _streams(operations: Sequence[Operation], plan: Schedule, ranks: int) -> list[_Stream]:
     """Return each rank's tasks and messages, and what these wait for on that rank."""
     place = [_NONE] * len(operations)
-    for stream in plan.streams:
-        for position, index in enumerate(stream):
+    for order in plan.streams:
+        for position, index in enumerate(order):
             place[index] = position
     tasks_before, messages_before = _direct_waits(operations, plan, place)
 

@@ -26,6 +26,9 @@ STG_SCHEMA = "symbolic_tensor_network"
 STG_ELEMENT_BYTES = 4
 MAX_ELEMENT_BYTES = 64
 
+_READ, _MATCHED, _ORDERED = 0.6, 0.75, 0.85
+"""About which share of the time is over when files are read, and so on."""
+
 
 def import_chakra(
     folder: str,
@@ -46,7 +49,7 @@ def import_chakra(
         ranks: Run a trace of one rank on this many.
         element_bytes: The bytes that sizes count; by default 4 in traces of STG, else 1.
         cost: What computations without a time take.
-        progress: Gets the share and the bytes read.
+        progress: Gets the share of the work that is done, and the bytes read.
 
     Raises:
         InputError: A file is damaged, ranks do not match, or a cost is needed and not given.
@@ -54,7 +57,12 @@ def import_chakra(
     if element_bytes is not None:
         whole(element_bytes, "element_bytes", 1, MAX_ELEMENT_BYTES)
     found = find_trace(folder, name, groups)
-    traces = _read(found.files, progress)
+    traces, read_bytes = _read(found.files, progress)
+
+    def report(share: float) -> None:
+        if progress is not None:
+            progress(share, read_bytes)
+
     if ranks is not None:
         whole(ranks, "ranks", 1, MAX_GPUS)
         if len(traces) > 1 and ranks != len(traces):
@@ -71,7 +79,9 @@ def import_chakra(
     by_name = read_groups(found.groups, len(traces)) if found.groups else None
     try:
         made = TraceOperations(traces, by_name, element_bytes, cost, multiply_adds=is_stg)
+        report(_MATCHED)
         plan = schedule(made.operations, len(traces))
+        report(_ORDERED)
         graph = assemble(made.operations, plan, len(traces))
     except InputError as error:
         raise error if error.source else error.at(folder) from None
@@ -89,18 +99,18 @@ def _check_one_rank(trace: RankTrace) -> None:
             )
 
 
-def _read(files: Sequence[str], progress: Progress | None) -> list[RankTrace]:
-    """Read the files, and report how far it is."""
-    sizes = [os.path.getsize(path) if os.path.isfile(path) else 0 for path in files]
+def _read(files: Sequence[str], progress: Progress | None) -> tuple[list[RankTrace], int]:
+    """Read the files, and report how far it is; return how many bytes they have."""
+    total = sum(os.path.getsize(path) if os.path.isfile(path) else 0 for path in files)
     done_bytes = 0
 
     def add(read_bytes: int) -> None:
         nonlocal done_bytes
         done_bytes += read_bytes
         if progress is not None:
-            progress(min(done_bytes / max(sum(sizes), 1), 1.0), done_bytes)
+            progress(_READ * min(done_bytes / max(total, 1), 1.0), done_bytes)
 
-    return [read_rank(path, add) for path in files]
+    return [read_rank(path, add) for path in files], done_bytes
 
 
 def _notes(
@@ -146,8 +156,8 @@ def _notes(
         yield f"Guessed: {counted(count, name)} became {kind} messages."
     if counts.unprompted:
         yield (
-            f"{counted(counts.unprompted, 'message')} {'waits' if counts.unprompted == 1 else 'wait'} "
-            "for nothing, as in the files: they may start with the iteration."
+            f"As in the files, nothing comes before {counted(counts.unprompted, 'message')}, so "
+            f"{'it' if counts.unprompted == 1 else 'they'} may start with the iteration."
         )
     if counts.on_cpu:
         yield (

@@ -6,7 +6,6 @@ to the end. It may be compressed with gzip. Fields are those of Chakra's `et_def
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 from collections.abc import Callable
@@ -43,13 +42,19 @@ _USED = frozenset(
         *("comm_type", "comm_size", "pg_name", "comm_tag", "comm_src", "comm_dst"),
     }
 )
-_WHOLE = _USED - {"op_type", "pg_name"}
 
 Value = int | float | str
 
 _NODE_WIRE = {1: VARINT, 2: BYTES, 3: VARINT, 7: VARINT, 10: BYTES}
-_NODE_NAMES = {1: "id", 2: "name", 3: "type", 4: "ctrl_deps", 5: "data_deps", 7: "duration_micros"}
-_NODE_NAMES[10] = "attr"
+_NODE_NAMES = {
+    1: "id",
+    2: "name",
+    3: "type",
+    4: "ctrl_deps",
+    5: "data_deps",
+    7: "duration_micros",
+    10: "attr",
+}
 
 
 @dataclass(slots=True)
@@ -61,6 +66,8 @@ class Node:
     name: str = ""
     kind: int = INVALID
     duration_us: int = 0
+    on_cpu: bool = False
+    """Whether the node runs on the CPU; nodes that do not say run on the GPU."""
     dependencies: list[int] = field(default_factory=list)
     control: list[int] = field(default_factory=list)
     attributes: dict[str, Value] = field(default_factory=dict)
@@ -69,11 +76,6 @@ class Node:
     def label(self) -> str:
         """The node in error messages."""
         return f"node {self.node_id} ({shown(self.name)})"
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the node runs on the CPU; nodes that do not say run on the GPU."""
-        return bool(self.attributes.get("is_cpu_op", 0))
 
     def whole(self, name: str, source: str) -> int:
         """Return an attribute that must be there, a whole number of at least 0."""
@@ -97,6 +99,7 @@ class RankTrace:
     schema: str
     nodes: list[Node]
     by_id: dict[int, Node]
+    has_cpu_nodes: bool
 
 
 def read_rank(path: str, progress: Callable[[int], None] | None = None) -> RankTrace:
@@ -132,7 +135,7 @@ def read_rank(path: str, progress: Callable[[int], None] | None = None) -> RankT
         by_id[node.node_id] = node
     if not nodes:
         raise InputError("there are no nodes in the trace.", source=path)
-    return RankTrace(path, schema, nodes, by_id)
+    return RankTrace(path, schema, nodes, by_id, any(node.on_cpu for node in nodes))
 
 
 def _contents(path: str) -> tuple[bytes, int]:
@@ -209,6 +212,7 @@ def _node(data: bytes, begin: int, end: int) -> Node:
             node.duration_us = first
         elif number == 4:
             _add_ids(node.control, data, begin, (number, wire_type, first, last))
+    node.on_cpu = bool(node.attributes.get("is_cpu_op", 0))
     return node
 
 

@@ -127,11 +127,18 @@ class TraceOperations:
         self._multiply_adds = multiply_adds
         self._of_node: list[dict[int, int]] = [{} for _ in traces]
         self._everyone = tuple(range(len(traces)))
-        orders = [_launch_order(trace) for trace in traces]
+        # Ranks may share the trace of one.
+        known: dict[int, list[Node] | None] = {}
+        for trace in traces:
+            if id(trace) not in known:
+                _check_dependencies(trace)
+                known[id(trace)] = _launch_order(trace)
+        orders = [known[id(trace)] for trace in traces]
         self._add_nodes(orders)
         for rank, order in enumerate(orders):
-            self._connect(rank)
-            if order is not None:
+            if order is None:
+                self._connect(rank)
+            else:
                 self._connect_launches(rank, order)
                 self.counts.guessed_order += 1
         self.counts.unprompted = sum(1 for one in self.operations if one.kind and not one.waits_for)
@@ -144,6 +151,8 @@ class TraceOperations:
         receives: dict[_Pair, list[_Member]] = {}
         for rank, trace in enumerate(self._traces):
             self.counts.nodes += len(trace.nodes)
+            if trace.has_cpu_nodes:
+                self.counts.control += sum(len(node.control) for node in trace.nodes)
             for node in trace.nodes:
                 member = _Member(rank, trace, node)
                 if node.on_cpu:
@@ -152,8 +161,8 @@ class TraceOperations:
                     if orders[rank] is None:
                         self._add([member])
                 elif node.kind == COLLECTIVE:
-                    group = collectives.setdefault(self._group(member), {})
-                    group.setdefault(rank, []).append(member)
+                    by_rank = collectives.setdefault(self._group(member), {})
+                    by_rank.setdefault(rank, []).append(member)
                 elif node.kind == SEND:
                     sends.setdefault(self._pair(member, "comm_dst"), []).append(member)
                 elif node.kind == RECEIVE:
@@ -255,7 +264,7 @@ class TraceOperations:
                     f"{counted(len(first), 'collective')}, but rank {rank} has {len(own):,}; "
                     "each rank of a group needs the same."
                 )
-        for place, member in enumerate(first):
+        for place in range(len(first)):
             self._add_collective([by_rank[rank][place] for rank in ranks], channel)
 
     def _add_collective(self, members: Sequence[_Member], channel: str) -> None:
@@ -325,26 +334,11 @@ class TraceOperations:
 
     def _connect(self, rank: int) -> None:
         """Let the operations of a rank wait for what their nodes depend on."""
-        trace, of_node = self._traces[rank], self._of_node[rank]
-        has_cpu = any(node.on_cpu for node in trace.nodes)
-        for node in trace.nodes:
-            before = node.dependencies
-            if has_cpu:
-                self.counts.control += len(node.control)
-            elif node.control:
-                before = before + node.control
-            for other in before:
-                if other not in trace.by_id or other == node.node_id:
-                    problem = (
-                        "waits for itself."
-                        if other == node.node_id
-                        else f"waits for node {other}, which is not in the file."
-                    )
-                    raise _Member(rank, trace, node).error(problem)
-            if node.node_id in of_node:
-                self.operations[of_node[node.node_id]].waits_for += [
-                    of_node[other] for other in before if other in of_node
-                ]
+        of_node = self._of_node[rank]
+        for node in self._traces[rank].nodes:
+            self.operations[of_node[node.node_id]].waits_for += [
+                of_node[other] for other in _before(node, self._traces[rank])
+            ]
 
     def _connect_launches(self, rank: int, order: Sequence[Node]) -> None:
         """Let what a GPU runs wait as PyTorch's streams would: see `_launch_order`."""
@@ -379,14 +373,37 @@ class TraceOperations:
                 self.operations.append(Operation("idle", (rank,), 0, source, duration_ns=1))
 
 
+def _before(node: Node, trace: RankTrace) -> list[int]:
+    """Return the ids of the nodes that a node waits for.
+
+    With CPU nodes, control dependencies are PyTorch's call tree and no order.
+    """
+    if node.control and not trace.has_cpu_nodes:
+        return node.dependencies + node.control
+    return node.dependencies
+
+
+def _check_dependencies(trace: RankTrace) -> None:
+    """Refuse dependencies on nodes that do not exist."""
+    for node in trace.nodes:
+        for other in _before(node, trace):
+            if other == node.node_id:
+                raise InputError(f"{node.label} waits for itself.", source=trace.source)
+            if other not in trace.by_id:
+                raise InputError(
+                    f"{node.label} waits for node {other}, which is not in the file.",
+                    source=trace.source,
+                )
+
+
 def _launch_order(trace: RankTrace) -> list[Node] | None:
     """Return the GPU's nodes by id if the CPU launches them and nothing waits for the GPU.
 
     PyTorch's traces are like this: kernels depend on the CPU's calls alone. None for other traces.
     """
-    on_cpu = {node.node_id for node in trace.nodes if node.on_cpu}
-    if not on_cpu:
+    if not trace.has_cpu_nodes:
         return None
+    on_cpu = {node.node_id for node in trace.nodes if node.on_cpu}
     if any(other not in on_cpu for node in trace.nodes for other in node.dependencies):
         return None
     return sorted((node for node in trace.nodes if not node.on_cpu), key=lambda node: node.node_id)

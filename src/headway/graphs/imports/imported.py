@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headway.domain.graph import Graph
 
 Progress = Callable[[float, int], None]
-"""Gets the share of the input that has been read, and its bytes."""
+"""Gets the share of the work that is done, and the bytes read."""
 
 
 @dataclass(frozen=True, slots=True)
