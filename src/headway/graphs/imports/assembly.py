@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from headway.domain.graph import Graph, Message, Task
 from headway.graphs.imports.operations import Operation, Schedule
@@ -265,7 +266,7 @@ def _set_order(
     following: dict[int, set[int]] = {first: set() for first in sets}
     for ranks in _members(alike).values():
         stream = streams[ranks[0]]
-        for one, other in zip(stream.messages, stream.messages[1:], strict=False):
+        for one, other in pairwise(stream.messages):
             if stream.references[one][0] == stream.references[other][0]:
                 following[set_of[one]].add(set_of[other])
     left = dict.fromkeys(sets, 0)
