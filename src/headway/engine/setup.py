@@ -167,7 +167,8 @@ def _check_ranges(
             if a_ns + largest * (weight * slowest) > LONGEST_NS:
                 raise workload.error(
                     index,
-                    f"a message of {largest:,} bytes among {messages:,} messages could take over 73 years.",
+                    f"a message of {largest:,} bytes among {messages:,} messages could take over "
+                    "73 years.",
                     "gradient_mb" if job.graph is None else "graph",
                 )
             own_cost = network.b_ns_per_byte
