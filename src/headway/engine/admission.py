@@ -25,8 +25,9 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
     job = messages[message].job
     end_message(s.cluster, s.traffic, message)
     if len(s.timeline) > 0:
-        start_ns, node = messages[message].start_ns, node_of_message(s, message)
-        record_task(s, COMMUNICATION, job, NOBODY, node, start_ns, now_ns)
+        record, node = messages[message], node_of_message(s, message)
+        ready_ns, start_ns = record.ready_ns, record.start_ns
+        record_task(s, COMMUNICATION, job, NOBODY, node, ready_ns, start_ns, now_ns)
     s.tally[0].messages += 1
     s.job_progress[job].sent += 1
     messages[message].unsent_bytes -= messages[message].bytes

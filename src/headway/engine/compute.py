@@ -99,7 +99,7 @@ def complete_group(s: State, group: int, now_ns: int) -> None:
             seat = following
             continue
         if len(s.timeline) > 0:
-            record_task(s, stage, job, gpu, NOBODY, s.groups[group].start_ns, now_ns)
+            record_task(s, stage, job, gpu, NOBODY, NOBODY, s.groups[group].start_ns, now_ns)
         if stage == FORWARD:
             make_ready(s, seat, BACKWARD, now_ns)
         else:

@@ -113,7 +113,8 @@ def end_graph_task(s: State, seat: int, start_ns: int, now_ns: int) -> None:
     """End the task that a seat did; `settle` must follow."""
     job, node = s.seat_progress[seat].job, s.seat_progress[seat].stage - GRAPH
     if len(s.timeline) > 0:
-        record_task(s, COMPUTE, job, s.seat_progress[seat].gpu, node, start_ns, now_ns)
+        gpu = s.seat_progress[seat].gpu
+        record_task(s, COMPUTE, job, gpu, node, NOBODY, start_ns, now_ns)
     s.seat_progress[seat].stage = DONE
     _end_node(s, job, node, now_ns)
 
