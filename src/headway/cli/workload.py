@@ -141,9 +141,13 @@ def describe(
     print_lines(console, *describe_estimates(estimated), "")
     print_table(console, _counts(workload, "GPUs", lambda job: job.gpus))
     console.print()
-    print_table(console, _counts(workload, "model", lambda job: job.model or "(none)"))
+    print_table(console, _counts(workload, "model", _model))
     console.print()
     print_table(console, _histogram(workload))
+
+
+def _model(job: Job) -> str:
+    return job.model or ("(none)" if job.graph is None else "(graph)")
 
 
 def _gpu_hours(job: Job) -> float:
@@ -241,11 +245,18 @@ def graph(
     ] = GraphFormat.TEXT,
     profiles: ProfilesOption = None,
 ) -> None:
-    """Show a job's tasks and their dependencies."""
+    """Show a job's tasks and their dependencies; of a job with a graph, one iteration."""
     from headway.domain.unrolled import UnrolledJob
+    from headway.reports.graph_text import entries_table, to_dot
     from headway.workload.sources import workload_from
 
     job = workload_from(file, profiles=profiles or ()).find(job_id)
+    if job.graph is not None:
+        if form is GraphFormat.DOT:
+            typer.echo(to_dot(job.graph), nl=False)
+        else:
+            print_table(results(), entries_table(job.graph))
+        return
     picture = UnrolledJob(job, min(iterations, job.iterations))
     typer.echo(picture.to_dot() if form is GraphFormat.DOT else picture.to_text(), nl=False)
 

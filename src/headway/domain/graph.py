@@ -29,9 +29,13 @@ class Task:
     duration_ns: int
     after: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ranks", _as_tuple(self.ranks, self.label, "ranks"))
-        object.__setattr__(self, "after", _as_tuple(self.after, self.label, "after"))
+    def __init__(
+        self, name: str, ranks: Iterable[int], duration_ns: int, after: Iterable[str] = ()
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "ranks", _as_tuple(ranks, self.label, "ranks"))
+        object.__setattr__(self, "duration_ns", duration_ns)
+        object.__setattr__(self, "after", _as_tuple(after, self.label, "after"))
 
     @property
     def label(self) -> str:
@@ -56,11 +60,24 @@ class Message:
     channel: str = DEFAULT_CHANNEL
     after: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        groups = _as_tuple(self.groups, self.label, "groups")
-        groups = tuple(_as_tuple(group, self.label, "groups") for group in groups)
-        object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "after", _as_tuple(self.after, self.label, "after"))
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        groups: Iterable[Iterable[int]],
+        buffer_bytes: int,
+        channel: str = DEFAULT_CHANNEL,
+        after: Iterable[str] = (),
+    ) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "kind", kind)
+        lists = _as_tuple(groups, self.label, "groups")
+        object.__setattr__(
+            self, "groups", tuple(_as_tuple(group, self.label, "groups") for group in lists)
+        )
+        object.__setattr__(self, "buffer_bytes", buffer_bytes)
+        object.__setattr__(self, "channel", channel)
+        object.__setattr__(self, "after", _as_tuple(after, self.label, "after"))
 
     @property
     def label(self) -> str:
@@ -71,7 +88,7 @@ class Message:
 Entry = Task | Message
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """One iteration of a job of `ranks` GPUs; rank r runs on the r-th of them by number.
 
@@ -86,16 +103,20 @@ class Graph:
     ranks: int
     tasks: tuple[Task, ...]
     messages: tuple[Message, ...] = ()
-    expanded: ExpandedGraph = field(init=False, repr=False, compare=False)
+    expanded: ExpandedGraph = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tasks", tuple(self.tasks))
-        object.__setattr__(self, "messages", tuple(self.messages))
-        whole(self.ranks, "ranks", 1, MAX_GPUS)
+    def __init__(self, ranks: int, tasks: Iterable[Task], messages: Iterable[Message] = ()) -> None:
+        object.__setattr__(self, "ranks", whole(ranks, "ranks", 1, MAX_GPUS))
+        object.__setattr__(self, "tasks", tuple(tasks))
+        object.__setattr__(self, "messages", tuple(messages))
         _check_names(self.entries)
         _check_tasks(self)
         _check_messages(self)
-        object.__setattr__(self, "expanded", expand(self.ranks, self.tasks, self.messages))
+        object.__setattr__(self, "expanded", expand(ranks, self.tasks, self.messages))
+
+    def __repr__(self) -> str:
+        tasks, messages = self.expanded.tasks, self.message_count
+        return f"<Graph: {self.ranks:,} ranks, {tasks:,} tasks, {messages:,} messages>"
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -149,9 +170,12 @@ def _check_names(entries: Sequence[Entry]) -> None:
                     field=f"{entry.label}, after",
                 )
             if name not in seen:
-                known = did_you_mean(str(name), seen - {entry.name})
+                others = seen - {entry.name}
+                known = did_you_mean(str(name), others)
                 raise InputError(
-                    f"unknown name {shown(name)}.{known}", field=f"{entry.label}, after"
+                    f"unknown name {shown(name)}"
+                    + (f".{known}" if others else "; there is no other entry."),
+                    field=f"{entry.label}, after",
                 )
 
 
@@ -205,8 +229,8 @@ def _check_all_to_all(message: Message) -> None:
     size = message_size_bytes(ALL_TO_ALL, message.buffer_bytes, ranks - 1, False)
     if size > MAX_BYTES:
         raise InputError(
-            f"must be at most {2 * MAX_BYTES // (ranks - 1):,} in a group of {ranks:,} ranks, not "
-            f"{message.buffer_bytes:,}.",
+            f"must be at most {2 * MAX_BYTES // (ranks - 1):,} bytes in a group of {ranks:,} "
+            f"ranks, not {message.buffer_bytes:,}.",
             field=f"{message.label}, buffer_bytes",
         )
 

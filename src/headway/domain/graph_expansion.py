@@ -136,9 +136,11 @@ def expand(ranks: int, tasks: Sequence[Task], messages: Sequence[Message]) -> Ex
     message_entry = np.repeat(np.arange(len(messages)), message_lengths)
 
     rank_tasks = np.argsort(task_rank, kind="stable")
-    edges = [_consecutive(rank_tasks, task_rank[rank_tasks])]
-    edges += _after(tasks, messages, members)
-    edges.append(_channel_order(messages, message_entry, group_start, group_ranks, task_count))
+    edges = [
+        _consecutive(rank_tasks, task_rank[rank_tasks]),
+        _after(tasks, messages, members),
+        _channel_order(messages, message_entry, group_start, group_ranks, task_count),
+    ]
     before, following = _unique(np.concatenate(edges, axis=1), nodes)
     successor_start = _starts(np.bincount(before, minlength=nodes))
     predecessors = np.bincount(following, minlength=nodes)
@@ -172,6 +174,8 @@ def expand(ranks: int, tasks: Sequence[Task], messages: Sequence[Message]) -> Ex
 
 def _by_rank(groups: Sequence[Integers], numbers: Integers) -> _Members:
     """Return the ranks of some groups, ascending, with the number of the group of each."""
+    if len(groups) == 1:
+        return _Members(groups[0], np.full(len(groups[0]), numbers[0]))
     ranks = _joined(groups)
     owners = np.repeat(numbers, [len(group) for group in groups])
     order = np.argsort(ranks)
@@ -194,9 +198,9 @@ def _consecutive(nodes: Integers, key: Integers) -> Integers:
 
 def _after(
     tasks: Sequence[Task], messages: Sequence[Message], members: dict[str, _Members]
-) -> list[Integers]:
+) -> Integers:
     """Return the edges of every `after`: between nodes with a rank in common."""
-    edges = []
+    before, following = [], []
     place = {task.name: index for index, task in enumerate(tasks)}
     entries: list[Entry] = [*tasks, *messages]
     for entry in entries:
@@ -209,6 +213,10 @@ def _after(
                     field=f"{entry.label}, after",
                 )
             other = members[name]
+            if other.ranks is own.ranks:
+                before.append(other.nodes)
+                following.append(own.nodes)
+                continue
             at = np.minimum(np.searchsorted(other.ranks, own.ranks), len(other.ranks) - 1)
             common = other.ranks[at] == own.ranks
             if not common.any():
@@ -217,8 +225,9 @@ def _after(
                     "out or correct the ranks.",
                     field=f"{entry.label}, after",
                 )
-            edges.append(np.stack([other.nodes[at[common]], own.nodes[common]]))
-    return edges
+            before.append(other.nodes[at[common]])
+            following.append(own.nodes[common])
+    return np.stack([_joined(before), _joined(following)])
 
 
 def _channel_order(

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import ALIASES, V100
+from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
     MAX_BYTES,
+    MAX_GPUS,
     scaled,
     whole,
 )
@@ -24,11 +26,13 @@ from headway.domain.models import (
     ProfileSet,
 )
 from headway.domain.profiles import batch_size_of, model_names, profile_at
+from headway.workload.graphs import GraphFiles
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
 PROFILE = (*TIMES, "gradient_mb", "memory_mb")
-KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on")
+NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb")
+KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "graph")
 
 Value = str | int | float | None
 
@@ -70,14 +74,16 @@ def check_header(names: list[str]) -> None:
         if name in names[:index]:
             raise InputError(f"duplicate column '{name}'.", field=name)
     missing = [name for name in REQUIRED if name not in names]
-    if "model" not in names:
+    if "model" not in names and "graph" not in names:
         missing += [name for name in PROFILE if name not in names]
     if missing:
         hint = "" if "model" in names else " ('model' can replace the last four columns)"
         raise InputError(f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}{hint}.")
 
 
-def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPER_PROFILES) -> Job:
+def job_from_row(
+    row: Mapping[str, Value], graphs: GraphFiles, profiles: Sequence[ProfileSet] = PAPER_PROFILES
+) -> Job:
     """Make a job from a row; errors name the column."""
     present = {
         name: value.strip() if isinstance(value, str) else value
@@ -87,6 +93,8 @@ def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPE
     for name in REQUIRED:
         if name not in present:
             raise InputError("must not be empty.", field=name)
+    if present.get("graph"):
+        return _job_with_graph(present, graphs)
     model = str(present.get("model", ""))
     given = {
         _UNITS[name].field: _measure(name, present[name]) for name in PROFILE if name in present
@@ -115,6 +123,22 @@ def job_from_row(row: Mapping[str, Value], profiles: Sequence[ProfileSet] = PAPE
         backward_ns=given["backward_ns"],
         gradient_bytes=given["gradient_bytes"],
         memory_bytes=given["memory_bytes"],
+    )
+
+
+def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles) -> Job:
+    for name in NOT_WITH_GRAPH:
+        if name in present:
+            raise InputError("must be empty in a row with a graph.", field=name)
+    gpus = whole(_integer("gpus", present["gpus"]), "gpus", 1, MAX_GPUS)
+    return Job(
+        job_id=str(present["job_id"]),
+        arrival_ns=_measure("arrival_s", present["arrival_s"]),
+        gpus=gpus,
+        iterations=_integer("iterations", present["iterations"]),
+        memory_bytes=_measure("memory_mb", present.get("memory_mb", 0)),
+        measured_on=_measured_on(present) or V100.name,
+        graph=graphs.graph(str(present["graph"]), gpus),
     )
 
 
@@ -153,8 +177,9 @@ def _profile_of(
     """Return the profile that fills in a row, and whether it is scaled."""
     missing = [name for name in PROFILE if name not in present]
     if not model:
+        either = "a model or a graph" if "graph" in columns else "a model"
         raise InputError(
-            f"must not be empty; without a model a row needs {', '.join(PROFILE)}.",
+            f"must not be empty; without {either} a row needs {', '.join(PROFILE)}.",
             field="model" if "model" in columns else missing[0],
         )
     found = profile_at(model, batch_size, profiles)
@@ -192,19 +217,25 @@ def _integer(name: str, value: Value) -> int:
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
 
 
-def rows_from_jobs(jobs: tuple[Job, ...]) -> tuple[list[str], Iterator[list[Value]]]:
+def rows_from_jobs(
+    jobs: tuple[Job, ...], graph_paths: Mapping[Graph, str]
+) -> tuple[list[str], Iterator[list[Value]]]:
     """Return the header and the rows; optional columns only if some job needs them."""
+    plain = [job for job in jobs if job.graph is None]
+    explicit = not all(map(_follows_from_model, plain))
     optional = {
-        "model": any(job.model for job in jobs),
-        "batch_size": any(job.batch_size is not None for job in jobs),
-        **dict.fromkeys(PROFILE, not all(map(_follows_from_model, jobs))),
+        "model": any(job.model for job in plain),
+        "batch_size": any(job.batch_size is not None for job in plain),
+        **dict.fromkeys((*TIMES, "gradient_mb"), explicit),
+        "memory_mb": explicit or any(job.memory_bytes for job in jobs if job.graph),
         "measured_on": any(job.measured_on != V100.name for job in jobs),
+        "graph": len(plain) < len(jobs),
     }
     header = [*REQUIRED, *(name for name, needed in optional.items() if needed)]
-    return header, (list(map(_cells(job).__getitem__, header)) for job in jobs)
+    return header, (list(map(_cells(job, graph_paths).__getitem__, header)) for job in jobs)
 
 
-def _cells(job: Job) -> dict[str, Value]:
+def _cells(job: Job, graph_paths: Mapping[Graph, str]) -> dict[str, Value]:
     """Return the value of each column for a job."""
     return {
         "job_id": job.job_id,
@@ -215,6 +246,7 @@ def _cells(job: Job) -> dict[str, Value]:
         "batch_size": job.batch_size,
         **_profile_cells(job),
         "measured_on": job.measured_on,
+        "graph": None if job.graph is None else graph_paths[job.graph],
     }
 
 
@@ -228,6 +260,9 @@ def _follows_from_model(job: Job) -> bool:
 
 def _profile_cells(job: Job) -> dict[str, Value]:
     """Return times and sizes; estimated times stay empty, to be estimated again when read."""
+    if job.graph is not None:
+        memory_mb = _in_unit(job.memory_bytes, MEBIBYTE)
+        return dict.fromkeys(PROFILE) | {"memory_mb": memory_mb}
     again = {}
     found = profile_at(job.model, job.batch_size, PAPER_PROFILES) if job.estimated else None
     if found is not None and found[0].gpu == job.measured_on:

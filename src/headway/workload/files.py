@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import IO, BinaryIO
@@ -13,12 +14,12 @@ from typing import IO, BinaryIO
 from headway.configuration import profiles_from
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
-from headway.domain.models import ProfileSet
 from headway.domain.profiles import measured_times
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.results.store import PARQUET_MAGIC, parquet_content
-from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
+from headway.workload.columns import KNOWN, Value, check_header, job_from_row, rows_from_jobs
+from headway.workload.graphs import GraphFiles, write_graphs
 from headway.workload.packaged import packaged_workload
 from headway.workload.text import text_lines
 
@@ -39,19 +40,26 @@ def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) ->
     sets = profiles_from(profiles)
     times = measured_times(sets) if profiles else ()
     source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
+    make_job = partial(
+        job_from_row, graphs=GraphFiles(os.path.dirname(os.fspath(path))), profiles=sets
+    )
     packaged = packaged_workload(os.fspath(path))
     if packaged is not None:
         with packaged.open("rb") as stream:
-            return Workload(*_read_csv(stream, source, sets), times)
+            return Workload(*_read_csv(stream, source, make_job), times)
     with open_input(path) as stream:
         if Path(path).suffix == ".parquet":
-            return Workload(*_read_parquet(stream, source, sets), times)
-        return Workload(*_read_csv(stream, source, sets), times)
+            return Workload(*_read_parquet(stream, source, make_job), times)
+        return Workload(*_read_csv(stream, source, make_job), times)
 
 
 def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
-    """Write a workload as Parquet to a `.parquet` file, or else as CSV; `-` is standard output."""
-    header, rows = rows_from_jobs(workload.jobs)
+    """Write a workload as Parquet to a `.parquet` file, or else as CSV; `-` is standard output.
+
+    Graphs are written to a folder beside it: those of jobs.csv to jobs.graphs.
+    """
+    graphs = dict.fromkeys(job.graph for job in workload if job.graph is not None)
+    header, rows = rows_from_jobs(workload.jobs, write_graphs(graphs, path))
     with open_output(path) as stream:
         if Path(path).suffix == ".parquet":
             import polars
@@ -66,11 +74,12 @@ def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
             text.detach()
 
 
+_MakeJob = Callable[[Mapping[str, Value]], Job]
 _Parts = tuple[list[Job], str, Sequence[int], Sequence[str] | None]
 """Jobs, source, lines and columns of a workload."""
 
 
-def _read_csv(stream: IO[bytes], source: str, sets: Sequence[ProfileSet]) -> _Parts:
+def _read_csv(stream: IO[bytes], source: str, make_job: _MakeJob) -> _Parts:
     reader = csv.reader(text_lines(stream, source, _NOT_TEXT, _TOO_LONG), strict=True)
     jobs: list[Job] = []
     lines: list[int] = []
@@ -84,7 +93,7 @@ def _read_csv(stream: IO[bytes], source: str, sets: Sequence[ProfileSet]) -> _Pa
                     [field.strip() for field in fields], source, reader.line_num
                 )
             else:
-                jobs.append(_job(header, fields, source, reader.line_num, sets))
+                jobs.append(_job(header, fields, source, reader.line_num, make_job))
                 lines.append(reader.line_num)
     except csv.Error as error:
         problem = "a quotation mark is not closed" if "end of data" in str(error) else str(error)
@@ -107,9 +116,7 @@ def _checked_header(names: list[str], source: str, line: int) -> list[str]:
     return names
 
 
-def _job(
-    header: list[str], fields: list[str], source: str, line: int, sets: Sequence[ProfileSet]
-) -> Job:
+def _job(header: list[str], fields: list[str], source: str, line: int, make_job: _MakeJob) -> Job:
     if len(fields) != len(header):
         raise InputError(
             f"{len(fields)} fields, but the header has {len(header)} columns.",
@@ -118,13 +125,13 @@ def _job(
             column=min(len(fields), len(header)) + 1,
         )
     try:
-        return job_from_row(dict(zip(header, fields, strict=True)), sets)
+        return make_job(dict(zip(header, fields, strict=True)))
     except InputError as error:
         column = header.index(error.field) + 1 if error.field in header else None
         raise error.at(source, line, column) from None
 
 
-def _read_parquet(stream: BinaryIO, source: str, sets: Sequence[ProfileSet]) -> _Parts:
+def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
     import polars
 
     head = stream.read(len(PARQUET_MAGIC))
@@ -152,7 +159,7 @@ def _read_parquet(stream: BinaryIO, source: str, sets: Sequence[ProfileSet]) -> 
         table.select(n for n in KNOWN if n in table.columns).iter_rows(named=True)
     ):
         try:
-            jobs.append(job_from_row(row, sets))
+            jobs.append(make_job(row))
         except InputError as error:
             raise error.at(source, number + 1) from None
     return jobs, source, range(1, len(jobs) + 1), None

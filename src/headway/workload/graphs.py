@@ -1,0 +1,255 @@
+"""Graph files: the JSON of a job's iteration, read and written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.graph import DEFAULT_CHANNEL, Graph, Message, Task
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, scaled, whole
+from headway.domain.models import MEBIBYTE
+from headway.files import STANDARD, make_folder, open_input, open_output
+
+MAX_FILE_BYTES = 2**27
+"""The largest graph file: 128 MB."""
+
+_NANOSECONDS = 1e6
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_graph(path: str | os.PathLike[str]) -> Graph:
+    """Read the graph of a job's iteration from a JSON file, or from standard input for `-`."""
+    return GraphFile.read(path).graph
+
+
+def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write a graph as JSON; `-` is standard output."""
+    with open_output(path) as stream:
+        for text in _lines(graph):
+            stream.write(text.encode())
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """A graph file that was read, of which only the number of ranks has been looked at."""
+
+    source: str
+    ranks: int
+    document: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> GraphFile:
+        """Read a file; its entries are checked when the graph is made."""
+        source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
+        with open_input(path) as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+        try:
+            document = _document(content)
+            _check_keys(document, {"ranks", "tasks", "messages"}, {"ranks", "tasks"}, "")
+            return cls(source, whole(document["ranks"], "ranks", 1, MAX_GPUS), document)
+        except InputError as error:
+            raise error.at(source, error.line, error.column) from None
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph."""
+        try:
+            tasks = _list(self.document["tasks"], "tasks")
+            messages = _list(self.document.get("messages", []), "messages")
+            everyone = tuple(range(self.ranks))
+            return Graph(
+                self.ranks,
+                [_task(entry, index, everyone) for index, entry in enumerate(tasks)],
+                [_message(entry, index, everyone) for index, entry in enumerate(messages)],
+            )
+        except InputError as error:
+            where = None if error.field is None else error.field.replace("buffer_bytes", "mb")
+            raise InputError(error.problem, field=where, source=self.source) from None
+
+
+@dataclass(frozen=True)
+class GraphFiles:
+    """The graph files that a workload's table names, each of them read once."""
+
+    folder: str
+    """Paths in the table are relative to this folder."""
+    files: dict[str, GraphFile] = field(default_factory=dict)
+
+    def graph(self, path: str, gpus: int) -> Graph:
+        """Return the graph of a row of the table, which has so many GPUs."""
+        try:
+            if path == STANDARD:
+                raise InputError("must be a file.", source=STANDARD)
+            if path not in self.files:
+                self.files[path] = GraphFile.read(os.path.join(self.folder, path))
+            found = self.files[path]
+            if found.ranks == gpus:
+                return found.graph
+        except InputError as error:
+            raise InputError(str(error), field="graph") from None
+        raise InputError(
+            f"must be {found.ranks:,}, the ranks of {shown(path)}, not {gpus:,}.", field="gpus"
+        )
+
+
+def write_graphs(graphs: Collection[Graph], table: str | os.PathLike[str]) -> dict[Graph, str]:
+    """Write graphs beside a workload's table; return the path of each, relative to its folder."""
+    if not graphs:
+        return {}
+    if os.fspath(table) == STANDARD:
+        raise InputError(
+            "jobs with graphs cannot be written to standard output: the graphs are files beside "
+            "the table; give a file.",
+            source="standard output",
+        )
+    folder = Path(table).with_suffix(".graphs")
+    make_folder(folder)
+    names = {graph: f"{folder.name}/{number}.json" for number, graph in enumerate(graphs)}
+    for graph, name in names.items():
+        write_graph(graph, folder.parent / name)
+    return names
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers a repeated key."""
+
+    repeated: str | None = None
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> _Object:
+        made = cls()
+        for key, value in pairs:
+            if key in made:
+                made.repeated = key
+            made[key] = value
+        return made
+
+
+def _document(content: bytes) -> _Object:
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(f"longer than {MAX_FILE_BYTES:,} bytes; a graph file is shorter.")
+    try:
+        text = content.removeprefix(_BYTE_ORDER_MARK).decode()
+        document = json.loads(text, object_pairs_hook=_Object.of)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"not UTF-8 text: byte 0x{content[error.start]:02x}; a graph is a JSON file."
+        ) from None
+    except json.JSONDecodeError as error:
+        problem = error.msg[0].lower() + error.msg[1:]
+        raise InputError(f"not JSON: {problem}.", line=error.lineno, column=error.colno) from None
+    except RecursionError:
+        raise InputError("not a graph: objects or lists are nested too deeply.") from None
+    except ValueError:
+        raise InputError("not a graph: a number has thousands of digits.") from None
+    if not isinstance(document, _Object):
+        raise InputError(f"must be an object with ranks and tasks, not {_named(document)}.")
+    return document
+
+
+def _task(entry: object, index: int, everyone: tuple[int, ...]) -> Task:
+    known = {"name", "ranks", "ms", "after"}
+    label, values = _entry(entry, "task", index, known, {"name", "ms"})
+    return Task(
+        values["name"],
+        _list(values["ranks"], f"{label}, ranks") if "ranks" in values else everyone,
+        scaled(values["ms"], _NANOSECONDS, f"{label}, ms", 1, LONGEST_NS, "milliseconds"),
+        _list(values.get("after", []), f"{label}, after"),
+    )
+
+
+def _message(entry: object, index: int, everyone: tuple[int, ...]) -> Message:
+    known = {"name", "kind", "groups", "mb", "channel", "after"}
+    label, values = _entry(entry, "message", index, known, {"name", "kind", "mb"})
+    groups: list[Any] = [everyone]
+    if "groups" in values:
+        where = f"{label}, groups"
+        groups = [_list(group, where) for group in _list(values["groups"], where)]
+    return Message(
+        values["name"],
+        values["kind"],
+        groups,
+        scaled(values["mb"], MEBIBYTE, f"{label}, mb", 0, MAX_BYTES, "MB"),
+        values.get("channel", DEFAULT_CHANNEL),
+        _list(values.get("after", []), f"{label}, after"),
+    )
+
+
+def _entry(
+    entry: object, what: str, index: int, known: set[str], required: set[str]
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the label of an entry in error messages, and its values."""
+    label = f"{what}s[{index}]"
+    if not isinstance(entry, _Object):
+        raise InputError(f"must be an object, not {_named(entry)}.", field=label)
+    name = entry.get("name")
+    if isinstance(name, str) and name:
+        label = f"{what} {shown(name)}"
+    _check_keys(entry, known, required, label)
+    if not isinstance(name, str) or not name:
+        raise InputError(f"must be a non-empty string, not {_named(name)}.", field=f"{label}, name")
+    return label, entry
+
+
+def _check_keys(found: _Object, known: set[str], required: set[str], label: str) -> None:
+    """Refuse unknown, repeated and missing keys."""
+    where = label or None
+    for key in found:
+        if key not in known:
+            raise InputError(f"unknown key {shown(key)}.{did_you_mean(key, known)}", field=where)
+    if found.repeated is not None:
+        raise InputError(f"the key {shown(found.repeated)} is repeated; give it once.", field=where)
+    for key in sorted(required - found.keys()):
+        raise InputError(f"the key {key!r} is missing.", field=where)
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"must be a list, not {_named(value)}.", field=where)
+    return value
+
+
+def _named(value: object) -> str:
+    """Name a value that is not what it should be."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return shown(value)
+
+
+def _lines(graph: Graph) -> Iterator[str]:
+    """Yield the text of a graph's file: a line for each entry."""
+    everyone = tuple(range(graph.ranks))
+    yield f'{{\n  "ranks": {graph.ranks},\n  "tasks": ['
+    for number, task in enumerate(graph.tasks):
+        values: dict[str, object] = {"name": task.name}
+        if tuple(sorted(task.ranks)) != everyone:
+            values["ranks"] = task.ranks
+        values["ms"] = task.duration_ns / _NANOSECONDS
+        yield _line(values, task.after, number)
+    yield "\n  ]"
+    if graph.messages:
+        yield ',\n  "messages": ['
+        for number, message in enumerate(graph.messages):
+            values = {"name": message.name, "kind": message.kind}
+            if [tuple(sorted(group)) for group in message.groups] != [everyone]:
+                values["groups"] = message.groups
+            values["mb"] = message.buffer_bytes / MEBIBYTE
+            if message.channel != DEFAULT_CHANNEL:
+                values["channel"] = message.channel
+            yield _line(values, message.after, number)
+        yield "\n  ]"
+    yield "\n}\n"
+
+
+def _line(values: dict[str, object], after: tuple[str, ...], number: int) -> str:
+    if after:
+        values["after"] = after
+    return f"{',' * (number > 0)}\n    {json.dumps(values, ensure_ascii=False)}"
