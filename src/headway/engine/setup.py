@@ -175,7 +175,8 @@ def _check_ranges(
                 )
             own_cost = network.b_ns_per_byte
             if job.graph is not None:
-                own_cost = network.cost_ns_per_byte(count) * factor
+                # Messages that share a link together send a byte in less than b + eta.
+                own_cost = (network.b_ns_per_byte + network.eta_ns_per_byte) * factor
             service_ns += count * a_ns + math.floor(weight * own_cost * total)
         services.append(job.iterations * service_ns * job.gpus)
     smallest = max(1, min(job.memory_bytes for job in workload))
