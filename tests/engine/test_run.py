@@ -100,8 +100,8 @@ def test_progress_goes_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             [make_job(gradient_bytes=2**53, gpus=2)] * 300,
             "2x4",
-            "gradient_mb: job '0': a message of 9,007,199,254,740,992 bytes among 300 messages could "
-            "take over 73 years.",
+            "gradient_mb: job '0': a message of 9,007,199,254,740,992 bytes among 300 messages "
+            "could take over 73 years.",
         ),
     ],
 )

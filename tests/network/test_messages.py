@@ -12,6 +12,7 @@ from headway.domain.records import (
     LINK,
     MESSAGE,
     MESSAGE_GROUP,
+    NOBODY,
     PORT,
     SEAT,
     SERVER,
@@ -41,6 +42,7 @@ def cluster() -> ClusterView:
     view.system.eta_ns_per_byte[:] = 0.5
     view.messages.servers[:] = view.messages.links[:] = 3
     view.links.port[:] = [0, 1, 2]
+    view.jobs.graph[:] = NOBODY
     view.ports.factor[:] = 1.0
     view.messages.byte_weight[:] = 1.0
     view.messages.state[:] = IN_FLIGHT

@@ -72,6 +72,7 @@ MESSAGE = np.dtype(
         ("size_bytes", np.int64),  # of all its buckets
         ("bytes", np.int64),  # of the bucket that is ready or in flight
         ("unsent_bytes", np.int64),  # in this iteration: `bytes` and the buckets that follow
+        ("ready_ns", np.int64),
         ("start_ns", np.int64),
         ("since_ns", np.int64),  # the later of the last change of its cost and its latency's end
         ("bytes_left", np.float64),  # at since_ns
@@ -169,6 +170,7 @@ UNLISTED = -2
 
 TASK = np.dtype(
     [
+        ("ready_ns", np.int64),  # of a message
         ("start_ns", np.int64),
         ("end_ns", np.int64),
         ("iteration", np.int64),
@@ -181,8 +183,10 @@ TASK = np.dtype(
 )
 """One row of a timeline."""
 
-FORWARD, BACKWARD, COMMUNICATION, COMPUTE = 0, 1, 2, 3
-"""Kinds of task; a task of a graph is COMPUTE."""
+FORWARD, BACKWARD, COMMUNICATION, COMPUTE, PLACEMENT = range(5)
+"""Kinds of task; a task of a graph is COMPUTE. PLACEMENT is not a task: it says that a job has got
+a GPU, and comes before all tasks of the job.
+"""
 
 
 class ClusterView(View):

@@ -6,7 +6,7 @@ import math
 
 from headway.domain.records import COMMUNICATION, NOBODY
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
-from headway.engine.graphs import end_graph_message, node_of_message
+from headway.engine.graphs import node_of_message
 from headway.engine.ready import make_message_ready, note_end, record_task
 from headway.engine.state import State
 from headway.engine.watching import admit_by_port, ask_about
@@ -25,15 +25,16 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
     job = messages[message].job
     end_message(s.cluster, s.traffic, message)
     if len(s.timeline) > 0:
-        start_ns, node = messages[message].start_ns, node_of_message(s, message)
-        record_task(s, COMMUNICATION, job, NOBODY, node, start_ns, now_ns)
+        record, node = messages[message], node_of_message(s, message)
+        ready_ns, start_ns = record.ready_ns, record.start_ns
+        record_task(s, COMMUNICATION, job, NOBODY, node, ready_ns, start_ns, now_ns)
     s.tally[0].messages += 1
     s.job_progress[job].sent += 1
     messages[message].unsent_bytes -= messages[message].bytes
     if messages[message].unsent_bytes > 0:
         make_message_ready(s, message)
     elif s.cluster.jobs[job].graph != NOBODY:
-        end_graph_message(s, message, now_ns)
+        s.graph_steps.follow_message(s, message, now_ns)
     else:
         note_end(s, job)
 

@@ -56,7 +56,7 @@ _BLUR = 8
 """Windows that a set may be moved forward although neighbours change their order meanwhile."""
 
 _PAUSE = 16
-"""Iterations of the anchor until the next look at a set that repeats but could not be skipped."""
+"""Iterations of the anchor, at most, until the next look at a set that could not be skipped."""
 
 _CHEAP = 16
 """Searches for a set of this many jobs for each iteration of one of them cost little."""
@@ -203,13 +203,21 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
         if s.rules[0].window > 0:
             measure_repetition(s, anchor)
         else:
-            cycles[anchor].look_at = ends + _PAUSE
+            _look_later(s, anchor, now_ns, next_arrival_ns)
     if s.rules[0].window > 0:
         _sample(s, anchor, now_ns, next_arrival_ns)
     elif ends >= cycles[anchor].copy_at:
         members = _gather(s, anchor)
         take_snapshot(s, anchor, now_ns)
         cycles[anchor].copy_at = ends + max(ends, members // _CHEAP)
+
+
+@part
+def _look_later(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
+    """Look again at a set that could not be skipped after a pause, or when a job has arrived."""
+    periods = max(0, next_arrival_ns - now_ns) // s.cycles[anchor].period_ns + 1
+    pause = min(_PAUSE, periods * s.job_snapshots[anchor].iterations)
+    s.cycles[anchor].look_at = s.cycles[anchor].ends + pause
 
 
 @part
@@ -513,7 +521,7 @@ def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None
     _return(s, anchor, s.cycles[anchor].periods)
     if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns):
         if s.rules[0].window == 0:
-            s.cycles[anchor].look_at = s.cycles[anchor].ends + _PAUSE
+            _look_later(s, anchor, now_ns, next_arrival_ns)
         elif s.cycles[anchor].phase == EXPIRED:
             begin_window(s, anchor, now_ns, FIRST_HALF)
 

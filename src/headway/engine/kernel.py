@@ -23,12 +23,11 @@ def advance(s: State, budget: int) -> int:
     """Run up to `budget` instants; return why it stopped."""
     jobs, messages, tally = s.cluster.jobs, s.cluster.messages, s.tally
     job_count, gpu_count, message_count = len(jobs), len(s.cluster.gpus), len(messages)
+    rows_of_an_instant = gpu_count + message_count + len(s.cluster.seats)
     for _ in range(budget):
         if tally[0].finished == job_count:
             return FINISHED
-        if len(s.timeline) > 0 and (
-            tally[0].timeline + gpu_count + message_count > len(s.timeline)
-        ):
+        if len(s.timeline) > 0 and tally[0].timeline + rows_of_an_instant > len(s.timeline):
             return TIMELINE_FULL
         if tally[0].heap == 0 and tally[0].arrived == job_count:
             return STALLED

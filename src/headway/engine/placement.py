@@ -9,9 +9,10 @@ with the number of jobs that wait.
 from __future__ import annotations
 
 from headway.domain.occupancy import add_load, add_up_loads, assign_first, list_candidates
-from headway.domain.records import NOBODY
+from headway.domain.records import NOBODY, PLACEMENT
 from headway.engine.compute import insert_in_order, start_iteration
 from headway.engine.order import buckets_of, comes_before
+from headway.engine.ready import record_task
 from headway.engine.solo import catch_up
 from headway.engine.state import State
 from headway.jit import part
@@ -205,7 +206,7 @@ def _start_job(s: State, job: int, now_ns: int) -> None:
     _seat(s, job)
     put_on_cluster(s.cluster, job)
     if jobs[job].graph != NOBODY:
-        s.rare.measure_iteration(s, job)
+        s.graph_steps.measure_iteration(s, job)
     else:
         jobs[job].service_ns = one_service_ns(s.cluster, job)
         s.job_progress[job].messages_each = buckets_of(s, job)
@@ -218,6 +219,10 @@ def _start_job(s: State, job: int, now_ns: int) -> None:
     s.job_progress[job].index = s.tally[0].running
     s.running[s.tally[0].running] = job
     s.tally[0].running += 1
+    if len(s.timeline) > 0:
+        for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
+            gpu = s.cluster.seats[seat].gpu
+            record_task(s, PLACEMENT, job, gpu, NOBODY, NOBODY, now_ns, now_ns)
     s.scratch[s.tally[0].placed] = job
     s.tally[0].placed += 1
 

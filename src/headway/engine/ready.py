@@ -57,6 +57,7 @@ def make_message_ready(s: State, message: int) -> None:
     record = s.cluster.messages[message]
     record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
     record.state = READY
+    record.ready_ns = s.cluster.system[0].now_ns
     waiter = s.waiters[message]
     waiter.key = s.cluster.jobs[record.job].priority_key
     waiter.bytes = record.bytes
@@ -75,7 +76,7 @@ def note_end(s: State, job: int) -> None:
 
 @part
 def record_task(
-    s: State, kind: int, job: int, gpu: int, node: int, start_ns: int, end_ns: int
+    s: State, kind: int, job: int, gpu: int, node: int, ready_ns: int, start_ns: int, end_ns: int
 ) -> None:
     """Add a row to the timeline; `node` is that of the job's graph, or NOBODY."""
     row = s.tally[0].timeline
@@ -84,6 +85,7 @@ def record_task(
     s.timeline[row].gpu = gpu
     s.timeline[row].node = node
     s.timeline[row].iteration = s.cluster.jobs[job].iterations - s.cluster.jobs[job].iterations_left
+    s.timeline[row].ready_ns = ready_ns
     s.timeline[row].start_ns = start_ns
     s.timeline[row].end_ns = end_ns
     s.tally[0].timeline = row + 1

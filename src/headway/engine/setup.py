@@ -17,7 +17,12 @@ from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.message_kinds import KINDS, message_size_bytes
 from headway.domain.records import JOB, zeros
 from headway.domain.workload import Workload
-from headway.engine.compilation import compiled_kernel, compiled_policies, compiled_rare_steps
+from headway.engine.compilation import (
+    compiled_graph_steps,
+    compiled_kernel,
+    compiled_policies,
+    compiled_rare_steps,
+)
 from headway.engine.graph_layout import lay_out_graphs
 from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
@@ -93,7 +98,8 @@ def prepare(
     rules.skips_sets[:] = level >= 3
     rules.window[:] = window if level >= 3 else 0
     rules.accuracy[:] = accuracy
-    compiled_kernel(policies)  # first, because the others are compiled beside it
+    some_graphs = len(graphs.graphs) > 0
+    compiled_kernel(policies, some_graphs)  # first, because the others are compiled beside it
     return make_state(
         system,
         jobs,
@@ -105,15 +111,18 @@ def prepare(
         rules,
         compiled_policies(policies),
         compiled_rare_steps(),
+        compiled_graph_steps(some_graphs),
         timeline_rows,
     )
 
 
 def rows_of_an_instant(workload: Workload, cluster: Cluster) -> int:
-    """Return the most tasks that may end at one instant."""
-    return cluster.gpus + sum(
-        1 if job.graph is None else job.graph.message_count for job in workload
-    )
+    """Return the most rows of a timeline that an instant may add: tasks that end, placements."""
+    return cluster.gpus + _message_count(workload) + sum(job.gpus for job in workload)
+
+
+def _message_count(workload: Workload) -> int:
+    return sum(1 if job.graph is None else job.graph.message_count for job in workload)
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
@@ -153,7 +162,7 @@ def _check_ranges(
             f"the jobs ask for {seats:,} GPUs in all; the engine can count {MAX_SEATS:,}.",
             source=workload.source,
         )
-    messages = rows_of_an_instant(workload, cluster) - cluster.gpus
+    messages = _message_count(workload)
     factor = max(1.0, *cluster.uplinks, 1.0)
     slowest = network.cost_ns_per_byte(messages) * factor
     services = []
@@ -167,12 +176,14 @@ def _check_ranges(
             if a_ns + largest * (weight * slowest) > LONGEST_NS:
                 raise workload.error(
                     index,
-                    f"a message of {largest:,} bytes among {messages:,} messages could take over 73 years.",
+                    f"a message of {largest:,} bytes among {messages:,} messages could take over "
+                    "73 years.",
                     "gradient_mb" if job.graph is None else "graph",
                 )
             own_cost = network.b_ns_per_byte
             if job.graph is not None:
-                own_cost = network.cost_ns_per_byte(count) * factor
+                # Messages that share a link together send a byte in less than b + eta.
+                own_cost = (network.b_ns_per_byte + network.eta_ns_per_byte) * factor
             service_ns += count * a_ns + math.floor(weight * own_cost * total)
         services.append(job.iterations * service_ns * job.gpus)
     smallest = max(1, min(job.memory_bytes for job in workload))

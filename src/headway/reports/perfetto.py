@@ -29,7 +29,6 @@ from headway.reports import perfetto_encoding as encoding
 from headway.reports.perfetto_encoding import SENT, TALLY, CounterEncoder, Encoder
 from headway.results.columns import text
 from headway.results.schema import Result
-from headway.results.timeline.compiled import mark_ready
 from headway.results.timeline.counters import Messages, counter_changes
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.timeline.window import Window
@@ -148,15 +147,15 @@ class PerfettoWriter:
         self._encoder.servers[first : first + len(servers)] = servers
         self._encoder.server_count[job] = len(servers)
 
-    def write_tasks(self, tasks: Records, ready_ns: NDArray[np.int64]) -> None:
-        """Write a batch of tasks; `ready_ns` says when each message became ready."""
+    def write_tasks(self, tasks: Records) -> None:
+        """Write a batch of tasks."""
         tally = self._encoder.tally
         self._make_room(int(np.count_nonzero(tasks.kind == COMMUNICATION)))
         tally[0].row = 0
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:
             lanes = self._encoder.lanes.copy()
-            arguments = (self._encoder, tasks, ready_ns, self._buffer)
+            arguments = (self._encoder, tasks, self._buffer)
             status = jit.call(encoding.encode_tasks, "the export to Perfetto", *arguments)
             self._write_lanes(lanes)
             self._stream.write(self._buffer[: tally[0].bytes].data)
@@ -300,14 +299,11 @@ class PerfettoSink:
         ids = [text(job.job_id) for job in workload]
         counts = [job.gpus for job in workload]
         self._writer = PerfettoWriter(stream, ids, counts, cluster.server_gpus, window)
-        self._ended_ns = np.zeros(len(workload), np.int64)
         self.finished = False
 
     def append(self, tasks: Records) -> None:
         """Write a batch of tasks."""
-        ready_ns = np.zeros(len(tasks), np.int64)
-        jit.call(mark_ready, "timelines", tasks, self._ended_ns, ready_ns)
-        self._writer.write_tasks(tasks, ready_ns)
+        self._writer.write_tasks(tasks)
 
     def finish(self, result: Result) -> Result:
         """Write jobs and counters, which need the result of the run; return the result."""
@@ -358,7 +354,8 @@ def export_perfetto(run: RecordedRun, path: str | os.PathLike[str]) -> None:
                 tasks[name] = batch[name].to_numpy()
             tasks.gpu[:] = batch["gpu"].fill_null(NOBODY).to_numpy()
             tasks.kind[:] = batch["kind"].to_physical().to_numpy()
-            writer.write_tasks(tasks, batch["ready_ns"].fill_null(0).to_numpy())
+            tasks.ready_ns[:] = batch["ready_ns"].fill_null(NOBODY).to_numpy()
+            writer.write_tasks(tasks)
         writer.write_rest(
             *(jobs[name].to_numpy() for name in ("arrival_ns", "start_ns", "finish_ns"))
         )

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.records import COMMUNICATION, FORWARD, NOBODY, Records
+from headway.domain.records import COMMUNICATION, NOBODY, PLACEMENT, Records
 from headway.jit import View, part
 
 SEQUENCE = 1
@@ -215,11 +215,11 @@ def _lane(e: Encoder, server: int, start_ns: int, end_ns: int) -> int:
     return int(e.lane_tracks[best])
 
 
-def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer: Bytes) -> int:
+def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
     """Write tasks from row `tally.row` on into the buffer; return why it stopped.
 
-    `ready_ns` says when each message became ready. The track of a GPU is its number plus
-    `tally.first_gpu`. Tasks outside the window are not written.
+    The track of a GPU is its number plus `tally.first_gpu`. Tasks outside the window are not
+    written.
     """
     tally, sent = e.tally, e.sent
     from_ns, to_ns = tally[0].from_ns, tally[0].to_ns
@@ -229,13 +229,11 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
         task = tasks[row]
         job = task.job
         inside = task.start_ns < to_ns and task.end_ns > from_ns
-        if task.kind != COMMUNICATION:
-            server = e.server_of_gpu[task.gpu]
-            if task.kind == FORWARD and task.iteration == 0:
-                _add_server(e, job, server)
-            copies = 1
-        else:
-            copies = e.server_count[job]
+        if task.kind == PLACEMENT:
+            _add_server(e, job, e.server_of_gpu[task.gpu])
+            row += 1
+            continue
+        copies = e.server_count[job] if task.kind == COMMUNICATION else 1
         slice_bytes = SLICE_BYTES + e.first_text[job + 1] - e.first_text[job]
         if inside and at + copies * slice_bytes > len(buffer):
             break
@@ -247,8 +245,8 @@ def encode_tasks(e: Encoder, tasks: Records, ready_ns: NDArray[np.int64], buffer
             if crowded:
                 tally[0].row, tally[0].bytes = row, at
                 return LANES_FULL
-            if task.end_ns > from_ns and ready_ns[row] <= to_ns:
-                sent[tally[0].sent].ready_ns = ready_ns[row]
+            if task.end_ns > from_ns and task.ready_ns <= to_ns:
+                sent[tally[0].sent].ready_ns = task.ready_ns
                 sent[tally[0].sent].start_ns = task.start_ns
                 sent[tally[0].sent].end_ns = task.end_ns
                 sent[tally[0].sent].job = job

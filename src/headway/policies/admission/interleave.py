@@ -32,6 +32,16 @@ def _alone_ns(cluster: ClusterView, size: int) -> int:
 
 
 @part
+def _may_meet(cluster: ClusterView, message: int, job: int) -> bool:
+    """Whether a job sends on a port of a message."""
+    first = cluster.jobs[job].first_message
+    for other in range(first, first + cluster.jobs[job].messages):
+        if cluster.messages[other].servers > 1 and _share_a_link(cluster, message, other):
+            return True
+    return False
+
+
+@part
 def _share_a_link(cluster: ClusterView, one: int, other: int) -> bool:
     """Whether two messages have a port in common; each lists its links in order."""
     links, messages = cluster.links, cluster.messages
@@ -70,7 +80,7 @@ def interleave(cluster: ClusterView, message: int, parameter: float) -> int:
             continue
         if other == job:
             begin_ns = slots_ns
-        elif _share_a_link(cluster, message, record.first_message):
+        elif _may_meet(cluster, message, other):
             met += 1
         else:
             continue

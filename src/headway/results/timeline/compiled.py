@@ -1,29 +1,13 @@
-"""The compiled loops over tasks and messages; they must not allocate."""
+"""The compiled loop over changes of counters; it must not allocate."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.records import COMMUNICATION, FORWARD, Records
 from headway.jit import View
 
 Integers = NDArray[np.int64]
-
-
-def mark_ready(tasks: Records, ended_ns: Integers, ready_ns: Integers) -> int:
-    """Fill in when each message became ready; return the number of tasks.
-
-    A message is ready at the end of its iteration's last backward task or, with buckets, of the
-    message before it. `ended_ns` holds, for each job, the end of its latest such task so far.
-    """
-    for row in range(len(tasks)):
-        job = tasks[row].job
-        if tasks[row].kind == COMMUNICATION:
-            ready_ns[row] = ended_ns[job]
-        if tasks[row].kind != FORWARD:
-            ended_ns[job] = tasks[row].end_ns
-    return len(tasks)
 
 
 class Steps(View):

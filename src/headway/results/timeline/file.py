@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from headway import jit
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import COMMUNICATION, FORWARD, TASK, Records
+from headway.domain.records import COMMUNICATION, PLACEMENT, TASK, Records
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.interrupts import before_forced_exit, uninterruptible
 from headway.results.columns import job_columns, job_schema, job_table, text
 from headway.results.schema import Result
 from headway.results.store import PARQUET_MAGIC, metadata_values, parquet_content, run_metadata
-from headway.results.timeline.compiled import Integers, mark_ready
 from headway.results.timeline.recorded import KINDS, RecordedRun, task_schema, task_table
 from headway.results.timeline.window import Window
 
@@ -58,28 +56,25 @@ class TimelineWriter:
         self.finished = False
         self._job_ids = [text(job.job_id) for job in workload]
         self._servers: list[set[int]] = [set() for _ in workload]
-        self._ended_ns = np.zeros(len(workload), np.int64)
-        self._batches: list[tuple[Records, Integers]] = []
+        self._batches: list[Records] = []
         self._rows = 0
         self._parts: list[Path] = []
 
     def append(self, tasks: Records) -> None:
         """Add a batch of tasks."""
-        ready_ns = np.zeros(len(tasks), np.int64)
-        jit.call(mark_ready, "timelines", tasks, self._ended_ns, ready_ns)
-        # A job's first forward tasks show where it was placed.
-        first = tasks[(tasks.kind == FORWARD) & (tasks.iteration == 0)]
-        servers = self._cluster.server_of_gpu[first.gpu]
-        for job, server in zip(first.job.tolist(), servers.tolist(), strict=True):
+        is_placement = tasks.kind == PLACEMENT
+        placed, tasks = tasks[is_placement], tasks[~is_placement]
+        servers = self._cluster.server_of_gpu[placed.gpu]
+        for job, server in zip(placed.job.tolist(), servers.tolist(), strict=True):
             self._servers[job].add(server)
         # A message counts from when it is ready: one that waits in the window belongs to it.
         is_message = tasks.kind == COMMUNICATION
         begun = np.where(
-            is_message, ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
+            is_message, tasks.ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
         )
         inside = begun & (tasks.end_ns > self._window.from_ns)
-        self._batches.append((tasks[inside], ready_ns[inside]))
-        self._rows += len(self._batches[-1][0])
+        self._batches.append(tasks[inside])
+        self._rows += len(self._batches[-1])
         if self._rows >= PART_ROWS:
             part = self._folder / f"{len(self._parts)}.arrow"
             self._table().write_ipc(part)
@@ -106,10 +101,9 @@ class TimelineWriter:
     def _table(self) -> polars.DataFrame:
         """Return the tasks in memory as a table, and forget them."""
         empty = np.zeros(0, TASK).view(np.recarray)
-        tasks = np.concatenate([empty, *(batch for batch, _ in self._batches)]).view(np.recarray)
-        ready_ns = np.concatenate([np.zeros(0, np.int64), *(ready for _, ready in self._batches)])
+        tasks = np.concatenate([empty, *self._batches]).view(np.recarray)
         self._batches, self._rows = [], 0
-        return task_table(tasks, ready_ns, self._job_ids, [sorted(own) for own in self._servers])
+        return task_table(tasks, self._job_ids, [sorted(own) for own in self._servers])
 
 
 @contextmanager

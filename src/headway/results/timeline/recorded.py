@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway import jit
 from headway.domain.errors import InputError
 from headway.domain.records import COMMUNICATION, Records
-from headway.results.timeline.compiled import Integers, Steps, mark_ready
+from headway.results.timeline.compiled import Integers, Steps
 from headway.results.timeline.counters import Messages, counter_changes, counter_steps
 from headway.results.timeline.window import Window
 
@@ -44,7 +43,7 @@ def task_schema(job_ids: Sequence[str]) -> dict[str, polars.DataType]:
 
 
 def task_table(
-    tasks: Records, ready_ns: Integers, job_ids: Sequence[str], servers: Sequence[Sequence[int]]
+    tasks: Records, job_ids: Sequence[str], servers: Sequence[Sequence[int]]
 ) -> polars.DataFrame:
     """Return task records as a table; `servers` holds each job's servers."""
     import polars
@@ -59,7 +58,7 @@ def task_table(
             "iteration": tasks.iteration,
             "kind": polars.Series(KINDS, dtype=schema["kind"]).gather(polars.Series(tasks.kind)),
             "gpu": tasks.gpu,
-            "ready_ns": ready_ns,
+            "ready_ns": tasks.ready_ns,
             "start_ns": tasks.start_ns,
             "end_ns": tasks.end_ns,
         }
@@ -106,13 +105,11 @@ class RecordedRun:
                 "simulate(..., timeline=headway.Timeline())."
             )
         tasks, jobs, cluster = result.timeline.tasks(), result.jobs, result.settings.cluster
-        ready_ns = np.zeros(len(tasks), np.int64)
-        jit.call(mark_ready, "timelines", tasks, np.zeros(len(jobs), np.int64), ready_ns)
         servers = [cluster.servers_of(gpus) for gpus in result.gpus]
         return cls(
             source=result.workload.source or "run",
             window=Window(0, int(result.finish_ns.max())),
-            tasks=task_table(tasks, ready_ns, jobs["job_id"].to_list(), servers),
+            tasks=task_table(tasks, jobs["job_id"].to_list(), servers),
             jobs=jobs,
             settings=result.settings.to_dict(),
             server_gpus=cluster.server_gpus,

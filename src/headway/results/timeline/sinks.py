@@ -6,11 +6,14 @@ from typing import Protocol
 
 import numpy as np
 
-from headway.domain.records import TASK, Records
+from headway.domain.records import PLACEMENT, TASK, Records
 
 
 class TimelineSink(Protocol):
-    """Receives the tasks of a run in batches, in the order in which they end."""
+    """Receives the tasks of a run in batches, in the order in which they end.
+
+    Among them are, before a job's first task, rows of kind PLACEMENT with the GPUs that it got.
+    """
 
     def append(self, tasks: Records) -> None:
         """Process a batch; the caller reuses its memory, so copy what must be kept."""
@@ -23,8 +26,8 @@ class Timeline:
         self._batches: list[Records] = []
 
     def append(self, tasks: Records) -> None:
-        """Keep a copy of a batch."""
-        self._batches.append(tasks.copy())
+        """Keep a copy of a batch's tasks."""
+        self._batches.append(tasks[tasks.kind != PLACEMENT])
 
     def tasks(self) -> Records:
         """Return all tasks, ordered by their ends; columns are attributes (`.start_ns`, …)."""
