@@ -184,7 +184,8 @@ BAD = {
     ),
     "kind": (
         text(ROW.replace("ALLGATHER", "ALLGATER")),
-        "line 3, column 7: unknown kind of message 'ALLGATER'. Did you mean 'ALLGATHER'?",
+        "line 3, column 7: unknown kind of message 'ALLGATER'. Known: ALLGATHER, ALLREDUCE, "
+        "ALLTOALL, BROADCAST, NONE, REDUCESCATTER.",
     ),
     "huge": (
         text(ROW.replace("4096", "1" + "0" * 30)),
