@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
-from headway.domain.compute_times import compute_times_ns, estimated_pairs
+from headway.domain.compute_times import compute_times, estimated_pairs, rank_times_ns
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from headway.results.columns import job_columns, job_table
@@ -101,17 +101,16 @@ class Result:
         What idle GPUs draw is charged to no job; the summary includes it.
         """
         cluster = self.settings.cluster
-        iteration_ns = compute_times_ns(self.workload, cluster).sum(axis=2).tolist()
+        times = compute_times(self.workload, cluster)
         energies = []
-        for job, per_type, gpus in zip(self.workload, iteration_ns, self.gpus, strict=True):
-            counts = np.bincount(cluster.type_of_gpu[list(gpus)], minlength=len(per_type))
-            parts = zip(counts.tolist(), per_type, cluster.gpu_types, strict=True)
-            energies.append(
-                sum(
-                    count * job.iterations * time_ns / 1e9 * gpu.busy_w
-                    for count, time_ns, gpu in parts
-                )
-            )
+        for index, (job, gpus) in enumerate(zip(self.workload, self.gpus, strict=True)):
+            kinds = cluster.type_of_gpu[list(gpus)]
+            busy_ns = [0] * len(cluster.gpu_types)
+            rank_ns = rank_times_ns(times, index, job)[kinds, np.arange(job.gpus)]
+            for kind, time_ns in zip(kinds.tolist(), rank_ns.tolist(), strict=True):
+                busy_ns[kind] += job.iterations * time_ns
+            parts = zip(busy_ns, cluster.gpu_types, strict=True)
+            energies.append(sum(time_ns / 1e9 * gpu.busy_w for time_ns, gpu in parts))
         return np.array(energies)
 
     @property

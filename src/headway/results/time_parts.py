@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headway.domain.compute_times import compute_times_ns
+from headway.domain.compute_times import compute_times, placed_unit_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,13 +27,13 @@ def parts_ns(result: Result) -> dict[str, Integers]:
     the network that it shares with other jobs.
     """
     cluster, workload = result.settings.cluster, result.workload
-    iteration_ns = compute_times_ns(workload, cluster).sum(axis=2)
-    slowest = [
-        max(cluster.type_of_gpu[list(gpus)].tolist(), key=row.__getitem__)
-        for gpus, row in zip(result.gpus, iteration_ns.tolist(), strict=True)
+    times = compute_times(workload, cluster)
+    unit_ns = [
+        placed_unit_ns(times, index, job, cluster.type_of_gpu[list(gpus)])
+        for index, (job, gpus) in enumerate(zip(workload, result.gpus, strict=True))
     ]
     rounds = np.array([job.iterations for job in workload], np.int64)
-    computing = rounds * iteration_ns[np.arange(len(rounds)), slowest]
+    computing = rounds * np.array(unit_ns, np.int64)
     alone = [
         _all_reduce_alone_ns(job, gpus, result.settings)
         for job, gpus in zip(workload, result.gpus, strict=True)
