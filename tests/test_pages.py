@@ -27,6 +27,7 @@ PAGES = {
     "docs/how-to/sweep.md": ("", 1),
     "docs/how-to/explain.md": ("", 1),
     "docs/how-to/network-from-link.md": (PAPER, 3),
+    "docs/how-to/astra-sim.md": (EXAMPLES, 4),
 }
 
 

@@ -12,6 +12,7 @@ from headway.cli import (
     calibrate,
     compare,
     explain,
+    graph,
     network,
     new,
     policies,
@@ -68,6 +69,7 @@ app.command("policy")(cluster.policy_command)
 app.command("top")(top.top_command)
 app.add_typer(timeline.app, name="timeline")
 app.add_typer(workload.app, name="workload")
+app.add_typer(graph.app, name="graph")
 app.add_typer(new.app, name="new")
 app.add_typer(testbed.app, name="testbed")
 
