@@ -428,6 +428,14 @@ class Simulation:
                     size = self.size(node, max(on.count(server) for server in on))
                     self.make_ready(job, node.number, frozenset(on), size, node.entry.kind)
 
+    def sent_among(self, job: Job) -> list[frozenset[int]]:
+        """Return the servers of each message of a placed job that takes time."""
+        among = [job.servers]
+        if job.expansion is not None:
+            messages = [node for node in job.expansion.nodes if node.is_message]
+            among = [frozenset(self.server[job.gpus[r]] for r in m.ranks) for m in messages]
+        return [servers for servers in among if len(servers) > 1]
+
     def links_of(self, servers: frozenset[int]) -> list[tuple[str, int]]:
         """Return the links of a message among these servers."""
         racks = {self.server_rack[server] for server in servers}
@@ -734,8 +742,8 @@ class Simulation:
             busy = other.iterations_left * other.compute_ns
             time = other.iterations_left * self.s_ns(other)
             uses = {("gpu", gpu): busy for gpu in other.gpus}
-            if len(other.servers) > 1:
-                uses |= {("network", server): time - busy for server in other.servers}
+            for servers in self.sent_among(other):
+                uses |= {("network", server): time - busy for server in servers}
             work[time, other.index] = uses
 
         def ahead(key: tuple[int, int], machine: tuple[str, int]) -> int:
@@ -841,13 +849,7 @@ class Simulation:
             return needs(self.gradient_bytes(of))
 
         def meets(other: Job) -> bool:
-            among = [other.servers]
-            if other.expansion is not None:
-                messages = [node for node in other.expansion.nodes if node.is_message]
-                among = [frozenset(self.server[other.gpus[r]] for r in m.ranks) for m in messages]
-            links = {
-                link for servers in among if len(servers) > 1 for link in self.links_of(servers)
-            }
+            links = {link for own in self.sent_among(other) for link in self.links_of(own)}
             return other is job or bool(links & set(transfer.links))
 
         job = transfer.job

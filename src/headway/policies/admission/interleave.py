@@ -65,7 +65,8 @@ def interleave(cluster: ClusterView, message: int, parameter: float) -> int:
     The job and those that share a link with it have a slot each, as long as the all-reduce alone,
     one after the other in workload order, in a cycle that begins at time 0 and lasts as long as the
     longest iteration of these jobs alone. The job starts when its all-reduce, alone, is in no slot
-    of another from beginning to end. Slots that together exceed the cycle do not count.
+    of another from beginning to end. Slots that together exceed the cycle do not count; a message
+    that fits between no slots starts at once.
     """
     system = cluster.system[0]
     if not messages_meet(cluster):
@@ -100,7 +101,10 @@ def interleave(cluster: ClusterView, message: int, parameter: float) -> int:
     past_free_ns = (system.now_ns - free_ns) % cycle_ns
     if past_own_ns + left_ns <= own_ns or past_free_ns <= room_ns:
         return ADMIT
-    wait_ns = cycle_ns - past_own_ns
-    if room_ns >= 0:
+    fits, fits_free = left_ns <= own_ns, room_ns >= 0
+    if not fits and not fits_free:
+        return ADMIT
+    wait_ns = cycle_ns - past_own_ns if fits else cycle_ns - past_free_ns
+    if fits_free:
         wait_ns = min(wait_ns, cycle_ns - past_free_ns)
     return int(system.now_ns + wait_ns)

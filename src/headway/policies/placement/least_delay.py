@@ -160,7 +160,7 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
 
     Every GPU and every server's network is a machine that serves its jobs in the order of their
     remaining times T = C + N, ties by index: C for computing, on each of a job's GPUs, and N for
-    sending, on each of its servers if it has more than one. What comes before a job on a machine is
+    sending, on each of the servers that it sends on. What comes before a job on a machine is
     *ahead* of it. A job is expected to end after E = max(T, ahead + its own work, over its
     machines). An option costs the largest ahead of the new job there, plus what it adds to the E of
     the jobs after it.
