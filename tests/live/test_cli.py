@@ -135,7 +135,7 @@ FAILURES = {
         ("top",),
         "top requires a terminal; use headway status and headway nodes instead.",
     ),
-    "a strange server": (("status", "--server", "ftp://x"), "server: must be like http://127"),
+    "a strange server": (("status", "--server", "ftp://x"), "--server: must be like http://127"),
     "no server there": (
         ("status", "--server", "http://127.0.0.1:1"),
         "no scheduler is listening at http://127.0.0.1:1; start one with headway serve.",

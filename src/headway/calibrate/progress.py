@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from headway.durations import duration_text
+from headway.text_table import escapes_allowed
 
 _EVERY_S = 0.2
 _LEAST_SHARE = 0.03
@@ -20,7 +21,7 @@ class ProgressLine:
     def __init__(self, title: str) -> None:
         self._title = title
         self._started = self._shown = time.monotonic()
-        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._live = sys.stderr is not None and sys.stderr.isatty() and escapes_allowed()
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,11 +16,10 @@ from rich.text import Text
 
 from headway.files import STANDARD
 from headway.interrupts import before_forced_exit
-from headway.text_table import UNLIMITED, TextTable, printable
+from headway.text_table import UNLIMITED, TextTable, escapes_allowed, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.status import Status
 
     from headway.engine.progress import Progress
 
@@ -47,7 +46,13 @@ def messages() -> Console:
 
 
 def _console(to_stderr: bool) -> Console:
-    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    console = Console(
+        stderr=to_stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="auto" if escapes_allowed() else None,
+    )
     if console.width < 1:  # COLUMNS=0
         console.width = _USUAL_WIDTH
     return console
@@ -88,8 +93,10 @@ def report_written(*paths: str | os.PathLike[str] | None) -> None:
             print_lines(messages(), f"Written: {os.fspath(path)}", soft_wrap=True)
 
 
-def working(text: str) -> Status:
+def working(text: str) -> AbstractContextManager[object]:
     """Return a context that shows what is being done, on a terminal, until it is done."""
+    if not escapes_allowed():
+        return nullcontext()
     return messages().status(Text(printable(f"{text} …")))
 
 
@@ -138,7 +145,7 @@ class _PatientBar(_Bar):
         return time.monotonic() - self._started
 
     def _show(self, fraction: float, description: str) -> None:
-        if self._elapsed_s < PATIENCE_S or not self._console.is_terminal:
+        if self._elapsed_s < PATIENCE_S or not _can_animate(self._console):
             return
         if self._bar is None:
             self._bar = _bar(self._console, description, 1.0)
@@ -214,6 +221,10 @@ class RunsBar(_Bar):
         print_lines(self._console, text, soft_wrap=True)
 
 
+def _can_animate(console: Console) -> bool:
+    return console.is_terminal and escapes_allowed()
+
+
 def _bar(console: Console, description: str, total: float) -> Bar:
     """Start a bar with percent, a description and the time left; it vanishes when stopped."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -227,7 +238,7 @@ def _bar(console: Console, description: str, total: float) -> Bar:
         TextColumn("left"),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not _can_animate(console),
     )
     bar.add_task(description, total=total)
     bar.start()

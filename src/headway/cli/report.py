@@ -90,12 +90,12 @@ def report_command(
     elif to_s is not None:
         window = Window.of_seconds(max(0.0, to_s - _WINDOW_S), to_s)
 
-    with working(f"Reading {run}") as status:
+    with working(f"Reading {run}"):
         from headway.reports.gantt import write_report
         from headway.results.timeline.file import read_timeline
 
         timeline = read_timeline(run)
-        status.update(f"Drawing {output} …")
+    with working(f"Drawing {output}"):
         write_report(timeline, output, window)
     report_written(output)
 

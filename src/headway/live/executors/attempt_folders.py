@@ -25,7 +25,7 @@ def folder_name(attempt: Attempt) -> str:
 def attempt_of(name: str) -> Attempt | None:
     """Return the attempt of a folder; None if the name is not one of `folder_name`."""
     job_id, _, number = name.rpartition(".")
-    if not number.isdecimal():
+    if not (number.isascii() and number.isdecimal()):
         return None
     attempt = Attempt(unquote(job_id), int(number))
     return attempt if folder_name(attempt) == name else None
