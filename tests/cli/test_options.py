@@ -143,8 +143,9 @@ def test_a_policy_of_another_kind_is_refused_in_words(capsys: pytest.CaptureFixt
         "--priority=lwf:1": "'lwf:1' is a placement policy, not a priority policy. Known: ",
         "--admission=fifo": "'fifo' is a priority policy, not an admission policy. Known: ",
         "--placement=ada-dual": "'ada-dual' is an admission policy, not a placement policy.",
-        "--scheduler=ff": "'ff' is a policy for placement, not a scheduler, which is a priority",
-        "--scheduler=srsf": "'srsf' is a policy for priority and admission, not a scheduler",
+        "--scheduler=ff": "'ff' is a placement policy, not a scheduler. Known: ",
+        "--scheduler=srtf": "'srtf' is a priority policy, not a scheduler. ",
+        "--scheduler=srsf": "unknown scheduler 'srsf'. Did you mean 'srsf:3'?",
         "--priority=p.py:packed": f"{path}: 'packed' is a placement policy, not a priority policy.",
         "--admission=p.py:only-in-this-file": f"{path}: 'only-in-this-file' is a placement policy, "
         "not an admission policy.",

@@ -182,13 +182,10 @@ def _scheduler(name: str) -> tuple[str, str]:
         return SCHEDULERS[name]
     if name.startswith("srsf:"):
         return "srsf", name
-    kinds = [kind for kind in _KINDS if name in [policy.name for policy in policies(kind)]]
     problem = f"unknown scheduler {shown(name)}."
-    if kinds:
-        problem = (
-            f"{shown(name)} is a policy for {' and '.join(kinds)}, not a scheduler, which is a "
-            "priority and an admission in one."
-        )
+    for kind in ("placement", "priority"):
+        if name != "srsf" and name in [policy.name for policy in policies(kind)]:
+            problem = f"{shown(name)} is a {kind} policy, not a scheduler."
     raise InputError(f"{problem}{did_you_mean(name, SCHEDULERS)}")
 
 

@@ -24,7 +24,7 @@ from headway.live.core.events import (
 
 SHARE = 16
 """A job whose routine fills more than one part in this many of a file loses it there."""
-SUFFIX = ".thin.jsonl"
+PREFIX = "thinned-"
 
 _EVENTS = (MessageReady, MessageDone, ComputeReady, ComputeDone, IterationDone)
 _INSTRUCTIONS = (GrantMessage, GrantTurn, WakeAt)
@@ -35,12 +35,12 @@ _JOB = re.compile(rb'"job_id":"([^"]*)"')
 
 def thinned_path(part: Path) -> Path:
     """Return where what is left of a part is kept."""
-    return part.with_name(part.name.removesuffix(".jsonl") + SUFFIX)
+    return part.with_name(part.name.replace("events-", PREFIX, 1))
 
 
 def thinned_parts(link: Path) -> list[Path]:
     """Return what is left of old parts, the oldest first."""
-    return sorted(link.parent.glob(f"events-*{SUFFIX}"))
+    return sorted(link.parent.glob(f"{PREFIX}*.jsonl"))
 
 
 def thin(part: Path) -> None:
