@@ -12,9 +12,7 @@ from headway.live.api import app as api_app
 from headway.live.api.daemon_calls import DaemonCalls
 
 
-def test_requests_for_the_same_share_an_answer_that_is_never_older_than_they_are() -> (
-    None
-):
+def test_requests_for_the_same_share_an_answer_that_is_never_older_than_they_are() -> None:
     began: list[str] = []
 
     async def main() -> None:
