@@ -98,7 +98,7 @@ def _pair(text: str, field: str, second: Callable[[str], Number]) -> tuple[int, 
     try:
         if not colon:
             raise ValueError(text)
-        return whole_from(left), second(right)
+        return whole_from(left.strip()), second(right.strip())
     except ValueError:
         raise InputError(
             f"must be two numbers separated by a colon, not {shown(text)}.", field=field

@@ -19,7 +19,7 @@ def accuracy_from(given: float | str) -> float:
         if isinstance(given, str):
             number = given.strip()
             percent = number.endswith("%")
-            value = number_from(number.removesuffix("%")) / (100 if percent else 1)
+            value = number_from(number.removesuffix("%").strip()) / (100 if percent else 1)
         elif not isinstance(given, bool):
             value = float(given)
     except (TypeError, ValueError, OverflowError):

@@ -31,7 +31,7 @@ def whole_from(text: str) -> int:
     Raises:
         ValueError: It is none.
     """
-    if not _WHOLE.fullmatch(text.strip()):
+    if not _WHOLE.fullmatch(text):
         raise ValueError(text)
     return int(text)
 
@@ -42,7 +42,7 @@ def number_from(text: str) -> float:
     Raises:
         ValueError: It is none.
     """
-    if not _NUMBER.fullmatch(text.strip()):
+    if not _NUMBER.fullmatch(text):
         raise ValueError(text)
     return float(text)
 

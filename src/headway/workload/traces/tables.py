@@ -70,7 +70,7 @@ class Row:
         """Return a finite number."""
         text = self.text(name)
         try:
-            value = number_from(text)
+            value = number_from(text.strip())
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
