@@ -7,11 +7,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from headway.durations import duration_text
+from headway.durations import time_left_text
 
 _EVERY_S = 0.2
-_LEAST_SHARE = 0.03
-"""Before this share is done, the time left would be a guess: the start is slower than the rest."""
 
 
 class ProgressLine:
@@ -31,10 +29,8 @@ class ProgressLine:
         if not self._live or share <= 0 or now - self._shown < _EVERY_S:
             return
         self._shown = now
-        text = f"{self._title}: {share:4.0%}"
-        if share >= _LEAST_SHARE:
-            text += f", about {duration_text((now - self._started) * (1 - share) / share)} left"
-        print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+        left = time_left_text(now - self._started, share)
+        print(f"\r{share:4.0%}, {left}{self._title}\033[K", end="", file=sys.stderr, flush=True)
 
     def __exit__(
         self,

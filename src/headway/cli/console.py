@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.text import Text
 
+from headway.durations import duration_text, time_left_text
 from headway.files import STANDARD
 from headway.interrupts import before_forced_exit
 from headway.text_table import UNLIMITED, TextTable, printable
@@ -141,20 +142,22 @@ class _PatientBar(_Bar):
         if self._elapsed_s < PATIENCE_S or not self._console.is_terminal:
             return
         if self._bar is None:
-            self._bar = _bar(self._console, description, 1.0)
+            self._bar = _bar(self._console, 1.0)
             # Show the cursor again.
             self._cleanup.enter_context(before_forced_exit(self._bar.stop))
-        self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
+        text = time_left_text(self._elapsed_s, fraction) + description
+        self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
+        self._bar.start()
 
 
 class ProgressBar(_PatientBar):
-    """The progress of one run: percent, simulated time and tasks per second."""
+    """The progress of one run: percent, simulated time and tasks."""
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress of the run."""
-        rate = progress.tasks / max(self._elapsed_s, 1e-9) / 1e6
-        description = f"simulated {progress.now_s:,.0f} s, {rate:.1f} M tasks/s"
-        self._show(progress.fraction, description)
+        skipped = progress.skipped_tasks / max(progress.tasks, 1)
+        tasks = f"{skipped:.0%} of {progress.tasks / 1e6:,.1f} M tasks skipped"
+        self._show(progress.fraction, f"at {duration_text(progress.now_s)}, {tasks}")
 
 
 class ReadingBar(_PatientBar):
@@ -183,7 +186,7 @@ class RunsBar(_Bar):
         if done:
             self._print(f"{done} of {total} runs are already done, in {self._kept_in}.")
         if done < total:
-            self._bar = _bar(self._console, "", total - done)
+            self._bar = _bar(self._console, total - done)
             self.step(0)
 
     def step(self, runs: int = 1) -> None:
@@ -193,9 +196,12 @@ class RunsBar(_Bar):
         if self._bar is not None:
             text = f"{self._done} of {self._total} runs"
             if self.new:
-                rate = self.new / max(time.monotonic() - self._started, 1e-9)
-                text += f", {rate:,.1f} runs/s"
+                elapsed_s = max(time.monotonic() - self._started, 1e-9)
+                text += f", {self.new / elapsed_s:,.1f} runs/s"
+                share = self.new / (self.new + self._total - self._done)
+                text = time_left_text(elapsed_s, share) + text
             self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
+            self._bar.start()
 
     def __exit__(
         self,
@@ -214,21 +220,18 @@ class RunsBar(_Bar):
         print_lines(self._console, text, soft_wrap=True)
 
 
-def _bar(console: Console, description: str, total: float) -> Bar:
-    """Start a bar with percent, a description and the time left; it vanishes when stopped."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def _bar(console: Console, total: float) -> Bar:
+    """Return a bar with percent and a description; it vanishes when stopped."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
     bar = Bar(
         TaskProgressColumn(),
-        BarColumn(),
+        *([BarColumn(12)] if console.width >= _USUAL_WIDTH else []),
         TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
-    bar.add_task(description, total=total)
-    bar.start()
+    bar.add_task("", total=total)
     return bar
