@@ -57,7 +57,6 @@ def main() -> None:
     starts(2 if quick else 5)
     contention((1, 2, 4) if quick else (1, 2, 4, 8), not quick)
     growth(1 if quick else 3, (2, 4) if quick else (2, 4, 8))
-    contention(1 if quick else 3, quick)
 
 
 def best(run: Callable[[], float], repeats: int) -> float:
@@ -209,25 +208,6 @@ def growth(repeats: int, factors: tuple[int, ...]) -> None:
         low, high = smaller.iterations
         more = replace(smaller, iterations=(factor * low, factor * high))
         row(f"{factor}x iterations", generate_workload(more), Cluster(), base)
-
-
-def contention(repeats: int, quick: bool) -> None:
-    print("\nWhere hundreds of messages wait, lwf:1 with ada-srsf: CPU seconds, million tasks/s")
-    sizes = [(f"{16 * factor}x4", replace(PAPER, jobs=160 * factor), 0) for factor in (1, 2, 4, 8)]
-    if not quick:
-        sizes.append(("125x8", replace(PAPER, jobs=10_000, span_s=20_000), 7))
-    for shape, recipe, seed in sizes:
-        workload, tasks = generate_workload(recipe, seed), 0
-
-        def timed(workload: Workload = workload, shape: str = shape) -> float:
-            nonlocal tasks
-            began = time.process_time()
-            tasks = simulate(workload, shape, policy="paper").summary.simulated_tasks
-            return time.process_time() - began
-
-        cpu_s = best(timed, repeats if recipe.jobs < 10_000 else 1)
-        name = f"{shape}, {recipe.jobs:,} jobs"
-        print(f"  {name:34}{tasks:>13,}{cpu_s:>8.2f}{tasks / cpu_s / 1e6:>7.1f}")
 
 
 if __name__ == "__main__":
