@@ -28,8 +28,8 @@ def duration_text(seconds: float) -> str:
 
 
 def time_left_text(elapsed_s: float, share: float) -> str:
-    """Return `12 s left, ` for work of which this share is done; at first, nothing."""
+    """Return `12 s left` for work of which this share is done; at first, nothing."""
     if share < _LEAST_SHARE:
         return ""
     left_s = math.ceil(elapsed_s * (1 - share) / share)
-    return f"{left_s} s left, " if left_s < 60 else f"{duration_text(left_s)} left, "
+    return f"{left_s} s left" if left_s < 60 else f"{duration_text(left_s)} left"

@@ -145,7 +145,7 @@ class _PatientBar(_Bar):
             self._bar = _bar(self._console, 1.0)
             # Show the cursor again.
             self._cleanup.enter_context(before_forced_exit(self._bar.stop))
-        text = time_left_text(self._elapsed_s, fraction) + description
+        text = _joined(time_left_text(self._elapsed_s, fraction), description)
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
         self._bar.start()
 
@@ -199,7 +199,7 @@ class RunsBar(_Bar):
                 elapsed_s = max(time.monotonic() - self._started, 1e-9)
                 text += f", {self.new / elapsed_s:,.1f} runs/s"
                 share = self.new / (self.new + self._total - self._done)
-                text = time_left_text(elapsed_s, share) + text
+                text = _joined(time_left_text(elapsed_s, share), text)
             self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
             self._bar.start()
 
@@ -218,6 +218,10 @@ class RunsBar(_Bar):
 
     def _print(self, text: str) -> None:
         print_lines(self._console, text, soft_wrap=True)
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def _bar(console: Console, total: float) -> Bar:
