@@ -31,5 +31,10 @@ def time_left_text(elapsed_s: float, share: float) -> str:
     """Return `12 s left` for work of which this share is done; at first, nothing."""
     if share < _LEAST_SHARE:
         return ""
-    left_s = math.ceil(elapsed_s * (1 - share) / share)
-    return f"{left_s} s left" if left_s < 60 else f"{duration_text(left_s)} left"
+    return left_text(elapsed_s * (1 - share) / share)
+
+
+def left_text(left_s: float) -> str:
+    """Return a time left in words, in whole seconds: `12 s left`."""
+    whole_s = math.ceil(left_s)
+    return f"{whole_s} s left" if whole_s < 60 else f"{duration_text(whole_s)} left"

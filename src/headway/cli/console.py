@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.text import Text
 
-from headway.durations import duration_text, time_left_text
+from headway.durations import duration_text, left_text, time_left_text
 from headway.files import STANDARD
 from headway.interrupts import before_forced_exit
 from headway.text_table import UNLIMITED, TextTable, printable
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.progress import Progress as Bar
     from rich.status import Status
 
@@ -168,6 +170,63 @@ class ReadingBar(_PatientBar):
         self._show(fraction, f"read {done_bytes / 2**20:,.0f} MB")
 
 
+def reading_s(path: str) -> float:
+    """Return about how many seconds it takes to read a timeline; 0.5 if its size is unknown."""
+    return 0.5 + (3e-8 * os.path.getsize(path) if os.path.isfile(path) else 0.0)
+
+
+class StagesLine:
+    """The progress of work in stages, whose durations in seconds are roughly known.
+
+    The time that the first stages took tells how fast this machine is, so that the rest is known
+    better.
+    """
+
+    def __init__(self, console: Console, stages: Mapping[str, float]) -> None:
+        self._console, self._stages = console, stages
+        self._total_s = sum(stages.values())
+        self._stage = next(iter(stages))
+        self._done_s = 0.0
+        self._pace = 1.0
+        self._started = self._stage_started = time.monotonic()
+        self._live: Live | None = None
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self._text, console=self._console, transient=True)
+            self._cleanup.enter_context(before_forced_exit(self._live.stop))
+            self._cleanup.enter_context(self._live).refresh()
+        return self
+
+    def next_stage(self) -> None:
+        """Begin the next stage."""
+        names = list(self._stages)
+        self._done_s += self._stages[self._stage]
+        self._stage = names[names.index(self._stage) + 1]
+        self._stage_started = time.monotonic()
+        self._pace = (self._stage_started - self._started) / self._done_s
+        if self._live is not None:
+            self._live.refresh()
+
+    def _text(self) -> Text:
+        stage_s = (time.monotonic() - self._stage_started) / self._pace
+        done_s = self._done_s + min(stage_s, 0.95 * self._stages[self._stage])
+        left = left_text(self._pace * (self._total_s - done_s))
+        share = done_s / self._total_s
+        return Text(f"{share:4.0%} {left}, {printable(self._stage)}", no_wrap=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._cleanup.close()
+
+
 class RunsBar(_Bar):
     """The number of runs done, and the time left; on an interrupt, where finished runs are kept."""
 
@@ -195,7 +254,9 @@ class RunsBar(_Bar):
         self.new += runs
         if self._bar is not None:
             text = f"{self._done} of {self._total} runs"
-            if self.new:
+            if self._done == self._total:
+                text = f"{self._total} runs done, writing the results"
+            elif self.new:
                 elapsed_s = max(time.monotonic() - self._started, 1e-9)
                 text += f", {self.new / elapsed_s:,.1f} runs/s"
                 share = self.new / (self.new + self._total - self._done)
