@@ -36,7 +36,7 @@ def ada(cluster: ClusterView, message: int, parameter: float) -> bool:
     return True
 
 
-@admission_policy("patient", parameter=Parameter("share", least=0))
+@admission_policy("patient-by-message", parameter=Parameter("share", least=0))
 def patient(cluster: ClusterView, message: int, share: float) -> bool:
     """Join messages that have, each, at least `share` times as much left."""
     first = cluster.messages[message].first_link

@@ -24,8 +24,8 @@ AS_MESSAGES = {
     "ada-dual": f"{PLAIN}:ada",
     "srsf:1": f"{PLAIN}:at-most:1",
     "srsf:3": f"{PLAIN}:at-most:3",
-    f"{PLAIN}:patient-by-port:0.5": f"{PLAIN}:patient:0.5",
-    f"{PLAIN}:patient-by-port:3": f"{PLAIN}:patient:3",
+    f"{PLAIN}:patient-by-port:0.5": f"{PLAIN}:patient-by-message:0.5",
+    f"{PLAIN}:patient-by-port:3": f"{PLAIN}:patient-by-message:3",
 }
 
 
