@@ -184,13 +184,14 @@ def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
         )
 
 
-def test_an_error_inside_a_policy_is_reported() -> None:
-    with pytest.raises(PolicyError, match="raised IndexError"):
-        simulate(make_workload(make_job()), "1x1", policy=f"{DATA}/faulty.py:beyond+ada-srsf")
-    with pytest.raises(PolicyError, match="raised IndexError"):
-        simulate(make_workload(make_job()), "2x4", policy=f"{DATA}/faulty.py:short_keys+ada-srsf")
-    with pytest.raises(PolicyError, match="raised ValueError: too many"):
-        simulate(make_workload(make_job()), "1x1", policy=f"{DATA}/faulty.py:raises+ada-srsf")
+def test_an_error_inside_a_policy_is_reported_with_its_line() -> None:
+    for name, cluster, line, error in (
+        ("beyond", "1x1", r"'beyond' \(line 36\)", "IndexError: index "),
+        ("short_keys", "2x4", r"'short_keys' \((in stable_sort, )?line", "IndexError: index "),
+        ("raises", "1x1", r"'raises' \(line 41\)", "ValueError: too many"),
+    ):
+        with pytest.raises(PolicyError, match=f"placement policy {line}.* raised {error}"):
+            simulate(make_workload(make_job()), cluster, policy=f"{DATA}/faulty.py:{name}+ada-srsf")
 
 
 def test_an_empty_workload_is_refused() -> None:

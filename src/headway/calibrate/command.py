@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from headway.calibrate.models import command as models
 from headway.calibrate.network import command as network
 from headway.domain.errors import HeadwayError
+from headway.text_table import printable, printable_lines
 
 BAD_INPUT = 2
 
@@ -24,9 +26,17 @@ class _Formatter(argparse.HelpFormatter):
         )
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are safe to print."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print an error and exit."""
+        super().error(printable(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="headway calibrate",
         description="Measure a real network, or a model on a real GPU.",
         allow_abbrev=False,
@@ -64,5 +74,5 @@ def main() -> int:
         problem = "out of memory."
     except OSError as error:
         problem = f"{error.strerror or error}."
-    print(f"headway: error: {problem}", file=sys.stderr)
+    print(f"headway: error: {printable_lines(problem)}", file=sys.stderr)
     return BAD_INPUT

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from headway.durations import time_left_text
+from headway.text_table import escapes_allowed
 
 _EVERY_S = 0.2
 
@@ -24,7 +25,7 @@ class ProgressLine:
         self.title = title
         self._started = time.monotonic()
         self._shown = -math.inf
-        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._live = sys.stderr is not None and sys.stderr.isatty() and escapes_allowed()
 
     def __enter__(self) -> Self:
         return self

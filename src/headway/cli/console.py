@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,12 +18,11 @@ from rich.text import Text
 from headway.durations import duration_text, left_text, time_left_text
 from headway.files import STANDARD
 from headway.interrupts import before_forced_exit
-from headway.text_table import UNLIMITED, TextTable, printable
+from headway.text_table import UNLIMITED, TextTable, escapes_allowed, printable
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress as Bar
-    from rich.status import Status
 
     from headway.engine.progress import Progress
 
@@ -50,7 +49,13 @@ def messages() -> Console:
 
 
 def _console(to_stderr: bool) -> Console:
-    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    console = Console(
+        stderr=to_stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="auto" if escapes_allowed() else None,
+    )
     if console.width < 1:  # COLUMNS=0
         console.width = _USUAL_WIDTH
     return console
@@ -91,8 +96,10 @@ def report_written(*paths: str | os.PathLike[str] | None) -> None:
             print_lines(messages(), f"Written: {os.fspath(path)}", soft_wrap=True)
 
 
-def working(text: str) -> Status:
+def working(text: str) -> AbstractContextManager[object]:
     """Return a context that shows what is being done, on a terminal, until it is done."""
+    if not escapes_allowed():
+        return nullcontext()
     return messages().status(Text(printable(f"{text} …")))
 
 
@@ -141,7 +148,7 @@ class _PatientBar(_Bar):
         return time.monotonic() - self._started
 
     def _show(self, fraction: float, description: str) -> None:
-        if self._elapsed_s < PATIENCE_S or not self._console.is_terminal:
+        if self._elapsed_s < PATIENCE_S or not _can_animate(self._console):
             return
         if self._bar is None:
             self._bar = _bar(self._console, 1.0)
@@ -193,7 +200,7 @@ class StagesLine:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if _can_animate(self._console):
             from rich.live import Live
 
             self._live = Live(get_renderable=self._text, console=self._console, transient=True)
@@ -281,6 +288,10 @@ class RunsBar(_Bar):
         print_lines(self._console, text, soft_wrap=True)
 
 
+def _can_animate(console: Console) -> bool:
+    return console.is_terminal and escapes_allowed()
+
+
 def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
@@ -296,7 +307,7 @@ def _bar(console: Console, total: float) -> Bar:
         TextColumn("{task.description}"),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not _can_animate(console),
     )
     bar.add_task("", total=total)
     return bar

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import traceback
@@ -289,7 +290,9 @@ def _culprit(error: Exception, policies: Choices, state: State) -> str:
             if (name, file) == (code.co_name, code.co_filename):
                 return f"{choice.policy.kind} policy '{choice.name}' (line {line})"
     for kind in state.raised():
-        return f"{kind} policy '{getattr(policies, kind).name}'"
+        name, file, line = frames[0]
+        where = f" (in {name}, line {line} of {os.path.basename(file)})" if compiled_from else ""
+        return f"{kind} policy '{getattr(policies, kind).name}'{where}"
     return f"one of the policies {', '.join(choice.name for choice in policies)}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import scaled, whole
+from headway.domain.limits import number_from, scaled, whole, whole_from
 from headway.domain.models import MAX_BATCH, MEBIBYTE
 from headway.files import check_output
+from headway.text_table import printable_lines
 
 if TYPE_CHECKING:
     from headway.calibrate.models.definitions import Definition
@@ -209,16 +209,14 @@ def _parts(text: str, field: str) -> list[str]:
 
 def _whole(text: str, field: str, least: int, most: int) -> int:
     try:
-        if not re.fullmatch(r"-?[0-9]{1,30}", text):
-            raise ValueError(text)
-        return whole(int(text), field, least, most)
+        return whole(whole_from(text), field, least, most)
     except ValueError:
         raise InputError(f"must be a whole number, not {shown(text)}.", field=field) from None
 
 
 def _bucket_bytes(text: str) -> int:
     try:
-        number = float(text)
+        number = number_from(text)
     except ValueError:
         raise InputError(
             f"must be a number of MB, not {shown(text)}.", field="--bucket-mb"
@@ -227,4 +225,4 @@ def _bucket_bytes(text: str) -> int:
 
 
 def _report(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable_lines(text), file=sys.stderr, flush=True)
