@@ -24,6 +24,7 @@ def test_one_job_on_one_server_takes_its_compute_time() -> None:
     assert result.finish_ns.tolist() == [7 + 5 * 3_000_000]
     assert result.gpus == ((0, 1),)
     assert result.summary.simulated_tasks == 5 * 2 * 2
+    assert result.summary.skipped_tasks == 4 * 2 * 2
     assert result.summary.average_gpu_utilization == 1.0
     assert result.summary.makespan_s == 0.015
 
@@ -34,6 +35,7 @@ def test_a_job_across_servers_pays_for_its_messages() -> None:
     message_ns = 669_000 + 853
     assert result.finish_ns.tolist() == [2 * (3_000_000 + message_ns)]
     assert result.summary.simulated_tasks == 2 * (2 * 2 + 1)
+    assert result.summary.skipped_tasks == (2 * 2 + 1) + 1
 
 
 def test_two_messages_share_a_server_and_both_slow_down() -> None:

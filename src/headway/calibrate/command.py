@@ -15,6 +15,17 @@ from headway.text_table import printable, printable_lines
 BAD_INPUT = 2
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Wraps the paragraphs of a description, and leaves indented ones as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        parts = text.split("\n\n")
+        return "\n\n".join(
+            part if part.startswith(" ") else fill(part, width, indent) for part in parts
+        )
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are safe to print."""
 
@@ -39,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
             name,
             help=title,
             description=command.DESCRIPTION,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
             allow_abbrev=False,
         )
         command.add_arguments(kind)

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -174,7 +174,13 @@ class _Run:
                 accuracy=self.accuracy,
             ),
             summary=summarize(
-                jobs, cluster, busy_ns, int(tally.messages), wall_s, int(tally.estimated_tasks)
+                jobs,
+                cluster,
+                busy_ns,
+                int(tally.messages),
+                wall_s,
+                int(tally.skipped_tasks),
+                int(tally.estimated_tasks),
             ),
             start_ns=jobs.start_ns.copy(),
             finish_ns=jobs.finish_ns.copy(),
@@ -202,7 +208,7 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
                 with reporting:
                     fractions[window] = now.fraction
                     mean = sum(fractions.values()) / len(fractions)
-                    progress(Progress(mean, now.now_s, now.tasks))
+                    progress(replace(now, fraction=mean))
 
         return window, run.result(window, None, report)
 
@@ -262,7 +268,8 @@ def _drive(
         if progress is not None:
             done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
-            progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+            tasks, skipped = done + int(tally[0].messages), int(tally[0].skipped_tasks)
+            progress(Progress(done / compute_tasks, now_s, tasks, skipped))
         check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)

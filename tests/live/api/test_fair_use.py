@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -71,9 +72,9 @@ def test_requests_wait_once_the_api_has_used_its_share_but_never_for_long(
         waited.append(delay_s)
         now_s += delay_s
 
-    monkeypatch.setattr(api_app.time, "thread_time", lambda: used_s)
-    monkeypatch.setattr(api_app.time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(api_app.asyncio, "sleep", sleep)
+    monkeypatch.setattr(time, "thread_time", lambda: used_s)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
 
     async def main() -> None:
         nonlocal used_s, now_s

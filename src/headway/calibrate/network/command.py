@@ -32,7 +32,8 @@ model T = a + k*b*M + (k-1)*eta*M.
 Start it on every node with torchrun, with one process for each group that all-reduces at the same
 time:
 
-  torchrun --nnodes 4 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+  torchrun --nnodes 4 --nproc-per-node 4 \\
+      --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
       -m headway.calibrate network -o network.toml
 
 or start it here, on a Ray cluster (--on HOST:PORT) or on the testbed (--on testbed). It writes
