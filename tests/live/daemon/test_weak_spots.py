@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from headway.gate.connections import FRAMES_BURST, MAX_FRAMES_PER_S
 from live.daemon.test_daemon_gated import ASKS
 from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python, running_scheduler
 from waiting import eventually
@@ -218,7 +219,6 @@ def test_a_scheduler_without_file_descriptors_says_so_a_few_times_only(tmp_path:
 
 FLOODS = """
 import os, socket, time
-from headway.gate.connections import FRAMES_BURST, MAX_FRAMES_PER_S
 from headway.gate import frames
 from headway.gate.environment import WorkerEnvironment
 from headway.gate.protocol import encode
@@ -235,7 +235,6 @@ time.sleep(600)
 """
 
 
-@pytest.mark.slow
 def test_a_flood_of_frames_is_slowed_down_and_leaves_the_log_to_others(
     shared: SchedulerProcess,
 ) -> None:
