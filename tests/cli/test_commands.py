@@ -376,7 +376,7 @@ def test_new_files_run_as_they_are(capsys: pytest.CaptureFixture[str], small: st
     assert headway(capsys, "new", "sweep", "grid.toml").status == 0
     ran = headway(capsys, "sweep", "grid.toml")
     assert ran.out.startswith("18 runs; means over 3 seeds with 95% intervals\n")
-    assert "headway report grid " in Path("grid.toml").read_text()
+    assert "headway report grid\n" in Path("grid.toml").read_text()
 
 
 def test_new_files_overwrite_nothing(capsys: pytest.CaptureFixture[str]) -> None:
