@@ -45,8 +45,8 @@ def test_an_svg_is_well_formed_and_names_everything(crowd: RecordedRun, tmp_path
         assert label in found
     assert found.count("network") == 2
     assert found.count("simulated time [s]") == 2
-    assert {"job 0", "job 1", "all-reduces", "jobs", "Queued jobs"} <= set(found)
-    assert {"all-reduces waiting", "all-reduces running", "most on one server"} <= set(found)
+    assert {"job 0", "job 1", "messages", "jobs", "Queued jobs"} <= set(found)
+    assert {"messages waiting", "messages running", "most on one server"} <= set(found)
     assert any(text.startswith("crowd.parquet: 0.") for text in found)
     assert {"0", "1"} <= set(found)
 

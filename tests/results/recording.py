@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from builders import make_job, make_workload
+from graph_shapes import with_graph
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
@@ -23,6 +24,16 @@ CROWD = make_workload(
     make_job(gpus=4, iterations=2, memory_bytes=15 * 2**30, arrival_ns=1_000_000),
 )
 """Jobs that wait for GPUs, for each other and for the network on two servers of two GPUs."""
+
+MIX = make_workload(
+    with_graph(make_job(gpus=4, iterations=4), 0),
+    make_job(gpus=3, iterations=5, arrival_ns=5),
+    with_graph(make_job(gpus=4, iterations=3, arrival_ns=3_000_000), 1),
+    with_graph(make_job(gpus=3, iterations=3, gradient_bytes=40_000_000), 2),
+    with_graph(make_job(gpus=4, iterations=2, memory_bytes=9 * 2**30), 3),
+    with_graph(make_job(gpus=1, iterations=5, memory_bytes=9 * 2**30), 0),
+)
+"""A crowd of jobs with graphs of all shapes, and one without."""
 
 TWO_BY_TWO = Cluster(2, 2)
 
