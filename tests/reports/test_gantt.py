@@ -11,15 +11,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from builders import make_job, make_workload
+from builders import MB, make_job, make_workload
+from graph_shapes import MS, pipeline_graph
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.engine.run import simulate
 from headway.reports import gantt, gantt_layout
 from headway.reports.gantt import draw_report, write_report
 from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import RecordedRun
+from headway.results.timeline.sinks import Timeline
 from headway.results.timeline.window import Window
 from results.recording import CROWD, TWO_BY_TWO, record
 
@@ -130,6 +134,38 @@ def test_a_run_without_messages_can_be_drawn(tmp_path: Path) -> None:
     record(tmp_path / "t", make_workload(make_job()), Cluster(1, 1))
     write_report(read_timeline(tmp_path / "t"), tmp_path / "r.svg")
     assert "GPU 0" in texts(tmp_path / "r.svg")
+
+
+def test_a_pipeline_can_be_drawn(tmp_path: Path) -> None:
+    workload = Workload([Job("p", 0, 4, 2, graph=pipeline_graph(4, microbatches=1))])
+    run = RecordedRun.of(simulate(workload, Cluster(4, 1), timeline=Timeline()))
+    write_report(run, tmp_path / "r.svg")
+    found = texts(tmp_path / "r.svg")
+    assert {"first task of a graph", "last task", "message", "job p"} <= set(found)
+    assert not {"forward", "backward", "all-reduce"} & set(found)
+    boxes, rows = gantt_layout.lay_out(run, run.window, *gantt_layout.select(run, run.window))
+    # Eight tasks, and six sends on two servers each, in each iteration.
+    assert len(boxes) == 2 * (8 + 6 * 2)
+    on_gpu = [box for box in boxes if box.top == rows[0].top]
+    assert [box.entry for box in on_gpu] == ["forward 0 0", "backward 0 0"] * 2
+    assert on_gpu[0].strength < on_gpu[1].strength
+
+
+def test_several_messages_of_a_job_on_a_server_have_lanes_of_their_own(tmp_path: Path) -> None:
+    graph = Graph(
+        2,
+        [Task("task", [0, 1], MS)],
+        [Message(name, "all-reduce", [[0, 1]], MB, name, ["task"]) for name in "abc"],
+    )
+    workload = make_workload(Job("g", 0, 2, 1, graph=graph), make_job(gpus=2))
+    result = simulate(workload, Cluster(2, 1), policy="ff+srsf:9", timeline=Timeline())
+    run = RecordedRun.of(result)
+    boxes, _ = gantt_layout.lay_out(run, run.window, *gantt_layout.select(run, run.window))
+    tops = {box.entry: box.top for box in boxes if box.entry in {"a", "b", "c"}}
+    assert len(set(tops.values())) == 3
+    write_report(run, tmp_path / "r.svg")
+    labels = {"forward, first task of a graph", "backward, last task", "message"}
+    assert labels <= set(texts(tmp_path / "r.svg"))
 
 
 def test_jobs_that_share_a_row_differ_in_colour() -> None:
