@@ -8,12 +8,14 @@ against the text cannot hide the mistakes that speed-ups make.
 
 Read it beside docs/model.md: `Simulation.instant` is the section "One instant", and each of its
 five steps is one method. Times are integer nanoseconds, sizes bytes, costs nanoseconds a byte.
-Inputs are taken as valid.
+Inputs are taken as valid. Of a job's graph it reads the entries alone and expands them itself
+(`Expansion`).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,16 @@ class OracleJob:
     backward_ns: int
     gradient_bytes: int
     memory_bytes: int
+    graph: Any = None  # with entries `tasks` and `messages`; the three fields above are then 0
 
 
 @dataclass(frozen=True, order=True)
 class OracleTask:
-    """A task that ran: `kind` is "forward", "backward" or "message"; a message has gpu -1."""
+    """A task that ran: `kind` is "forward", "backward", "task" or "message".
+
+    A message has gpu -1. What a graph stands for is numbered: tasks first, by entry and rank, then
+    messages, by entry and group; tasks and messages of other jobs have -1.
+    """
 
     start_ns: int
     end_ns: int
@@ -39,6 +46,7 @@ class OracleTask:
     job: int
     iteration: int
     gpu: int
+    number: int = -1
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,62 @@ class OracleOutcome:
     tasks: list[OracleTask]
 
 
+@dataclass(frozen=True)
+class Node:
+    """A task or a message of a graph; `entry` is the one that it comes from."""
+
+    number: int
+    ranks: frozenset[int]
+    entry: Any
+    place: int  # of the entry in its list
+    is_message: bool
+
+
+class Expansion:
+    """The tasks and messages that a graph's entries stand for, and what each waits for."""
+
+    def __init__(self, graph: Any) -> None:
+        self.nodes: list[Node] = []
+        for place, entry in enumerate(graph.tasks):
+            for rank in sorted(entry.ranks):
+                self.add(frozenset({rank}), entry, place, False)
+        for place, entry in enumerate(graph.messages):
+            for group in entry.groups:
+                self.add(frozenset(group), entry, place, True)
+        self.waits = {node: self.waits_of(node) for node in self.nodes}
+
+    def add(self, ranks: frozenset[int], entry: Any, place: int, is_message: bool) -> None:
+        self.nodes.append(Node(len(self.nodes), ranks, entry, place, is_message))
+
+    def waits_of(self, node: Node) -> set[Node]:
+        """What must end before a node: by the order of its stream or channel, and by `after`."""
+        waits = {
+            other
+            for other in self.nodes
+            if other.entry.name in node.entry.after and other.ranks & node.ranks
+        }
+        for rank in node.ranks:
+            before = [other for other in self.nodes[: node.number] if rank in other.ranks]
+            before = [other for other in before if other.is_message == node.is_message]
+            if node.is_message:
+                before = [other for other in before if other.entry.channel == node.entry.channel]
+            waits |= set(before[-1:])
+        return waits
+
+    def length_ns(self, time_ns: dict[Node, int]) -> int:
+        """When the last node ends if each takes so long and starts as soon as it is ready."""
+        end: dict[Node, int] = {}
+        while len(end) < len(self.nodes):
+            for node in self.nodes:
+                if node not in end and all(other in end for other in self.waits[node]):
+                    ready = max((end[other] for other in self.waits[node]), default=0)
+                    end[node] = ready + time_ns[node]
+        return max(end.values())
+
+
 @dataclass(eq=False)
 class Message:
-    """An admitted all-reduce. cost = 0: admitted at this instant and not yet rated."""
+    """An admitted message. cost = 0: admitted at this instant and not yet rated."""
 
     admitted_ns: int
     end_of_latency_ns: int
@@ -65,25 +126,45 @@ class Message:
 
 
 @dataclass(eq=False)
+class Transfer:
+    """What one message of an iteration has to send between servers, from ready to end.
+
+    It is sent as one message or as a chain of buckets.
+    """
+
+    job: "Job"
+    number: int  # of its node; -1 for the all-reduce of a job without a graph
+    servers: int
+    links: list[tuple[str, int]]  # servers, and the uplinks of their racks if they are several
+    unsent_bytes: int  # without what is on the network
+    latency_ns: int
+    v: float  # how much dearer a byte is among so many servers than where b was measured
+    message: Message | None = None  # on the network
+    not_before_ns: int = -1  # the time that an admission named, until it says something else
+
+
+@dataclass(eq=False)
 class Job:
     """A job's state. It is held by its GPUs from its placement to its finish."""
 
     index: int
     spec: OracleJob
-    times_ns: list[tuple[int, int]]  # forward and backward on each type of GPU
+    # On each type of GPU: forward and backward, or the time of each entry of its graph's tasks.
+    times_ns: list[tuple[int, ...]]
     gpus: tuple[int, ...] = ()
     types: frozenset[int] = frozenset()  # of its GPUs
     servers: frozenset[int] = frozenset()
-    racks: frozenset[int] = frozenset()
     tried: bool = False  # whether a placement has been asked about it
     start_ns: int = -1
     finish_ns: int = -1
     iterations_done: int = 0
     # For each of its GPUs, this iteration's compute tasks that have not ended, in order.
     compute: dict[int, list[str]] = field(default_factory=dict)
-    message: Message | None = None
-    unsent_bytes: int = 0  # of this iteration's gradients, without the message on the network
-    not_before_ns: int = -1  # the time that an admission named, until it says something else
+    transfers: list[Transfer] = field(default_factory=list)  # ready or on the network
+    expansion: Expansion | None = None  # of its graph
+    ended: set[Node] = field(default_factory=set)  # in this iteration
+    unit_ns: int = -1  # with a graph, once placed: u_J
+    service_ns: int = -1  # with a graph, once placed: s_J
 
     @property
     def iterations_left(self) -> int:
@@ -91,28 +172,39 @@ class Job:
 
     @property
     def compute_ns(self) -> int:
-        """Forward and backward: before it is placed on the fastest type, then on its slowest."""
+        """u_J: before it is placed on the fastest type, then on its slowest."""
+        if self.expansion is not None:
+            if self.gpus:
+                return self.unit_ns
+            fastest = [min(times) for times in zip(*self.times_ns, strict=True)]
+            return self.expansion.length_ns(
+                {n: 0 if n.is_message else fastest[n.place] for n in self.expansion.nodes}
+            )
         if not self.gpus:
             return min(sum(times) for times in self.times_ns)
         return max(sum(self.times_ns[kind]) for kind in self.types)
-
-    @property
-    def links(self) -> list[tuple[str, int]]:
-        """Where its messages are: its servers, and the uplinks of its racks if they are several."""
-        links = [("server", server) for server in sorted(self.servers)]
-        if len(self.racks) > 1:
-            links += [("rack", rack) for rack in sorted(self.racks)]
-        return links
 
     @property
     def computed(self) -> bool:
         """Whether all the backwards of this iteration are done."""
         return not any(self.compute.values())
 
-    def make_forwards_ready(self) -> None:
-        """An iteration begins."""
-        self.compute = {gpu: ["forward", "backward"] for gpu in self.gpus}
-        self.unsent_bytes = self.spec.gradient_bytes
+    def ready_task(self, gpu: int) -> tuple[str, int, int] | None:
+        """The kind, number and entry of the compute task that is ready on a GPU, if there is one.
+
+        A forward counts as entry 0, a backward as entry 1.
+        """
+        if gpu not in self.gpus:
+            return None
+        if self.expansion is None:
+            kinds = self.compute[gpu]
+            return (kinds[0], -1, int(kinds[0] == "backward")) if kinds else None
+        rank = self.gpus.index(gpu)
+        for node in self.expansion.nodes:
+            if rank in node.ranks and not node.is_message and node not in self.ended:
+                ready = self.expansion.waits[node] <= self.ended
+                return ("task", node.number, node.place) if ready else None
+        return None
 
 
 def mix(x: int) -> int:
@@ -163,29 +255,53 @@ class Simulation:
 
     def s_ns(self, job: Job) -> int:
         """s_J: one iteration's forward and backward, and its all-reduce across servers."""
+        if job.expansion is not None:
+            return job.service_ns if job.gpus else job.compute_ns
         s = job.compute_ns
         if len(job.servers) > 1:
             s += self.alone_ns(job)
         return s
 
     def alone_ns(self, job: Job) -> int:
-        """What its all-reduce takes whole and alone."""
-        v = self.v(job) if len(job.servers) > 1 else 1.0
-        a = self.a(job) if len(job.servers) > 1 else self.a_ns
+        """What its all-reduce takes whole and alone; with a graph, what messages add to u_J."""
+        if job.expansion is not None:
+            if job.gpus:
+                return job.service_ns - job.unit_ns
+            messages = sum(node.is_message for node in job.expansion.nodes)
+            return messages * self.a_ns + math.floor(self.b * self.gradient_bytes(job))
+        n = len(job.servers)
+        v = self.v(n) if n > 1 else 1.0
+        a = self.a(n) if n > 1 else self.a_ns
         return a + math.floor(v * self.b * job.spec.gradient_bytes)
 
-    def a(self, job: Job) -> int:
-        """Latency among the servers of a placed job."""
+    def gradient_bytes(self, job: Job) -> int:
+        """M of a job; with a graph the sizes of all messages, one rank on each server."""
+        if job.expansion is None:
+            return job.spec.gradient_bytes
+        return sum(self.size(n, 1) for n in job.expansion.nodes if n.is_message)
+
+    def size(self, node: Node, most_ranks_on_a_server: int) -> int:
+        """The bytes of the all-reduce that a message of a graph is treated as."""
+        factor = {
+            "all-reduce": 1.0,
+            "reduce-scatter": 1 / 2,
+            "all-gather": 1 / 2,
+            "all-to-all": most_ranks_on_a_server / 2,
+            "send": 1 / 2 if self.ring is None else 1.0,
+        }[node.entry.kind]
+        return round(factor * float(node.entry.buffer_bytes))
+
+    def a(self, servers: int) -> int:
+        """Latency among so many servers."""
         if self.ring is None:
             return self.a_ns
-        return round(float(self.a_ns) * float(len(job.servers) - 1) / float(self.ring - 1))
+        return round(float(self.a_ns) * float(servers - 1) / float(self.ring - 1))
 
-    def v(self, job: Job) -> float:
-        """How much dearer a byte is among the servers of a placed job than where b was measured."""
+    def v(self, servers: int) -> float:
+        """How much dearer a byte is among so many servers than where b was measured."""
         if self.ring is None:
             return 1.0
-        n = len(job.servers)
-        return ((n - 1) / n) / ((self.ring - 1) / self.ring)
+        return ((servers - 1) / servers) / ((self.ring - 1) / self.ring)
 
     def remaining_service(self, job: Job) -> int:
         """L_J."""
@@ -246,22 +362,136 @@ class Simulation:
                 if task is not None and task.job == job.index and task.end_ns == t:
                     del self.running[gpu]
                     self.tasks.append(task)
-                    job.compute[gpu].remove(task.kind)
-            # On a single server the all-reduce takes no time.
-            all_reduced = job.computed and len(job.servers) == 1
-            sent = job.message
-            if sent is not None and sent.end_ns == t:
-                done = job.iterations_done
-                self.tasks.append(OracleTask(sent.admitted_ns, t, "message", job.index, done, -1))
-                job.message = None
-                # When one bucket ends and bytes are left, the next is ready at this instant.
-                all_reduced = job.unsent_bytes == 0
-            if all_reduced:
-                job.iterations_done += 1
-                if job.iterations_left == 0:
-                    job.finish_ns = t
+                    if job.expansion is None:
+                        job.compute[gpu].remove(task.kind)
+                    else:
+                        job.ended.add(job.expansion.nodes[task.number])
+            for transfer in list(job.transfers):
+                self.end_of_bucket(transfer, t)
+            if job.expansion is None:
+                self.complete_plain(job, t)
+            else:
+                self.complete_graph(job, t)
+
+    def end_of_bucket(self, transfer: Transfer, t: int) -> None:
+        """When one bucket ends and bytes are left, the next is ready at this instant."""
+        sent, job = transfer.message, transfer.job
+        if sent is None or sent.end_ns != t:
+            return
+        transfer.message = None
+        self.tasks.append(
+            OracleTask(
+                sent.admitted_ns, t, "message", job.index, job.iterations_done, -1, transfer.number
+            )
+        )
+        if transfer.unsent_bytes > 0:
+            return
+        job.transfers.remove(transfer)
+        if job.expansion is None:
+            self.end_iteration(job, t)
+        else:
+            job.ended.add(job.expansion.nodes[transfer.number])
+
+    def complete_plain(self, job: Job, t: int) -> None:
+        """After the last backward comes the all-reduce, which takes no time on a single server."""
+        if job.finish_ns >= 0 or not job.computed or job.transfers:
+            return
+        if len(job.servers) == 1:
+            self.end_iteration(job, t)
+        else:
+            self.make_ready(job, -1, job.servers, job.spec.gradient_bytes)
+
+    def complete_graph(self, job: Job, t: int) -> None:
+        """Make ready what is; an iteration ends with the last of its tasks and messages."""
+        assert job.expansion is not None
+        self.ready_messages(job)
+        if len(job.ended) == len(job.expansion.nodes):
+            self.end_iteration(job, t)
+
+    def ready_messages(self, job: Job) -> None:
+        """Make the messages of a graph ready that are; on a single server they end at once."""
+        assert job.expansion is not None
+        changed = True
+        while changed:
+            changed = False
+            for node in job.expansion.nodes:
+                asked = any(transfer.number == node.number for transfer in job.transfers)
+                if not node.is_message or node in job.ended or asked:
+                    continue
+                if not job.expansion.waits[node] <= job.ended:
+                    continue
+                on = [self.server[job.gpus[rank]] for rank in sorted(node.ranks)]
+                if len(set(on)) == 1:
+                    job.ended.add(node)
+                    changed = True
                 else:
-                    job.make_forwards_ready()
+                    size = self.size(node, max(on.count(server) for server in on))
+                    self.make_ready(job, node.number, frozenset(on), size, node.entry.kind)
+
+    def make_ready(
+        self, job: Job, number: int, servers: frozenset[int], size: int, kind: str = "all-reduce"
+    ) -> None:
+        """A message among these servers is ready."""
+        racks = {self.server_rack[server] for server in servers}
+        links = [("server", server) for server in sorted(servers)]
+        if len(racks) > 1:
+            links += [("rack", rack) for rack in sorted(racks)]
+        latency = self.a(len(servers))
+        if kind != "all-reduce":
+            latency = round(latency / 2)
+        v = self.v(len(servers))
+        job.transfers.append(Transfer(job, number, len(servers), links, size, latency, v))
+
+    def unit_ns(self, job: Job) -> int:
+        """u_J of a placed job with a graph: messages take no time, tasks that on their GPU."""
+        assert job.expansion is not None
+        time_ns = {}
+        for node in job.expansion.nodes:
+            time_ns[node] = 0
+            if not node.is_message:
+                (rank,) = node.ranks
+                kind = self.server_type[self.server[job.gpus[rank]]]
+                time_ns[node] = job.times_ns[kind][node.place]
+        return job.expansion.length_ns(time_ns)
+
+    def end_iteration(self, job: Job, t: int) -> None:
+        job.iterations_done += 1
+        if job.iterations_left == 0:
+            job.finish_ns = t
+        else:
+            self.begin_iteration(job)
+
+    def begin_iteration(self, job: Job) -> None:
+        """Its first tasks are ready; those of a graph's messages that wait for nothing too."""
+        if job.expansion is None:
+            job.compute = {gpu: ["forward", "backward"] for gpu in job.gpus}
+        else:
+            job.ended = set()
+            self.ready_messages(job)
+
+    def length_alone_ns(self, job: Job) -> int:
+        """How long one iteration of a placed job with a graph takes without any other job."""
+        spec = replace(job.spec, arrival_ns=0, iterations=1)
+        alone = Job(0, spec, job.times_ns, job.gpus, servers=job.servers, start_ns=0)
+        alone.expansion = job.expansion
+        world = replace(
+            self,
+            jobs=[alone],
+            priority="fifo",
+            admission="always",
+            bucket_bytes=None,
+            to_arrive=[],
+            queue=[],
+            running={},
+            tasks=[],
+            admitted=0,
+        )
+        world.begin_iteration(alone)
+        world.admit(0)
+        world.dispatch(0)
+        while alone.finish_ns < 0:
+            world.instant(world.next_instant())
+        return alone.finish_ns
 
     def arrive(self, t: int) -> None:
         """Step 2: jobs that arrive at t join the queue."""
@@ -284,31 +514,45 @@ class Simulation:
             job.gpus = tuple(sorted(candidates[: job.spec.gpus]))
             job.servers = frozenset(self.server[gpu] for gpu in job.gpus)
             job.types = frozenset(self.server_type[server] for server in job.servers)
-            job.racks = frozenset(self.server_rack[server] for server in job.servers)
             job.start_ns = t
-            job.make_forwards_ready()
+            if job.expansion is not None:
+                job.unit_ns = self.unit_ns(job)
+                job.service_ns = job.unit_ns
+                if len(job.servers) > 1:
+                    job.service_ns = self.length_alone_ns(job)
+            self.begin_iteration(job)
         self.queue = still_queued
 
     def admit(self, t: int) -> None:
-        """Step 4: admit the all-reduces that are ready, then rate messages whose cost changed."""
-        ready = [job for job in self.held() if job.computed and job.message is None]
-        for job in sorted(ready, key=self.order):
-            answer = self.admits(job, t)
-            job.not_before_ns = -1
-            if answer is True or (answer is not False and answer <= t):
-                size = self.bucket(job)
-                job.unsent_bytes -= size
-                job.message = Message(t, t + self.a(job), float(size), t, self.admitted)
-                self.admitted += 1
-            elif answer is not False:
-                job.not_before_ns = answer
+        """Step 4: admit the messages that are ready, then rate those whose cost changed.
+
+        Jobs are asked about in priority order, the messages of a job by number.
+        """
+        for job in sorted(self.held(), key=self.order):
+            for transfer in sorted(job.transfers, key=lambda one: one.number):
+                if transfer.message is None:
+                    self.ask(transfer, t)
         fair = self.fair_costs() if self.fair and self.contends else None
-        for job in self.held():
-            if job.message is not None:
-                by_link = self.cost_of_byte(job) if fair is None else fair[job.index]
-                cost = self.v(job) * by_link
-                if cost != job.message.cost:
-                    self.rate(job.message, cost, t)
+        for transfer in self.sending():
+            message = transfer.message
+            assert message is not None
+            by_link = self.cost_of_byte(transfer) if fair is None else fair[transfer]
+            cost = transfer.v * by_link
+            if cost != message.cost:
+                self.rate(message, cost, t)
+
+    def ask(self, transfer: Transfer, t: int) -> None:
+        """Ask about one message, once."""
+        answer = self.admits(transfer, t)
+        transfer.not_before_ns = -1
+        if answer is True or (answer is not False and answer <= t):
+            size = self.bucket(transfer)
+            transfer.unsent_bytes -= size
+            latency = t + transfer.latency_ns
+            transfer.message = Message(t, latency, float(size), t, self.admitted)
+            self.admitted += 1
+        elif answer is not False:
+            transfer.not_before_ns = answer
 
     def dispatch(self, t: int) -> None:
         """Step 5: every idle GPU starts the ready compute task of its first job in order."""
@@ -316,13 +560,13 @@ class Simulation:
         for gpu, server in enumerate(self.server):
             if gpu in self.running:
                 continue
-            first = next((job for job in held if job.compute.get(gpu)), None)
-            if first is not None:
-                kind = first.compute[gpu][0]
-                forward_ns, backward_ns = first.times_ns[self.server_type[server]]
-                end = t + (forward_ns if kind == "forward" else backward_ns)
+            first = next((job for job in held if job.ready_task(gpu) is not None), None)
+            found = None if first is None else first.ready_task(gpu)
+            if first is not None and found is not None:
+                kind, number, entry = found
+                end = t + first.times_ns[self.server_type[server]][entry]
                 done = first.iterations_done
-                self.running[gpu] = OracleTask(t, end, kind, first.index, done, gpu)
+                self.running[gpu] = OracleTask(t, end, kind, first.index, done, gpu, number)
 
     # A message on the network.
 
@@ -334,45 +578,49 @@ class Simulation:
         """The messages that count on a link: none on a network without contention."""
         if not self.contends:
             return []
-        return [job.message for job in self.held() if job.message and link in job.links]
+        return [one.message for one in self.sending() if one.message and link in one.links]
 
-    def most(self, job: Job) -> int:
-        """The largest number of messages on any of the job's links."""
-        return max(len(self.messages_on(link)) for link in job.links)
+    def sending(self) -> list[Transfer]:
+        """Everything that has a message on the network."""
+        return [one for job in self.held() for one in job.transfers if one.message]
 
-    def cost_of_byte(self, job: Job) -> float:
-        """What a byte of the job's message costs: that on the dearest of its links."""
+    def most(self, transfer: Transfer) -> int:
+        """The largest number of messages on any of its links."""
+        return max(len(self.messages_on(link)) for link in transfer.links)
+
+    def cost_of_byte(self, transfer: Transfer) -> float:
+        """What a byte of a message costs: that on the dearest of its links."""
         if not self.contends:
             return self.cost(1)
         costs = []
-        for kind, number in job.links:
+        for kind, number in transfer.links:
             cost = self.cost(len(self.messages_on((kind, number))))
             costs.append(cost if kind == "server" else self.uplinks[number] * cost)
         return max(costs)
 
-    def fair_costs(self) -> dict[int, float]:
-        """What a byte of each running message costs if links are shared fairly, by job."""
-        sending = [job for job in self.held() if job.message]
+    def fair_costs(self) -> dict[Transfer, float]:
+        """What a byte of each running message costs if links are shared fairly."""
+        sending = self.sending()
         links = [("server", server) for server in range(len(self.server_type))]
         links += [("rack", rack) for rack in range(len(self.uplinks))]
-        users = {link: [job.index for job in sending if link in job.links] for link in links}
+        users = {link: [one for one in sending if link in one.links] for link in links}
         full = {}
         for (kind, number), on_it in users.items():
             cost = self.cost(len(on_it))
             full[kind, number] = cost if kind == "server" else self.uplinks[number] * cost
         left = {link: float(len(on_it)) for link, on_it in users.items()}
-        costs: dict[int, float] = {}
+        costs: dict[Transfer, float] = {}
         while len(costs) < len(sending):
             offers = []
             for link in links:
-                still = [index for index in users[link] if index not in costs]
+                still = [one for one in users[link] if one not in costs]
                 if still:
                     offers.append((full[link] * (len(still) / left[link]), still))
             # Of equal offers, max takes that of the first link.
             cost, served = max(offers, key=lambda offer: offer[0])
-            for index in served:
-                costs[index] = cost
-                for link in self.jobs[index].links:
+            for transfer in served:
+                costs[transfer] = cost
+                for link in transfer.links:
                     left[link] -= full[link] / cost
         return costs
 
@@ -434,8 +682,7 @@ class Simulation:
         if policy == "consolidate":
             return self.fewest_servers(in_server, job.spec.gpus)
         if policy == "tiresias":
-            send = self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
-            if send > job.compute_ns:
+            if self.alone_ns(job) > job.compute_ns:
                 return self.fewest_servers(in_server, job.spec.gpus)
             return [gpu for _, gpu in sorted(pair for pairs in in_server for pair in pairs)]
         if policy == "apart":
@@ -473,8 +720,7 @@ class Simulation:
         sending_ns = 0
         size = self.block_size(job)
         if size > 1:
-            message_ns = self.a_ns + math.floor(self.b * job.spec.gradient_bytes)
-            sending_ns = job.iterations_left * message_ns
+            sending_ns = job.iterations_left * self.alone_ns(job)
         mine = (compute_ns + sending_ns, job.index)
 
         # A machine is ("gpu", number) or ("network", server).
@@ -539,21 +785,24 @@ class Simulation:
 
     # Admission policies.
 
-    def bucket(self, job: Job) -> int:
-        """The bytes of the job's next message."""
+    def bucket(self, transfer: Transfer) -> int:
+        """The bytes of its next message."""
         if self.bucket_bytes is None:
-            return job.unsent_bytes
-        return min(self.bucket_bytes, job.unsent_bytes)
+            return transfer.unsent_bytes
+        return min(self.bucket_bytes, transfer.unsent_bytes)
 
-    def admits(self, job: Job, t: int) -> bool | int:
-        """Whether the job's next message, which is ready, may start at t, or not before when."""
-        most = self.most(job)
+    def admits(self, transfer: Transfer, t: int) -> bool | int:
+        """Whether the next message, which is ready, may start at t, or not before when."""
+        most = self.most(transfer)
         policy, _, limit = self.admission.rpartition(".py:")[2].partition(":")
+        if policy == "always":
+            return True
         if policy in ("lattice", "fickle"):
             step = int(limit)
             if most == 0:
                 return -(-t // step) * step
-            return False if policy == "lattice" or job.index % 2 else (t // step + 1) * step
+            odd = transfer.job.index % 2
+            return False if policy == "lattice" or odd else (t // step + 1) * step
         if policy == "srsf":
             return most < int(limit)
         if policy == "ada-dual":
@@ -561,30 +810,39 @@ class Simulation:
                 return most == 0
             theta = self.b / (2 * (self.b + self.eta))
             return all(
-                self.bucket(job) < theta * self.remaining_at(old, t)
-                for link in job.links
+                self.bucket(transfer) < theta * self.remaining_at(old, t)
+                for link in transfer.links
                 for old in self.messages_on(link)
             )
         if policy == "k-way":
-            return all(self.joins_all(job, link, t) for link in job.links)
+            return all(self.joins_all(transfer, link, t) for link in transfer.links)
         if policy == "interleave":
             if not self.contends or most > 0:
                 return most == 0
-            return self.slot(job, t)
+            return self.slot(transfer, t)
         raise ValueError(f"unknown admission policy {self.admission!r}")
 
-    def slot(self, job: Job, t: int) -> int:
-        """The first time from t on at which `interleave` lets the job start on idle links."""
+    def slot(self, transfer: Transfer, t: int) -> int:
+        """The first time from t on at which `interleave` lets a message start on idle links.
+
+        A message that is longer than any gap between the slots of others starts at once.
+        """
 
         def needs(size: int) -> int:
             buckets = 1 if self.bucket_bytes is None else -(-size // self.bucket_bytes)
             return max(1, buckets) * (self.a_ns + 1) + math.floor(self.b * size)
 
         def alone(of: Job) -> int:
-            return needs(of.spec.gradient_bytes)
+            return needs(self.gradient_bytes(of))
 
-        group = [other for other in self.held() if set(other.links) & set(job.links)]
-        group = [other for other in group if len(other.servers) > 1]
+        def meets(other: Job) -> bool:
+            racks = {self.server_rack[server] for server in other.servers}
+            links = [("server", server) for server in other.servers]
+            links += [("rack", rack) for rack in racks if len(racks) > 1]
+            return other is job or bool(set(links) & set(transfer.links))
+
+        job = transfer.job
+        group = [other for other in self.held() if len(other.servers) > 1 and meets(other)]
         cycle = max(o.compute_ns + alone(o) for o in group)
         slots = sum(map(alone, group))
         if len(group) == 1 or slots > cycle:
@@ -595,16 +853,18 @@ class Simulation:
                 if other is not job:
                     begin = zero + sum(alone(o) for o in group if o.index < other.index)
                     taken.append((begin, begin + alone(other)))
-        tries = [t, *sorted(end for _, end in taken if end > t)]
-        return next(
+        length = needs(transfer.unsent_bytes)
+        tries = [t, *sorted(end for _, end in taken if t < end < t + 2 * cycle)]
+        free = [
             start
             for start in tries
-            if all(start + needs(job.unsent_bytes) <= begin or end <= start for begin, end in taken)
-        )
+            if all(start + length <= begin or end <= start for begin, end in taken)
+        ]
+        return free[0] if free else t
 
-    def joins_all(self, job: Job, link: tuple[str, int], t: int) -> bool:
+    def joins_all(self, transfer: Transfer, link: tuple[str, int], t: int) -> bool:
         """Whether to start now beats, on one link, to start at the end of any message there."""
-        new = float(self.bucket(job))
+        new = float(self.bucket(transfer))
         newest_first = sorted(self.messages_on(link), key=lambda old: -old.number)
         left = [self.remaining_at(old, t) for old in newest_first]
         theta = self.b / (2 * (self.b + self.eta))
@@ -621,11 +881,21 @@ class Simulation:
         """The earliest arrival or end of a task to come."""
         coming = [job.spec.arrival_ns for job in self.to_arrive]
         coming += [task.end_ns for task in self.running.values()]
-        coming += [job.message.end_ns for job in self.jobs if job.message is not None]
-        coming += [job.not_before_ns for job in self.held() if job.not_before_ns >= 0]
+        for transfer in (one for job in self.held() for one in job.transfers):
+            if transfer.message is not None:
+                coming.append(transfer.message.end_ns)
+            elif transfer.not_before_ns >= 0:
+                coming.append(transfer.not_before_ns)
         if not coming:
             raise RuntimeError("jobs are unfinished, nothing is running and nothing will arrive")
         return min(coming)
+
+
+def own_times(job: OracleJob) -> tuple[int, ...]:
+    """Forward and backward, or the times of its graph's tasks by entry."""
+    if job.graph is None:
+        return job.forward_ns, job.backward_ns
+    return tuple(entry.duration_ns for entry in job.graph.tasks)
 
 
 def run(
@@ -634,7 +904,7 @@ def run(
     server_gpus: Sequence[int],
     memory_bytes: Sequence[int],
     server_type: Sequence[int] | None = None,
-    times_ns: Sequence[Sequence[tuple[int, int]]] | None = None,
+    times_ns: Sequence[Sequence[tuple[int, ...]]] | None = None,
     server_rack: Sequence[int] | None = None,
     uplinks: Sequence[float] = (),
     a_ns: int,
@@ -652,17 +922,21 @@ def run(
     """Simulate the jobs until the last has finished.
 
     Servers have so many GPUs each, of type 0 and in rack 0 unless told; `memory_bytes` is that of a
-    GPU of each type, `times_ns` each job's (forward, backward) on each type, its own unless told,
-    and `uplinks` each rack's factor on the cost of a byte. Sharing is `busiest` or `max-min`, and
-    `ring` the number of servers among which a and b hold, None for any.
+    GPU of each type, `times_ns` each job's (forward, backward), or its graph's times by entry, on
+    each type, its own unless told, and `uplinks` each rack's factor on the cost of a byte. Sharing
+    is `busiest` or `max-min`, and `ring` the number of servers among which a and b hold, None for
+    any.
     Placement is `ff`, `rand`, `ls`, `lwf:K`, `spread`, `consolidate`, `tiresias` or `apart`;
     priority `srsf`, `srtf`, `fifo`, `smallest`, `las`, `2d-las:QUANTUM_S` or `gpu-intensity`;
     admission `srsf:N`, `ada-dual`, `k-way`, `interleave` or one of tests/data/lattice.py.
     Raises RuntimeError when a job can never finish.
     """
     if times_ns is None:
-        times_ns = [[(job.forward_ns, job.backward_ns)] * len(memory_bytes) for job in jobs]
+        times_ns = [[own_times(job)] * len(memory_bytes) for job in jobs]
     states = [Job(i, spec, list(times_ns[i])) for i, spec in enumerate(jobs)]
+    for job in states:
+        if job.spec.graph is not None:
+            job.expansion = Expansion(job.spec.graph)
     simulation = Simulation(
         jobs=states,
         server=[server for server, count in enumerate(server_gpus) for _ in range(count)],

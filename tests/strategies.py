@@ -14,8 +14,11 @@ import oracle
 from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.compute_times import compute_times, compute_times_ns
+from headway.domain.errors import InputError
 from headway.domain.gpus import V100, GpuType
+from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
+from headway.domain.message_kinds import KINDS
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
@@ -80,17 +83,108 @@ def gradients() -> st.SearchStrategy[int]:
     )
 
 
+def largest_message(job: Job) -> int:
+    """Return the bytes of a job's largest message; an all-to-all may be larger, once placed."""
+    if job.graph is None:
+        return job.gradient_bytes
+    return max((message.buffer_bytes for message in job.graph.messages), default=0)
+
+
 def buckets(jobs: list[Job]) -> st.SearchStrategy[int | None]:
-    """Draw no bucket size, or one that makes a few buckets of the largest gradients."""
-    largest = max(job.gradient_bytes for job in jobs)
+    """Draw no bucket size, or one that makes a few buckets of the largest messages."""
+    largest = max(map(largest_message, jobs))
     return st.one_of(
         st.none(),
-        st.sampled_from(jobs).map(lambda job: max(1, job.gradient_bytes, largest // 6)),
+        st.sampled_from(jobs).map(lambda job: max(1, largest_message(job), largest // 6)),
         st.builds(
             lambda n, more: max(1, largest // n + more), st.integers(1, 5), st.integers(0, 1)
         ),
     )
 
+
+@st.composite
+def groups(draw: st.DrawFn, ranks: int, size: int | None) -> list[list[int]]:
+    """Draw one or more disjoint groups of ranks, all of one size if it is given."""
+    left = draw(st.permutations(range(ranks)))
+    found = []
+    while len(left) >= 2:
+        most = size or draw(st.integers(2, len(left)))
+        found.append(left[:most])
+        left = left[most:]
+        if draw(st.booleans()):
+            break
+    return found
+
+
+@st.composite
+def iteration_graphs(draw: st.DrawFn, ranks: int) -> Graph:
+    """Draw a graph of so many ranks: any DAG of a few entries, several channels, every kind.
+
+    Entries wait for earlier ones, so that there is no cycle; where that keeps the graph valid, also
+    for any other, so that two entries may wait for each other on different ranks.
+    """
+    everyone = st.just(list(range(ranks)))
+    some = st.lists(st.integers(0, ranks - 1), min_size=1, unique=True)
+    entries: list[Task | Message] = []
+    for index in range(draw(st.integers(1, 8))):
+        entry: Task | Message
+        if ranks == 1 or draw(st.booleans()):
+            entry = Task(f"e{index}", draw(st.one_of(everyone, some)), draw(durations()))
+        else:
+            kind = draw(st.sampled_from(KINDS))
+            sets = draw(groups(ranks, 2 if kind == "send" else None))
+            channel = draw(st.sampled_from(["default", "default", "a", "b"]))
+            entry = Message(f"e{index}", kind, sets, draw(gradients()), channel)
+        near = [other.name for other in entries if ranks_of(other) & ranks_of(entry)]
+        after = tuple(name for name in near if draw(st.integers(0, 2)) == 0)
+        entries.append(replace(entry, after=after))
+    idle = set(range(ranks)).difference(*(ranks_of(e) for e in entries if isinstance(e, Task)))
+    if idle:
+        entries.append(Task("last", idle, draw(durations())))
+    if draw(st.booleans()):
+        try:
+            return graph_of(ranks, draw(with_any_after(entries)))
+        except InputError:
+            pass
+    return graph_of(ranks, entries)
+
+
+@st.composite
+def with_any_after(draw: st.DrawFn, entries: list[Task | Message]) -> list[Task | Message]:
+    """Draw entries that may also wait for one of any other; there may be a cycle."""
+    found = []
+    for place, entry in enumerate(entries):
+        others = [
+            other.name
+            for number, other in enumerate(entries)
+            if other is not entry and ranks_of(other) & ranks_of(entry)
+            if number < place or not (isinstance(entry, Task) and isinstance(other, Task))
+        ]
+        more = draw(st.lists(st.sampled_from(others), max_size=1)) if others else []
+        found.append(replace(entry, after=(*entry.after, *more)))
+    return found
+
+
+def ranks_of(entry: Task | Message) -> set[int]:
+    """Return the ranks that an entry has to do with."""
+    if isinstance(entry, Task):
+        return set(entry.ranks)
+    return {rank for group in entry.groups for rank in group}
+
+
+def graph_of(ranks: int, entries: list[Task | Message]) -> Graph:
+    """Return a graph of tasks and messages in one list."""
+    tasks = [entry for entry in entries if isinstance(entry, Task)]
+    return Graph(ranks, tasks, [entry for entry in entries if isinstance(entry, Message)])
+
+
+def with_graph(job: Job, graph: Graph) -> Job:
+    """Return the job with a graph in place of its times and its gradient."""
+    return replace(job, forward_ns=0, backward_ns=0, gradient_bytes=0, graph=graph)
+
+
+MOST_RANKS = 6
+"""Ranks of a random graph: the oracle looks at all its nodes, all the time."""
 
 TYPES = [
     GpuType(name, memory_bytes, performance, 10.0, 100.0)
@@ -136,10 +230,11 @@ def mixed_clusters(draw: st.DrawFn, crowded: bool) -> Cluster:
 
 
 @st.composite
-def cases(draw: st.DrawFn, general: bool = False) -> Case:
+def cases(draw: st.DrawFn, general: bool = False, graphs: bool = False) -> Case:
     """Draw a case; every other one is crowded: many jobs across few servers.
 
-    In general, two of three clusters are mixed; else all are uniform.
+    In general, two of three clusters are mixed; else all are uniform. With graphs, two of three
+    jobs of a few GPUs have one.
     """
     crowded = draw(st.booleans())
     mixed = general and draw(st.sampled_from([True, True, False]))
@@ -159,18 +254,19 @@ def cases(draw: st.DrawFn, general: bool = False) -> Case:
         forward, backward, gradient, memory = draw(st.sampled_from(profiles))
         memory = min(memory, max(memories))
         most = min(most_gpus, sum(memory <= other for other in memories))
-        jobs.append(
-            Job(
-                job_id=str(index),
-                arrival_ns=draw(arrivals),
-                gpus=draw(st.integers(min(most, 2) if crowded else 1, most)),
-                iterations=draw(st.integers(1, 6)),
-                forward_ns=forward,
-                backward_ns=backward,
-                gradient_bytes=gradient,
-                memory_bytes=memory,
-            )
+        job = Job(
+            job_id=str(index),
+            arrival_ns=draw(arrivals),
+            gpus=draw(st.integers(min(most, 2) if crowded else 1, most)),
+            iterations=draw(st.integers(1, 6)),
+            forward_ns=forward,
+            backward_ns=backward,
+            gradient_bytes=gradient,
+            memory_bytes=memory,
         )
+        if graphs and job.gpus <= MOST_RANKS and draw(st.sampled_from([True, True, False])):
+            job = with_graph(job, draw(iteration_graphs(job.gpus)))
+        jobs.append(job)
     return Case(
         workload=Workload(jobs),
         cluster=cluster,
@@ -227,6 +323,7 @@ def run_state(case: Case, acceleration: Acceleration) -> State:
 
 def run_oracle(case: Case) -> oracle.OracleOutcome:
     """Return what the oracle makes of a case."""
+    times = compute_times(case.workload, case.cluster)
     return oracle.run(
         [
             oracle.OracleJob(
@@ -237,6 +334,7 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
                 job.backward_ns,
                 job.gradient_bytes,
                 job.memory_bytes,
+                job.graph,
             )
             for job in case.workload
         ],
@@ -244,8 +342,8 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
         memory_bytes=[gpu.memory_bytes for gpu in case.cluster.gpu_types],
         server_type=case.cluster.server_type,
         times_ns=[
-            [(forward, backward) for forward, backward in types]
-            for types in compute_times_ns(case.workload, case.cluster).tolist()
+            [tuple(times) for times in (plain if graph is None else graph).tolist()]
+            for plain, graph in zip(times.times_ns, times.graph_times_ns, strict=True)
         ],
         server_rack=case.cluster.server_rack,
         uplinks=case.cluster.uplinks,

@@ -67,7 +67,7 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     "no header": (
         "a,0,1,1,vgg16\n",
         "w.csv, line 1, column 1: unknown column 'a'. Known: arrival_s, backward_ms, batch_size, "
-        "forward_ms, gpus, gradient_mb, iterations, job_id, measured_on, memory_mb, model.",
+        "forward_ms, gpus, gradient_mb, graph, iterations, job_id, measured_on, memory_mb, model.",
     ),
     "too few fields": (
         GOOD + "b,0,1,1\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -24,11 +24,11 @@ def entries_table(graph: Graph) -> TextTable:
     return table
 
 
-def ranks_text(ranks: Sequence[int], count: int) -> str:
+def ranks_text(ranks: Collection[int], count: int) -> str:
     """Return ranks as ranges, such as `0-3, 6`, or `all`."""
     if len(ranks) == count:
         return "all"
-    ordered = np.sort(np.array(ranks))
+    ordered = np.array(sorted(ranks))
     runs = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
@@ -49,7 +49,9 @@ def _nodes(graph: Graph) -> Iterator[str]:
         yield f'  n{node} [label="{_quoted(graph.tasks[entry].name)} on {rank}"];'
     for number, entry in enumerate(found.message_entry):
         group = found.group_ranks[found.group_start[number] : found.group_start[number + 1]]
-        label = f"{_quoted(graph.messages[entry].name)} among {ranks_text(group, graph.ranks)}"
+        label = (
+            f"{_quoted(graph.messages[entry].name)} among {ranks_text(group.tolist(), graph.ranks)}"
+        )
         yield f'  n{found.tasks + number} [shape=ellipse, label="{label}"];'
 
 

@@ -317,8 +317,9 @@ class PerfettoSink:
     def append(self, tasks: Records) -> None:
         """Write a batch of tasks."""
         is_placement = tasks.kind == PLACEMENT
-        self._placed.place_rows(tasks[is_placement])
-        tasks = tasks[~is_placement]
+        if is_placement.any():
+            self._placed.place_rows(tasks[is_placement])
+            tasks = tasks[~is_placement]
         self._writer.write_tasks(tasks, self._placed.servers_of(tasks))
 
     def finish(self, result: Result) -> Result:

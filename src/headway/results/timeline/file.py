@@ -69,14 +69,13 @@ class TimelineWriter:
         """Add a batch of tasks."""
         is_placement = tasks.kind == PLACEMENT
         self._placed.place_rows(tasks[is_placement])
-        tasks = tasks[~is_placement]
         # A message counts from when it is ready: one that waits in the window belongs to it.
         is_message = tasks.kind == COMMUNICATION
         begun = np.where(
             is_message, tasks.ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
         )
         inside = begun & (tasks.end_ns > self._window.from_ns)
-        self._batches.append(tasks[inside])
+        self._batches.append(tasks[inside & ~is_placement])
         self._rows += len(self._batches[-1])
         if self._rows >= PART_ROWS:
             part = self._folder / f"{len(self._parts)}.arrow"
