@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from graph_nodes import Node, latency_ns, nodes_of, size_bytes
+from graph_nodes import expansion_of, latency_ns, nodes_of, size_bytes
 from headway.domain.compute_times import compute_times
 from headway.domain.graph import Graph
 from headway.domain.records import COMMUNICATION, COMPUTE, Records
 from headway.results.schema import Result
+from oracle import Node
 
 MessageId = tuple[int, int]
 """A message: its job, and its node in the job's graph, or -1."""
@@ -100,31 +101,29 @@ def _check_graph_iteration(
     result: Result, job: int, mine: Records, started: int, graph: Graph, times_ns: Any
 ) -> int:
     """Return when the iteration ended: when all its tasks and messages had."""
-    gpus, cluster, nodes = result.gpus[job], result.settings.cluster, nodes_of(graph)
+    gpus, cluster, expansion = result.gpus[job], result.settings.cluster, expansion_of(graph)
     rows: dict[int, list[Any]] = defaultdict(list)
     for row in np.sort(mine, order="start_ns").view(np.recarray):
         rows[int(row.node)].append(row)
-    assert set(rows) <= set(range(len(nodes)))
-    ends: dict[int, int] = {}
-    while len(ends) < len(nodes):
-        left = [number for number in range(len(nodes)) if number not in ends]
-        for number in left:
-            node = nodes[number]
-            if not node.before <= ends.keys():
+    assert set(rows) <= set(range(len(expansion.nodes)))
+    ends: dict[Node, int] = {}
+    while len(ends) < len(expansion.nodes):
+        for node in expansion.nodes:
+            if node in ends or not expansion.waits[node] <= ends.keys():
                 continue
-            ready = max([started, *(ends[other] for other in node.before)])
-            if node.message is None:
-                (task,) = rows[number]
+            ready = max([started, *(ends[other] for other in expansion.waits[node])])
+            if node.is_message:
+                found = np.array(rows[node.number], mine.dtype).view(np.recarray)
+                assert all(found.kind == COMMUNICATION)
+                ends[node] = _check_buckets(result, (job, node.number), found, ready)
+            else:
+                (task,) = rows[node.number]
                 (rank,) = node.ranks
                 assert (task.kind, task.gpu) == (COMPUTE, gpus[rank])
                 assert task.start_ns >= ready
-                task_ns = times_ns[cluster.type_of_gpu[task.gpu], node.task]
+                task_ns = times_ns[cluster.type_of_gpu[task.gpu], node.place]
                 assert task.end_ns - task.start_ns == task_ns
-                ends[number] = int(task.end_ns)
-            else:
-                found = np.array(rows[number], mine.dtype).view(np.recarray)
-                assert all(found.kind == COMMUNICATION)
-                ends[number] = _check_buckets(result, (job, number), found, ready)
+                ends[node] = int(task.end_ns)
     return max(ends.values())
 
 
@@ -156,11 +155,11 @@ def _rank_servers(result: Result, message: MessageId) -> list[int]:
 def _buckets(result: Result, message: MessageId) -> list[int]:
     """Return the bytes of each bucket of a message: full ones, the last with the rest."""
     node, bucket = _node(result, message), result.settings.bucket_bytes
-    if node is None or node.message is None:
+    if node is None:
         whole = result.workload[message[0]].gradient_bytes
     else:
         ring = result.settings.network.ring_size is not None
-        whole = size_bytes(node.message, _rank_servers(result, message), ring)
+        whole = size_bytes(node.entry, _rank_servers(result, message), ring)
     if bucket is None or whole <= bucket:
         return [whole]
     rest = whole % bucket
@@ -188,8 +187,8 @@ def check_bytes(result: Result, tasks: Records) -> None:
         weight = network.byte_weight(servers)
         meets = (messages["start_ns"] < end) & (messages["end_ns"] > start)
         others = messages[meets][columns[:4]].tolist()
-        kind = None if node is None else node.message
-        begin = start + latency_ns(kind, network.latency_ns(servers))
+        entry = None if node is None else node.entry
+        begin = start + latency_ns(entry, network.latency_ns(servers))
         times = sorted({begin, end} | {t for o in others for t in o[:2] if begin < t < end})
         sent, changes = 0.0, len(times)
         for low, high in itertools.pairwise(times):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import oracle
 from builders import built_in
 from headway.domain.cluster import Cluster, ServerGroup
-from headway.domain.compute_times import compute_times, compute_times_ns
+from headway.domain.compute_times import compute_times
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100, GpuType
 from headway.domain.graph import Graph, Message, Task

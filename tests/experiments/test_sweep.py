@@ -16,8 +16,8 @@ import pytest
 
 import headway
 from experiments.sweeps import HEADER, ROWS, deterministic_bytes, finished, small_sweep
-from graph_shapes import ddp_graph
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph, Task
 from headway.experiments import statistics
 from headway.experiments.sweep import Swept, run_sweep, sweep_of
 from headway.experiments.sweep.grid import key_of, points
@@ -172,7 +172,7 @@ def test_a_changed_graph_changes_the_keys_and_an_equal_one_does_not(tmp_path: Pa
     sweep = {"workloads": [str(tmp_path / "w.csv")], "policies": ["paper"]}
 
     def key(ns: int) -> str:
-        write_graph(ddp_graph(4, ns), tmp_path / "g.json")
+        write_graph(Graph(4, [Task("task", range(4), ns)]), tmp_path / "g.json")
         found = sweep_of(sweep)
         return key_of(found, next(iter(points(found))))
 

@@ -110,7 +110,8 @@ def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[S
             category = label = KINDS[task.kind]
         else:
             node = nodes_of(job.graph)[task.node]
-            category, label = node.message.kind if node.message else "compute", node.entry
+            category = node.entry.kind if node.is_message else "compute"
+            label = node.entry.name
         name = f"{job.job_id} #{task.iteration} {label}"
         span = (category, name, int(task.start_ns), int(task.end_ns))
         if task.kind == COMMUNICATION:

@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from builders import MB, make_job, make_workload
-from graph_shapes import MS, pipeline_graph
+from builders import MB, make_graph_job, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
+from headway.graphs import Layer, pipeline
 from headway.reports import gantt, gantt_layout
 from headway.reports.gantt import draw_report, write_report
 from headway.results.timeline.file import read_timeline
@@ -137,27 +137,28 @@ def test_a_run_without_messages_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_can_be_drawn(tmp_path: Path) -> None:
-    workload = Workload([Job("p", 0, 4, 2, graph=pipeline_graph(4, microbatches=1))])
+    layer = Layer(1_000_000, 2_000_000, activation_bytes=MB)
+    workload = make_workload(make_graph_job(pipeline([[layer]] * 4, 1), iterations=2))
     run = RecordedRun.of(simulate(workload, Cluster(4, 1), timeline=Timeline()))
     write_report(run, tmp_path / "r.svg")
     found = texts(tmp_path / "r.svg")
-    assert {"first task of a graph", "last task", "message", "job p"} <= set(found)
+    assert {"first task of a graph", "last task", "message", "job 0"} <= set(found)
     assert not {"forward", "backward", "all-reduce"} & set(found)
     boxes, rows = gantt_layout.lay_out(run, run.window, *gantt_layout.select(run, run.window))
     # Eight tasks, and six sends on two servers each, in each iteration.
     assert len(boxes) == 2 * (8 + 6 * 2)
     on_gpu = [box for box in boxes if box.top == rows[0].top]
-    assert [box.entry for box in on_gpu] == ["forward 0 0", "backward 0 0"] * 2
+    assert len({box.entry for box in on_gpu}) == len(on_gpu) // 2 == 2
     assert on_gpu[0].strength < on_gpu[1].strength
 
 
 def test_several_messages_of_a_job_on_a_server_have_lanes_of_their_own(tmp_path: Path) -> None:
     graph = Graph(
         2,
-        [Task("task", [0, 1], MS)],
+        [Task("task", [0, 1], 1_000_000)],
         [Message(name, "all-reduce", [[0, 1]], MB, name, ["task"]) for name in "abc"],
     )
-    workload = make_workload(Job("g", 0, 2, 1, graph=graph), make_job(gpus=2))
+    workload = make_workload(make_graph_job(graph), make_job(gpus=2))
     result = simulate(workload, Cluster(2, 1), policy="ff+srsf:9", timeline=Timeline())
     run = RecordedRun.of(result)
     boxes, _ = gantt_layout.lay_out(run, run.window, *gantt_layout.select(run, run.window))

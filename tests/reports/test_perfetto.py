@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders import make_job, make_workload
-from graph_shapes import mixed
 from headway.domain.cluster import Cluster
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
@@ -68,11 +67,10 @@ def test_a_timeline_holds_exactly_the_tasks_and_counters(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=cases(), graphs=st.booleans(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@given(case=cases() | cases(graphs=True), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_any_run_and_any_window_of_it_is_written_exactly(
-    tmp_path: Path, case: Case, graphs: bool, cut: tuple[float, float]
+    tmp_path: Path, case: Case, cut: tuple[float, float]
 ) -> None:
-    case = mixed(case) if graphs else case
     options: dict[str, Any] = {
         "network": case.network,
         "policy": case.policies.override(bucket_mb=0),

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders import make_job, make_workload
-from graph_shapes import SHAPES, with_graph
+from builders import GRAPHS, make_graph_job, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.engine.run import simulate
@@ -107,9 +106,9 @@ def test_the_parts_of_the_time_add_up_and_a_job_alone_has_no_contention(result: 
         assert row["sending_s"] == pytest.approx(alone.jct_s[0] - 0.009)
 
 
-@pytest.mark.parametrize("shape", range(len(SHAPES)))
-def test_a_graph_alone_computes_for_its_longest_path_and_sends_for_the_rest(shape: int) -> None:
-    job = with_graph(make_job(gpus=4, iterations=3), shape)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_alone_computes_for_its_longest_path_and_sends_for_the_rest(name: str) -> None:
+    job = make_graph_job(name, iterations=3)
     assert job.graph is not None
     alone = simulate(make_workload(job), TWO_BY_TWO, policy="ff+srsf:9")
     (row,) = alone.time_parts.rows(named=True)

@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from builders import make_job, make_workload
+from builders import make_graph_job, make_job, make_workload
 from graph_nodes import nodes_of
-from graph_shapes import mixed, with_graph
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100
@@ -53,7 +52,7 @@ def expected_rows(result: Result, tasks: Records, window: Window) -> Counter[tup
         if graph is not None:
             node = int(task.node)
             found = nodes_of(graph)[node]
-            entry, gpus = found.entry, tuple(gpus[rank] for rank in found.ranks)
+            entry, gpus = found.entry.name, tuple(gpus[rank] for rank in found.ranks)
         if task.kind == COMMUNICATION:
             servers = tuple(cluster.servers_of(gpus))
             # Those of graphs are checked with the invariants.
@@ -90,11 +89,10 @@ def check(path: Path, workload: Workload, cluster: Cluster, window: Window, **op
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=cases(), graphs=st.booleans(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@given(case=cases() | cases(graphs=True), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_any_run_and_any_window_of_it_is_written_exactly(
-    tmp_path: Path, case: Case, graphs: bool, cut: tuple[float, float]
+    tmp_path: Path, case: Case, cut: tuple[float, float]
 ) -> None:
-    case = mixed(case) if graphs else case
     options = options_of(case)
     result = record(tmp_path / "t", case.workload, case.cluster, **options)
     check(tmp_path / "t", case.workload, case.cluster, Window(), **options)
@@ -170,7 +168,7 @@ def test_steps_are_the_counters_recounted_at_every_instant(
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=cases(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@given(case=cases() | cases(graphs=True), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_a_window_counts_what_the_whole_run_counts(
     tmp_path: Path, case: Case, cut: tuple[float, float]
 ) -> None:
@@ -237,8 +235,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 @pytest.fixture(scope="module")
 def good_mix(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return the content of a timeline of a plain job and one with a graph."""
-    path, job = tmp_path_factory.mktemp("good") / "t", make_job(gpus=2, iterations=3)
-    record(path, make_workload(job, with_graph(job, 0)), Cluster(2, 1))
+    path = tmp_path_factory.mktemp("good") / "t"
+    jobs = [make_job(gpus=2, iterations=3), make_graph_job("ddp", iterations=3)]
+    record(path, make_workload(*jobs), Cluster(4, 1))
     return path.read_bytes()
 
 

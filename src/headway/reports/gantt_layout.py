@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph
 from headway.domain.records import BACKWARD, COMMUNICATION, COMPUTE, FORWARD
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.timeline.window import Window
@@ -47,7 +48,7 @@ STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, COMMUNICATION: 0.25}
 """How dark each kind of task is; those of a graph are between forward and backward."""
 
 _SHADES = 5
-"""The tasks of a graph have this many shades, in the order of its entries."""
+"""The tasks of a graph have this many shades."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +169,24 @@ def lay_out(
 
 def _strengths(run: RecordedRun, tasks: polars.DataFrame) -> list[float]:
     """Return how dark each task is."""
-    strengths = []
+    shades = {id(graph): _shades(graph) for graph in run.graphs if graph is not None}
     columns = (tasks["kind"].to_physical(), tasks["job"], tasks["node"])
-    for kind, job, node in zip(*(column.to_list() for column in columns), strict=True):
-        graph = run.graphs[job]
-        if kind != COMPUTE or graph is None:
-            strengths.append(STRENGTHS[kind])
-            continue
-        shade = int(graph.expanded.task_entry[node]) * _SHADES // len(graph.tasks)
-        lightest, darkest = STRENGTHS[FORWARD], STRENGTHS[BACKWARD]
-        strengths.append(lightest + (darkest - lightest) * shade / (_SHADES - 1))
-    return strengths
+    return [
+        shades[id(run.graphs[job])][node] if kind == COMPUTE else STRENGTHS[kind]
+        for kind, job, node in zip(*(column.to_list() for column in columns), strict=True)
+    ]
+
+
+def _shades(graph: Graph) -> list[float]:
+    """Return how dark each task of a graph is: the darker, the later its rank comes to it."""
+    start, tasks = graph.expanded.rank_start, graph.expanded.rank_tasks
+    count = np.diff(start)
+    place = np.arange(len(tasks)) - np.repeat(start[:-1], count)
+    step = place * _SHADES // np.repeat(count, count)
+    lightest, darkest = STRENGTHS[FORWARD], STRENGTHS[BACKWARD]
+    shades = np.zeros(len(tasks))
+    shades[tasks] = lightest + (darkest - lightest) * step / (_SHADES - 1)
+    return list(shades.tolist())
 
 
 def _free_lane(lanes: list[int], start_ns: int, end_ns: int) -> int:
