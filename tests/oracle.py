@@ -428,14 +428,19 @@ class Simulation:
                     size = self.size(node, max(on.count(server) for server in on))
                     self.make_ready(job, node.number, frozenset(on), size, node.entry.kind)
 
-    def make_ready(
-        self, job: Job, number: int, servers: frozenset[int], size: int, kind: str = "all-reduce"
-    ) -> None:
-        """A message among these servers is ready."""
+    def links_of(self, servers: frozenset[int]) -> list[tuple[str, int]]:
+        """Return the links of a message among these servers."""
         racks = {self.server_rack[server] for server in servers}
         links = [("server", server) for server in sorted(servers)]
         if len(racks) > 1:
             links += [("rack", rack) for rack in sorted(racks)]
+        return links
+
+    def make_ready(
+        self, job: Job, number: int, servers: frozenset[int], size: int, kind: str = "all-reduce"
+    ) -> None:
+        """A message among these servers is ready."""
+        links = self.links_of(servers)
         latency = self.a(len(servers))
         if kind != "all-reduce":
             latency = round(latency / 2)
@@ -836,10 +841,14 @@ class Simulation:
             return needs(self.gradient_bytes(of))
 
         def meets(other: Job) -> bool:
-            racks = {self.server_rack[server] for server in other.servers}
-            links = [("server", server) for server in other.servers]
-            links += [("rack", rack) for rack in racks if len(racks) > 1]
-            return other is job or bool(set(links) & set(transfer.links))
+            among = [other.servers]
+            if other.expansion is not None:
+                messages = [node for node in other.expansion.nodes if node.is_message]
+                among = [frozenset(self.server[other.gpus[r]] for r in m.ranks) for m in messages]
+            links = {
+                link for servers in among if len(servers) > 1 for link in self.links_of(servers)
+            }
+            return other is job or bool(links & set(transfer.links))
 
         job = transfer.job
         group = [other for other in self.held() if len(other.servers) > 1 and meets(other)]

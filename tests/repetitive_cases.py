@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
+from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
-from strategies import Case, mixed_clusters, uniform_clusters, varied
+from strategies import (
+    MOST_RANKS,
+    Case,
+    iteration_graphs,
+    mixed_clusters,
+    uniform_clusters,
+    varied,
+    with_graph,
+)
 
 STEADY_ADMISSIONS = ("ada-dual", "ada-dual", "srsf:1", "srsf:2", "srsf:3")
 ORDERS = ("srsf", "srsf", "srtf", "fifo", "smallest", "las", "2d-las:0.00001", "gpu-intensity")
@@ -19,8 +30,17 @@ NETWORKS = (
 )
 
 
+def in_units(graph: Graph, unit: int) -> Graph:
+    """Return a graph of the same shape whose times and sizes are small multiples of a unit."""
+    return Graph(
+        graph.ranks,
+        [replace(task, duration_ns=(1 + task.duration_ns % 30) * unit) for task in graph.tasks],
+        [replace(one, buffer_bytes=one.buffer_bytes % 50 * unit) for one in graph.messages],
+    )
+
+
 @st.composite
-def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
+def repetitive(draw: st.DrawFn, iterations: tuple[int, ...], graphs: bool = False) -> Case:
     """Draw a case in which few kinds of job do the same for long, and some break in on them.
 
     Times are small whole multiples of a unit, so that jobs fall into step, and arrivals spread
@@ -59,6 +79,17 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...]) -> Case:
                 memory_bytes=memory,
             )
         )
+    if graphs:
+        shapes = {
+            gpus: in_units(draw(iteration_graphs(gpus)), unit)
+            for gpus in {job.gpus for job in jobs if job.gpus <= MOST_RANKS}
+        }
+        jobs = [
+            with_graph(job, shapes[job.gpus])
+            if job.gpus in shapes and draw(st.sampled_from([True, True, False]))
+            else job
+            for job in jobs
+        ]
     return Case(
         workload=Workload(jobs),
         cluster=cluster,

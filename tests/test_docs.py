@@ -134,7 +134,8 @@ def test_the_page_of_calibrate_is_what_its_parser_says() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["SYSTEM", "JOB", "MESSAGE", "GPU", "SERVER", "PORT", "SEAT", "LINK"]
+    "name",
+    ["SYSTEM", "JOB", "MESSAGE", "MESSAGE_GROUP", "GPU", "SERVER", "PORT", "SEAT", "LINK"],
 )
 def test_the_tables_of_records_list_every_field(name: str) -> None:
     text = (DOCS / "reference" / "policies.md").read_text()

@@ -1,79 +1,124 @@
-"""Runs with jobs whose iterations are graphs keep the invariants, under all policies."""
+"""Jobs with graphs: engine and oracle agree on every task and message, to the nanosecond."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
 
-from builders import built_in
-from headway.domain.records import COMMUNICATION, COMPUTE, Records
-from headway.engine.run import simulate
+import oracle
+from headway.engine.setup import Acceleration
 from headway.results.timeline.sinks import Timeline
-from invariants import check_invariants
-from results.recording import MIX, TWO_BY_TWO
-from strategies import Case, cases, run_engine
+from repetitive_cases import repetitive
+from strategies import (
+    ADMISSIONS,
+    PLACEMENTS,
+    PRIORITIES,
+    Case,
+    cases,
+    run_engine,
+    run_oracle,
+    run_state,
+)
+
+KINDS = ("forward", "backward", "message", "task")
 
 
-@settings(max_examples=min(settings().max_examples, 100))
-@given(case=cases(general=True, graphs=True))
-def test_any_mix_of_graphs_keeps_the_invariants(case: Case) -> None:
+def check(case: Case) -> None:
+    """Run both, with and without acceleration, and compare everything."""
     timeline = Timeline()
     result = run_engine(case, timeline)
-    check_invariants(result, timeline.tasks())
-    assert len(timeline.tasks()) == result.summary.simulated_tasks
+    expected = run_oracle(case)
+    assert result.start_ns.tolist() == expected.start_ns
+    assert result.finish_ns.tolist() == expected.finish_ns
+    assert list(result.gpus) == expected.gpus
+    tasks = sorted(
+        oracle.OracleTask(
+            int(task.start_ns),
+            int(task.end_ns),
+            KINDS[task.kind],
+            int(task.job),
+            int(task.iteration),
+            int(task.gpu),
+            int(task.node),
+        )
+        for task in timeline.tasks()
+    )
+    assert tasks == expected.tasks
+    assert result.summary.simulated_tasks == len(tasks)
+    for acceleration in ("none", "full"):
+        quick = run_engine(case, acceleration=acceleration)
+        assert quick.finish_ns.tolist() == expected.finish_ns
+        assert list(quick.gpus) == expected.gpus
+        assert replace(quick.summary, wall_s=0) == replace(result.summary, wall_s=0)
 
 
-@pytest.mark.parametrize("bucket_mb", [0, 3])
-@pytest.mark.parametrize("admission", built_in("admission"))
-def test_usual_graphs_keep_the_invariants(admission: str, bucket_mb: int) -> None:
-    timeline = Timeline()
-    policy = f"ls+srsf+{admission}@{bucket_mb}"
-    check_invariants(simulate(MIX, TWO_BY_TWO, policy=policy, timeline=timeline), timeline.tasks())
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@settings(max_examples=min(settings().max_examples, 100))
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_under_every_placement(
+    placement: str, data: st.DataObject
+) -> None:
+    check(replace(data.draw(cases(graphs=True)), placement=placement))
 
 
-def removed(tasks: Records, row: int) -> Records:
-    return np.delete(tasks, row).view(np.recarray)
+@settings(max_examples=2 * settings().max_examples)
+@given(case=cases(general=True, graphs=True))
+def test_the_engine_agrees_with_the_oracle_on_general_clusters(case: Case) -> None:
+    check(case)
 
 
-def repeated(tasks: Records, row: int) -> Records:
-    return np.append(tasks, tasks[row]).view(np.recarray)
+@pytest.mark.parametrize("priority", PRIORITIES)
+@settings(max_examples=min(settings().max_examples, 100))
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_under_every_priority(
+    priority: str, data: st.DataObject
+) -> None:
+    check(replace(data.draw(cases(graphs=True)), priority=priority))
 
 
-def changed(name: str, change: int) -> Callable[[Records, int], Records]:
-    def change_row(tasks: Records, row: int) -> Records:
-        found = tasks.copy()
-        found[name][row] += change
-        return found
-
-    return change_row
-
-
-FAULTS = {
-    "a task is missing": (COMPUTE, removed),
-    "a task runs twice": (COMPUTE, repeated),
-    "a task is too short": (COMPUTE, changed("end_ns", -1)),
-    "a task starts too early": (COMPUTE, changed("start_ns", -1)),
-    "a task is on another GPU": (COMPUTE, changed("gpu", 1)),
-    "a task is another one": (COMPUTE, changed("node", 1)),
-    "a message is missing": (COMMUNICATION, removed),
-    "a message is sent twice": (COMMUNICATION, repeated),
-    "a message starts before it is ready": (COMMUNICATION, changed("start_ns", -10_000_000)),
-    "a message is ready too late": (COMMUNICATION, changed("ready_ns", 1)),
-    "a message ends too early": (COMMUNICATION, changed("end_ns", -100_000)),
-    "a message is another one": (COMMUNICATION, changed("node", 1)),
-    "a task is of another iteration": (COMPUTE, changed("iteration", 1)),
-}
+@pytest.mark.parametrize("admission", ADMISSIONS)
+@settings(max_examples=min(settings().max_examples, 100))
+@given(data=st.data())
+def test_the_engine_agrees_with_the_oracle_under_every_admission(
+    admission: str, data: st.DataObject
+) -> None:
+    check(replace(data.draw(cases(general=True, graphs=True)), admission=admission))
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_the_invariants_notice_when(name: str) -> None:
-    kind, spoil = FAULTS[name]
-    timeline = Timeline()
-    result = simulate(MIX, TWO_BY_TWO, timeline=timeline)
-    tasks = timeline.tasks()
-    rows = np.flatnonzero((tasks.kind == kind) & (tasks.node >= 0))
-    with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
-        check_invariants(result, spoil(tasks, int(rows[len(rows) // 2])))
+def outcome(case: Case, acceleration: Acceleration) -> tuple[object, ...]:
+    result = run_engine(case, acceleration=acceleration)
+    start_ns, finish_ns = result.start_ns.tolist(), result.finish_ns.tolist()
+    return start_ns, finish_ns, list(result.gpus), replace(result.summary, wall_s=0)
+
+
+@given(case=repetitive((1, 3, 12), graphs=True))
+def test_what_repeats_is_as_the_oracle_says(case: Case) -> None:
+    expected = run_oracle(case)
+    start_ns, finish_ns, gpus, _ = outcome(case, "full")
+    assert (start_ns, finish_ns, gpus) == (expected.start_ns, expected.finish_ns, expected.gpus)
+
+
+@given(case=repetitive((1, 20, 200, 2_000), graphs=True))
+def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> None:
+    plain = outcome(case, "none")
+    assert outcome(case, "solo") == plain
+    assert outcome(case, "full") == plain
+
+
+@pytest.mark.slow
+def test_random_cases_reach_graphs_that_are_skipped_forward() -> None:
+    def reaches(case: Case) -> bool:
+        if all(job.graph is None for job in case.workload):
+            return False
+        full, plain = run_state(case, "full").tally[0], run_state(case, "none").tally[0]
+        return bool(full.instants < plain.instants // 2)
+
+    found = find(
+        repetitive((200,), graphs=True),
+        reaches,
+        settings=settings(phases=[Phase.generate], max_examples=2_000),
+    )
+    assert outcome(found, "full") == outcome(found, "none")

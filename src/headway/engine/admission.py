@@ -6,7 +6,7 @@ import math
 
 from headway.domain.records import COMMUNICATION, NOBODY
 from headway.engine.events import cancel_rarely, schedule, schedule_rarely
-from headway.engine.graphs import end_graph_message, node_of_message
+from headway.engine.graphs import node_of_message
 from headway.engine.ready import make_message_ready, note_end, record_task
 from headway.engine.state import State
 from headway.engine.watching import admit_by_port, ask_about
@@ -34,7 +34,7 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
     if messages[message].unsent_bytes > 0:
         make_message_ready(s, message)
     elif s.cluster.jobs[job].graph != NOBODY:
-        end_graph_message(s, message, now_ns)
+        s.graph_steps.follow_message(s, message, now_ns)
     else:
         note_end(s, job)
 

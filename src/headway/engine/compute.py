@@ -13,7 +13,6 @@ from __future__ import annotations
 from headway.domain.records import BACKWARD, FORWARD, NOBODY, Integers
 from headway.engine.cycles import note_iteration
 from headway.engine.events import schedule
-from headway.engine.graphs import end_graph_task, entry_of, graph_task_ns, settle, start_graph
 from headway.engine.order import comes_before
 from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
 from headway.engine.solo import end_solo, try_solo
@@ -36,7 +35,7 @@ def insert_in_order(s: State, entries: Integers, first: int, end: int, job: int)
 def start_iteration(s: State, job: int, now_ns: int) -> None:
     """Make every forward task of a job ready, or what comes first in its graph."""
     if s.cluster.jobs[job].graph != NOBODY:
-        start_graph(s, job, now_ns)
+        s.graph_steps.start_iteration(s, job, now_ns)
         return
     first, count = s.cluster.jobs[job].first_seat, s.cluster.jobs[job].gpus
     s.job_progress[job].tasks_left = count
@@ -84,6 +83,9 @@ def complete_group(s: State, group: int, now_ns: int) -> None:
     job, stage, seat = s.groups[group].job, s.groups[group].stage, s.groups[group].first_seat
     s.free_groups[tally[0].free_groups] = group
     tally[0].free_groups += 1
+    if stage == GRAPH:
+        s.graph_steps.end_tasks(s, group, now_ns)
+        return
     if stage == SOLO:
         end_solo(s, job, now_ns)
     while seat != NOBODY:
@@ -94,10 +96,6 @@ def complete_group(s: State, group: int, now_ns: int) -> None:
         gpus[gpu].listed = 1
         s.idle[tally[0].idle] = gpu
         tally[0].idle += 1
-        if stage == GRAPH:
-            end_graph_task(s, seat, s.groups[group].start_ns, now_ns)
-            seat = following
-            continue
         if len(s.timeline) > 0:
             record_task(s, stage, job, gpu, NOBODY, NOBODY, s.groups[group].start_ns, now_ns)
         if stage == FORWARD:
@@ -105,9 +103,7 @@ def complete_group(s: State, group: int, now_ns: int) -> None:
         else:
             seats[seat].stage = DONE
         seat = following
-    if stage == GRAPH:
-        settle(s, job, now_ns)
-    elif stage != FORWARD:
+    if stage != FORWARD:
         s.job_progress[job].tasks_left -= s.groups[group].seats
         if s.job_progress[job].tasks_left == 0:
             if s.cluster.jobs[job].servers == 1 or stage == SOLO:
@@ -132,16 +128,14 @@ def dispatch(s: State, now_ns: int) -> None:
         gpus[gpu].ready = seats[seat].next
         job = seats[seat].job
         stage = seats[seat].stage
+        if stage >= GRAPH:
+            s.graph_steps.start_task(s, int(seat), now_ns)
+            continue
         pace = job * types + gpus[gpu].type
-        entry = NOBODY
-        if stage == BACKWARD:
-            group, group_ns = paces[pace].backward_group, paces[pace].backward_group_ns
-        else:
+        if stage == FORWARD:
             group, group_ns = paces[pace].forward_group, paces[pace].forward_group_ns
-            if stage >= GRAPH:
-                entry = entry_of(s, job, stage)
-                if group_ns == now_ns and s.groups[group].entry != entry:
-                    group_ns = NOBODY
+        else:
+            group, group_ns = paces[pace].backward_group, paces[pace].backward_group_ns
         if group_ns == now_ns:
             seats[seat].next = s.groups[group].first_seat
             s.groups[group].first_seat = seat
@@ -155,13 +149,7 @@ def dispatch(s: State, now_ns: int) -> None:
             s.groups[group].job = job
             s.groups[group].stage = stage
             s.groups[group].start_ns = now_ns
-            if stage >= GRAPH:
-                s.groups[group].stage = GRAPH
-                s.groups[group].entry = entry
-                paces[pace].forward_group = group
-                paces[pace].forward_group_ns = now_ns
-                end_ns = now_ns + graph_task_ns(s, job, stage, gpus[gpu].type)
-            elif stage == FORWARD:
+            if stage == FORWARD:
                 paces[pace].forward_group = group
                 paces[pace].forward_group_ns = now_ns
                 end_ns = now_ns + paces[pace].forward_ns

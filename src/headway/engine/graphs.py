@@ -13,27 +13,12 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import COMPUTE, NOBODY, READY
-from headway.engine.events import remove_first, schedule_rarely
+from headway.engine.events import remove_first, schedule, schedule_rarely
 from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
 from headway.engine.state import DONE, GRAPH, State
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
 from headway.network.traffic import end_message, forget_changes, start_message
-
-
-@inlined
-def entry_of(s: State, job: int, stage: int) -> int:
-    """Return the entry of a seat's task."""
-    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
-    return int(s.graphs.nodes[graph.first_node + stage - GRAPH].entry)
-
-
-@inlined
-def graph_task_ns(s: State, job: int, stage: int, gpu_type: int) -> int:
-    """Return how long a seat's task takes on a type of GPU."""
-    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
-    entry = s.graphs.nodes[graph.first_node + stage - GRAPH].entry
-    return int(s.graphs.task_ns[graph.first_time + gpu_type * graph.entries + entry])
 
 
 @part
@@ -45,15 +30,14 @@ def node_of_message(s: State, message: int) -> int:
     return int(s.graphs.graphs[job.graph].tasks + message - job.first_message)
 
 
-@part
-def start_graph(s: State, job: int, now_ns: int) -> None:
+def start_iteration(s: State, job: int, now_ns: int) -> None:
     """Begin an iteration: what waits for nothing is ready."""
     _count_anew(s, job)
     graph = s.graphs.graphs[s.cluster.jobs[job].graph]
     for node in range(graph.nodes):
         if s.graphs.nodes[graph.first_node + node].predecessors == 0:
             _make_node_ready(s, job, node, now_ns)
-    settle(s, job, now_ns)
+    _settle(s, job, now_ns)
 
 
 @part
@@ -99,7 +83,7 @@ def _end_node(s: State, job: int, node: int, now_ns: int) -> None:
 
 
 @part
-def settle(s: State, job: int, now_ns: int) -> None:
+def _settle(s: State, job: int, now_ns: int) -> None:
     """End the messages that take no time, with all that follows; and the iteration, if all has."""
     while s.tally[0].pending > 0:
         s.tally[0].pending -= 1
@@ -108,23 +92,71 @@ def settle(s: State, job: int, now_ns: int) -> None:
         note_end(s, job)
 
 
-@part
-def end_graph_task(s: State, seat: int, start_ns: int, now_ns: int) -> None:
-    """End the task that a seat did; `settle` must follow."""
-    job, node = s.seat_progress[seat].job, s.seat_progress[seat].stage - GRAPH
-    if len(s.timeline) > 0:
-        gpu = s.seat_progress[seat].gpu
-        record_task(s, COMPUTE, job, gpu, node, NOBODY, start_ns, now_ns)
-    s.seat_progress[seat].stage = DONE
-    _end_node(s, job, node, now_ns)
+def start_task(s: State, seat: int, now_ns: int) -> None:
+    """Start a seat's task on its idle GPU, in the group of those of its entry that start now."""
+    gpus, seats, groups, paces = s.gpu_progress, s.seat_progress, s.groups, s.paces
+    gpu, job, stage = seats[seat].gpu, seats[seat].job, seats[seat].stage
+    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    entry = s.graphs.nodes[graph.first_node + stage - GRAPH].entry
+    pace = job * s.rules[0].types + gpus[gpu].type
+    group = paces[pace].forward_group
+    if paces[pace].forward_group_ns == now_ns and groups[group].entry == entry:
+        seats[seat].next = groups[group].first_seat
+        groups[group].first_seat = seat
+        groups[group].seats += 1
+    else:
+        s.tally[0].free_groups -= 1
+        group = s.free_groups[s.tally[0].free_groups]
+        paces[pace].forward_group = group
+        paces[pace].forward_group_ns = now_ns
+        seats[seat].next = NOBODY
+        groups[group].first_seat = seat
+        groups[group].seats = 1
+        groups[group].job = job
+        groups[group].stage = GRAPH
+        groups[group].entry = entry
+        groups[group].start_ns = now_ns
+        end_ns = now_ns + _entry_ns(s, job, entry, gpus[gpu].type)
+        groups[group].end_ns = end_ns
+        s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
+    seats[seat].group = gpus[gpu].group = group
+    if s.job_progress[job].inert != 0:
+        s.rare.stir(s, int(job), now_ns)
 
 
-@part
-def end_graph_message(s: State, message: int, now_ns: int) -> None:
+@inlined
+def _entry_ns(s: State, job: int, entry: int, gpu_type: int) -> int:
+    """Return how long a task of an entry takes on a type of GPU."""
+    graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    return int(s.graphs.task_ns[graph.first_time + gpu_type * graph.entries + entry])
+
+
+def end_tasks(s: State, group: int, now_ns: int) -> None:
+    """End the tasks of a group: their GPUs are idle, their successors ready."""
+    gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
+    job, seat = s.groups[group].job, s.groups[group].first_seat
+    while seat != NOBODY:
+        following = seats[seat].next
+        gpu, node = seats[seat].gpu, seats[seat].stage - GRAPH
+        seats[seat].group = NOBODY
+        seats[seat].stage = DONE
+        gpus[gpu].group = NOBODY
+        gpus[gpu].listed = 1
+        s.idle[tally[0].idle] = gpu
+        tally[0].idle += 1
+        if len(s.timeline) > 0:
+            start_ns = s.groups[group].start_ns
+            record_task(s, COMPUTE, job, gpu, node, NOBODY, start_ns, now_ns)
+        _end_node(s, job, node, now_ns)
+        seat = following
+    _settle(s, job, now_ns)
+
+
+def follow_message(s: State, message: int, now_ns: int) -> None:
     """End a message that is sent."""
     job = s.cluster.messages[message].job
     _end_node(s, job, node_of_message(s, message), now_ns)
-    settle(s, job, now_ns)
+    _settle(s, job, now_ns)
 
 
 def measure_iteration(s: State, job: int) -> None:
@@ -146,9 +178,9 @@ def measure_iteration(s: State, job: int) -> None:
 def _task_ns_on_its_gpu(s: State, job: int, node: int) -> int:
     record = s.cluster.jobs[job]
     graph = s.graphs.graphs[record.graph]
-    seat = record.first_seat + s.graphs.nodes[graph.first_node + node].rank
-    gpu_type = s.cluster.gpus[s.cluster.seats[seat].gpu].type
-    return graph_task_ns(s, job, GRAPH + node, gpu_type)
+    task = s.graphs.nodes[graph.first_node + node]
+    gpu_type = s.cluster.gpus[s.cluster.seats[record.first_seat + task.rank].gpu].type
+    return _entry_ns(s, job, task.entry, gpu_type)
 
 
 @part

@@ -206,7 +206,7 @@ def _start_job(s: State, job: int, now_ns: int) -> None:
     _seat(s, job)
     put_on_cluster(s.cluster, job)
     if jobs[job].graph != NOBODY:
-        s.rare.measure_iteration(s, job)
+        s.graph_steps.measure_iteration(s, job)
     else:
         jobs[job].service_ns = one_service_ns(s.cluster, job)
         s.job_progress[job].messages_each = buckets_of(s, job)

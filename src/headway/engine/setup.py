@@ -17,7 +17,12 @@ from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.message_kinds import KINDS, message_size_bytes
 from headway.domain.records import JOB, zeros
 from headway.domain.workload import Workload
-from headway.engine.compilation import compiled_kernel, compiled_policies, compiled_rare_steps
+from headway.engine.compilation import (
+    compiled_graph_steps,
+    compiled_kernel,
+    compiled_policies,
+    compiled_rare_steps,
+)
 from headway.engine.graph_layout import lay_out_graphs
 from headway.engine.state import PACE, RULES, State, make_state
 from headway.network.contention import NetworkModel
@@ -93,7 +98,8 @@ def prepare(
     rules.skips_sets[:] = level >= 3
     rules.window[:] = window if level >= 3 else 0
     rules.accuracy[:] = accuracy
-    compiled_kernel(policies)  # first, because the others are compiled beside it
+    some_graphs = len(graphs.graphs) > 0
+    compiled_kernel(policies, some_graphs)  # first, because the others are compiled beside it
     return make_state(
         system,
         jobs,
@@ -105,6 +111,7 @@ def prepare(
         rules,
         compiled_policies(policies),
         compiled_rare_steps(),
+        compiled_graph_steps(some_graphs),
         timeline_rows,
     )
 
@@ -175,7 +182,8 @@ def _check_ranges(
                 )
             own_cost = network.b_ns_per_byte
             if job.graph is not None:
-                own_cost = network.cost_ns_per_byte(count) * factor
+                # Messages that share a link together send a byte in less than b + eta.
+                own_cost = (network.b_ns_per_byte + network.eta_ns_per_byte) * factor
             service_ns += count * a_ns + math.floor(weight * own_cost * total)
         services.append(job.iterations * service_ns * job.gpus)
     smallest = max(1, min(job.memory_bytes for job in workload))

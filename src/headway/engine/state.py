@@ -311,7 +311,6 @@ class RareSteps(View):
 
     arrive: Annotated[Step, signature(None, State, int)]
     place: Annotated[Step, signature(int, State, int)]
-    measure_iteration: Annotated[Step, signature(None, State, int)]
     go_solo: Annotated[Step, signature(None, State, int, int, bool, int)]
     interrupt: Annotated[Step, signature(None, State, int, int)]
     look_at_sets: Annotated[Step, signature(None, State, int, int)]
@@ -320,6 +319,19 @@ class RareSteps(View):
     forget_sets_beside: Annotated[Step, signature(None, State, int, int)]
     stir: Annotated[Step, signature(None, State, int, int)]
     trust_again: Annotated[Step, signature(None, State, int)]
+
+
+class GraphSteps(View):
+    """What is done for jobs with graphs; see the functions of these names in `graphs`.
+
+    They are compiled only if some job has a graph.
+    """
+
+    measure_iteration: Annotated[Step, signature(None, State, int)]
+    start_iteration: Annotated[Step, signature(None, State, int, int)]
+    start_task: Annotated[Step, signature(None, State, int, int)]
+    end_tasks: Annotated[Step, signature(None, State, int, int)]
+    follow_message: Annotated[Step, signature(None, State, int, int)]
 
 
 class GraphState(View):
@@ -348,6 +360,7 @@ class State(View):
     priority: Annotated[Rule, SIGNATURES["priority"]]
     admission: Annotated[Rule, SIGNATURES["admission"]]
     rare: RareSteps
+    graph_steps: GraphSteps
     rules: Annotated[Records, RULES]
     tally: Annotated[Records, TALLY]
     traffic: Traffic
@@ -409,6 +422,7 @@ def make_state(
     rules: Records,
     policies: Sequence[Rule],
     rare: RareSteps,
+    graph_steps: GraphSteps,
     timeline_rows: int,
 ) -> State:
     """Lay out a simulation that has not begun; `policies` decide in the order of `State`."""
@@ -474,6 +488,7 @@ def make_state(
         priority=priority,
         admission=admission,
         rare=rare,
+        graph_steps=graph_steps,
         rules=rules,
         tally=tally,
         traffic=make_traffic(len(messages), len(ports)),

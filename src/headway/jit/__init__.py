@@ -145,7 +145,7 @@ def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..
     """Return an entry point's code, compiled now if it is not on disk.
 
     If so, those of `meanwhile`, other parts of the same thing or policies, that are not on disk
-    either are compiled by another process.
+    either are compiled too, with the help of another process.
 
     Raises:
         ResultError: The function does not return what its signature says.
@@ -195,13 +195,14 @@ def _compiled_elsewhere(entries: Sequence[EntryPoint]) -> Any:
         return
     import headway.jit.compiler  # noqa: F401  (imported once for both)
 
-    process = multiprocessing.get_context("fork").Process(
-        target=_compile_quietly, args=(entries,), daemon=True
-    )
+    context = multiprocessing.get_context("fork")
+    taken = context.Value("i", 0)
+    process = context.Process(target=_compile_quietly, args=(entries, taken), daemon=True)
     with _blocked_signals():  # until the new process has handlers of its own
         process.start()
     try:
         yield
+        _compile_rest(entries, taken)
         process.join()
     finally:
         process.kill()
@@ -221,15 +222,29 @@ def _start_methods() -> list[str]:
     return multiprocessing.get_all_start_methods() if (os.cpu_count() or 1) > 1 else []
 
 
-def _compile_quietly(entries: Sequence[EntryPoint]) -> None:
-    """Compile in a process of its own; the first process repeats what fails, for its error."""
+def _compile_quietly(entries: Sequence[EntryPoint], taken: Any) -> None:
+    """Compile in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The first process ends this one.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-    for entry in entries:
-        with contextlib.suppress(BaseException):
-            _compile(entry)
+    with contextlib.suppress(BaseException):
+        _compile_rest(entries, taken)
     os._exit(0)
+
+
+def _compile_rest(entries: Sequence[EntryPoint], taken: Any) -> None:
+    """Compile those that no process has taken; who needs one that fails repeats it, for its error.
+
+    `taken` is how many have been taken, shared between the processes.
+    """
+    while True:
+        with taken.get_lock():
+            index = taken.value
+            taken.value += 1
+        if index >= len(entries):
+            return
+        with contextlib.suppress(Exception):
+            _compile(entries[index])
 
 
 def call(function: Callable[..., int], title: str, *arguments: Any) -> int:

@@ -9,14 +9,27 @@ searches them and moves jobs; here a job is placed once, or waits.
 from __future__ import annotations
 
 from headway.policies import (
+    NOBODY,
     ClusterView,
     Integers,
     count_by_server,
     fewest_servers,
     placement_policy,
+    routine,
     servers_with,
     take_from_servers,
 )
+
+
+@routine
+def _is_shared(cluster: ClusterView, gpu: int) -> bool:
+    """Whether a GPU holds a job of several servers."""
+    seat = cluster.gpus[gpu].held
+    while seat != NOBODY:
+        if cluster.jobs[cluster.seats[seat].job].servers > 1:
+            return True
+        seat = cluster.seats[seat].beside
+    return False
 
 
 @placement_policy("apart", steady=True, timeless=True)
@@ -30,9 +43,9 @@ def apart(cluster: ClusterView, job: int, candidates: Integers, parameter: float
     wanted = cluster.jobs[job].gpus
     offered = counts.copy()
     if len(servers_with(counts)) <= wanted:
-        for server in range(len(cluster.servers)):
-            if cluster.ports[server].links > 0:
-                offered[server] = 0
+        for gpu in range(len(cluster.gpus)):
+            if _is_shared(cluster, gpu):
+                offered[cluster.gpus[gpu].server] = 0
         if offered.sum() < wanted:
             return False
     take_from_servers(cluster, candidates, counts, fewest_servers(offered, wanted))
