@@ -29,9 +29,10 @@ from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
-from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
+from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
+from headway.results.usage import seat_compute_ns
 
 _FIRST_SLICE = 1_000
 _SLICE_S = 0.05
@@ -163,7 +164,7 @@ class _Run:
         )
         wall_s = drive(state, policies, timeline, progress)
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
-        seat_ns = seat_compute_ns(workload, times, seats, cluster)
+        seat_ns = seat_compute_ns(workload, times, seats.gpu, cluster)
         busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
         result = Result(
             workload=workload,
@@ -190,6 +191,8 @@ class _Run:
             finish_ns=jobs.finish_ns.copy(),
             gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
             gpu_busy_ns=busy_ns,
+            compute_ns=jobs.forward_ns + jobs.backward_ns,
+            service_ns=jobs.service_ns.copy(),
             jct_margin_s=np.zeros(len(jobs)),
             timeline=timeline if isinstance(timeline, Timeline) else None,
         )
