@@ -59,7 +59,7 @@ def sampled(crowded: Workload) -> Result:
 
 def outcome(result: Result) -> tuple[object, ...]:
     times = result.start_ns.tolist(), result.finish_ns.tolist(), result.jct_margin_s.tolist()
-    return *times, result.gpus, replace(result.summary, wall_s=0)
+    return *times, result.gpus, replace(result.summary, wall_s=0, skipped_tasks=0)
 
 
 def test_an_exact_run_has_no_margins(exact: Result) -> None:
@@ -73,6 +73,7 @@ def test_an_exact_run_has_no_margins(exact: Result) -> None:
 def test_a_crowded_workload_is_sampled_within_its_margins(exact: Result, sampled: Result) -> None:
     summary, true = sampled.summary, exact.summary
     assert 0.1 < summary.sampled_share < 1
+    assert 0 < summary.skipped_tasks < (1 - summary.sampled_share) * summary.simulated_tasks
     assert summary.simulated_tasks == true.simulated_tasks
     assert (sampled.gpu_busy_ns.sum(), sampled.settings.accuracy) == (exact.gpu_busy_ns.sum(), 0.01)
     assert abs(summary.average_jct_s - true.average_jct_s) <= summary.average_jct_margin_s

@@ -84,6 +84,7 @@ def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
         "average_gpu_utilization",
         "energy_j",
         "simulated_tasks",
+        "skipped_tasks",
         "sampled_share",
         "wall_s",
     ]

@@ -18,6 +18,7 @@ from headway.domain.limits import (
 )
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import batch_size_of, model_names, profile_at
+from headway.text_table import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ class JobGraph:
         message = f"─[all-reduce {job.gradient_bytes / 2**20:g} MB]─"
         barrier, fan_out = ("┤", "├") if job.gpus > 1 else ("│", "")
         more = job.iterations - self.iterations
-        rows = [f"job {job.job_id}: GPUs {job.gpus:,}, iterations {job.iterations:,}"]
+        rows = [f"job {printable(job.job_id)}: GPUs {job.gpus:,}, iterations {job.iterations:,}"]
         for worker in range(job.gpus):
             inner = worker == (job.gpus - 1) // 2
             step = compute + barrier + (message if inner else " " * len(message))

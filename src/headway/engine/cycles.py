@@ -29,7 +29,13 @@ from __future__ import annotations
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
-from headway.engine.order import buckets_of, comes_before, key_with, skip_iterations
+from headway.engine.order import (
+    buckets_of,
+    comes_before,
+    key_with,
+    skip_iterations,
+    skip_messages,
+)
 from headway.engine.ranks import change_of_order_ns
 from headway.engine.sampling import (
     FIRST_HALF,
@@ -477,8 +483,7 @@ def _return(s: State, anchor: int, periods: int) -> None:
         else:
             if member.iterations > 0:
                 skip_iterations(s, job, periods * member.iterations, 0)
-            tally[0].messages += periods * member.messages
-            s.job_progress[job].sent += periods * member.messages
+            skip_messages(s, job, periods * member.messages)
         s.job_progress[job].ended_ns += passed_ns
         first = jobs[job].first_message
         for message in range(first, first + jobs[job].messages):

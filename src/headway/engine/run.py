@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -181,7 +182,13 @@ class _Run:
                 accuracy=self.accuracy,
             ),
             summary=summarize(
-                jobs, cluster, busy_ns, int(tally.messages), wall_s, int(tally.estimated_tasks)
+                jobs,
+                cluster,
+                busy_ns,
+                int(tally.messages),
+                wall_s,
+                int(tally.skipped_tasks),
+                int(tally.estimated_tasks),
             ),
             start_ns=jobs.start_ns.copy(),
             finish_ns=jobs.finish_ns.copy(),
@@ -209,7 +216,7 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
                 with reporting:
                     fractions[window] = now.fraction
                     mean = sum(fractions.values()) / len(fractions)
-                    progress(Progress(mean, now.now_s, now.tasks))
+                    progress(replace(now, fraction=mean))
 
         return window, run.result(window, None, report)
 
@@ -269,7 +276,8 @@ def _drive(
         if progress is not None:
             done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
-            progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+            tasks, skipped = done + int(tally[0].messages), int(tally[0].skipped_tasks)
+            progress(Progress(done / compute_tasks, now_s, tasks, skipped))
         check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
@@ -290,7 +298,9 @@ def _culprit(error: Exception, policies: Choices, state: State) -> str:
             if (name, file) == (code.co_name, code.co_filename):
                 return f"{choice.policy.kind} policy '{choice.name}' (line {line})"
     for kind in state.raised():
-        return f"{kind} policy '{getattr(policies, kind).name}'"
+        name, file, line = frames[0]
+        where = f" (in {name}, line {line} of {os.path.basename(file)})" if compiled_from else ""
+        return f"{kind} policy '{getattr(policies, kind).name}'{where}"
     return f"one of the policies {', '.join(choice.name for choice in policies)}"
 
 

@@ -245,7 +245,8 @@ TALLY = np.dtype(
         ("finished", np.int64),
         ("compute_tasks", np.int64),
         ("messages", np.int64),
-        ("estimated_tasks", np.int64),
+        ("skipped_tasks", np.int64),  # compute tasks and messages without events
+        ("estimated_tasks", np.int64),  # those of them that were sampled
         ("instants", np.int64),
         ("questions", np.int64),  # to the admission
         ("searches", np.int64),

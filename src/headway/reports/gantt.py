@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _WIDTH_IN, _LEFT_IN, _RIGHT_IN = 11.0, 0.95, 0.15
 _BINS = 900
+_MOST_STEPS = 300
+"""Counters with more steps are drawn as means and maxima of bins: a line would fill the panel."""
 _JOB_COLOURS = COLOURS[:-1]
 """Without black, on which labels could not be read."""
 
@@ -313,7 +315,7 @@ def _draw_counters(network: Axes, queue: Axes, run: RecordedRun, window: Window)
         (queue, steps.queued, "queued jobs", 2),
     )
     from_s, to_s = run.window.from_ns / 1e9, run.window.to_ns / 1e9
-    exact = len(steps.time_ns) <= 2 * _BINS
+    exact = len(steps.time_ns) <= _MOST_STEPS
     for axes, values, label, style in lines:
         colour, dashes = COLOURS[style], DASHES[style]
         if exact:

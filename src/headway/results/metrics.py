@@ -39,9 +39,10 @@ def summarize(
     busy_ns: Integers,
     messages: int,
     wall_s: float,
+    skipped_tasks: int = 0,
     estimated_tasks: int = 0,
 ) -> Summary:
-    """Return the key figures of a run, without margins."""
+    """Return the key figures of a run, without margins; some skipped tasks may be estimated."""
     jct_s = (jobs.finish_ns - jobs.arrival_ns) / 1e9
     makespan_ns = int(jobs.finish_ns.max() - jobs.arrival_ns.min())
     utilization = float((busy_ns / makespan_ns).mean())
@@ -56,6 +57,7 @@ def summarize(
         average_gpu_utilization=utilization,
         energy_j=sum(use.energy_j for use in use_by_type(cluster, busy_ns, makespan_ns)),
         simulated_tasks=tasks,
+        skipped_tasks=skipped_tasks - estimated_tasks,
         sampled_share=estimated_tasks / tasks,
         wall_s=wall_s,
     )

@@ -39,6 +39,8 @@ class Summary:
     average_gpu_utilization: float
     energy_j: float
     simulated_tasks: int
+    skipped_tasks: int
+    """How many of them needed no event, because they repeat others exactly."""
     sampled_share: float
     """How many of the tasks were estimated from others, between 0 and 1."""
     wall_s: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +12,10 @@ from headway.domain.limits import (
     HORIZON_NS,
     LONGEST_NS,
     MAX_BYTES,
+    number_from,
     scaled,
     whole,
+    whole_from,
 )
 from headway.domain.models import (
     MAX_BATCH,
@@ -51,10 +52,6 @@ _UNITS = {
     "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
     "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
 }
-
-_NUMBER = re.compile(
-    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII
-)
 
 
 def check_header(names: list[str]) -> None:
@@ -174,9 +171,11 @@ def _values(profile: ModelProfile) -> dict[str, int]:
 def _measure(name: str, value: Value) -> int:
     unit = _UNITS[name]
     if isinstance(value, str):
-        if not _NUMBER.fullmatch(value):
-            raise InputError(f"must be a number of {unit.unit}, not {shown(value)}.", field=name)
-        number = float(value)
+        try:
+            number = number_from(value)
+        except ValueError:
+            problem = f"must be a number of {unit.unit}, not {shown(value)}."
+            raise InputError(problem, field=name) from None
         return scaled(number, unit.factor, name, unit.least, unit.most, unit.unit, given=value)
     assert value is not None
     return scaled(value, unit.factor, name, unit.least, unit.most, unit.unit)
@@ -184,9 +183,11 @@ def _measure(name: str, value: Value) -> int:
 
 def _integer(name: str, value: Value) -> int:
     if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?[0-9]{1,30}", value):
-            raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
-        return int(value)
+        try:
+            return whole_from(value)
+        except ValueError:
+            problem = f"must be a whole number, not {shown(value)}."
+            raise InputError(problem, field=name) from None
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
