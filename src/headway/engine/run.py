@@ -43,6 +43,9 @@ _TIMELINE_ROWS = 1 << 16
 _WINDOWS = (2, 3, 4)
 """Iterations of each job in the windows of a sampled simulation: one run with each of these."""
 
+_FEW_TASKS = 20_000_000
+"""Compute tasks that are simulated exactly in a fraction of a second: fewer are not sampled."""
+
 _log = logging.getLogger("headway")
 
 
@@ -72,8 +75,9 @@ def simulate(
             for every stage of every iteration. The results are the same.
         accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
             are sampled, with errors of this order in the average JCT: 0.01 or `1%`. The margins of
-            the result tell how far the exact one may be. A policy that does not promise to be
-            steady and timeless is simulated exactly.
+            the result tell how far the exact one may be. Simulated exactly all the same: fewer
+            than 20 million compute tasks, which take a fraction of a second, and policies that do
+            not promise to be steady and timeless.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 
@@ -96,9 +100,19 @@ def simulate(
     if wanted is not None:
         _check_sampling(policy, acceleration, timeline)
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted)
-    if wanted is None or not policy.choices.may_be_skipped:
+    if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
         return run.result(0, timeline, progress)
     return _sampled(run, progress)
+
+
+def _has_few_tasks(workload: Workload) -> bool:
+    return (
+        sum(
+            job.iterations * (2 * job.gpus if job.graph is None else job.graph.expanded.tasks)
+            for job in workload
+        )
+        < _FEW_TASKS
+    )
 
 
 def _check_sampling(

@@ -132,6 +132,7 @@ def interrupt(s: State, job: int, now_ns: int) -> None:
     skip_iterations(s, job, count, s.job_progress[job].messages_each)
     _forget_solo(s, job, now_ns)
     start_ns = since_ns + count * period_ns
+    s.job_progress[job].ended_ns, s.job_progress[job].lasted_ns = start_ns, period_ns
     forward_end_ns = start_ns + s.paces[pace].forward_ns
     end_ns = forward_end_ns + s.paces[pace].backward_ns
     stage = DONE
