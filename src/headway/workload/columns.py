@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import ALIASES, V100
@@ -14,8 +13,6 @@ from headway.domain.limits import (
     LONGEST_NS,
     MAX_BYTES,
     MAX_GPUS,
-    number_from,
-    scaled,
     whole,
     whole_from,
 )
@@ -28,6 +25,7 @@ from headway.domain.models import (
 )
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 from headway.workload.graphs import GraphFiles
+from headway.workload.tables import Unit, Value, check_names
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
@@ -35,41 +33,18 @@ PROFILE = (*TIMES, "gradient_mb", "memory_mb")
 NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb")
 KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "graph")
 
-Value = str | int | float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """The conversion of a column of the file to a field of the job."""
-
-    field: str
-    factor: float
-    least: int
-    most: int
-    unit: str
-
-
 _UNITS = {
-    "arrival_s": _Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
-    "forward_ms": _Unit("forward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
-    "backward_ms": _Unit("backward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
-    "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
-    "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
+    "arrival_s": Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
+    "forward_ms": Unit("forward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
+    "backward_ms": Unit("backward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
+    "gradient_mb": Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
+    "memory_mb": Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
 }
 
 
 def check_header(names: list[str]) -> None:
     """Refuse unknown, missing and duplicate columns."""
-    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
-        if len(names) == 1 and names[0].count(separator) > 1:
-            raise InputError(f"columns must be separated by commas, not {word}.")
-    for index, name in enumerate(names):
-        if name not in KNOWN:
-            raise InputError(
-                f"unknown column {shown(name)}.{did_you_mean(name, KNOWN)}", field=name
-            )
-        if name in names[:index]:
-            raise InputError(f"duplicate column '{name}'.", field=name)
+    check_names(names, KNOWN)
     missing = [name for name in REQUIRED if name not in names]
     if "model" not in names and "graph" not in names:
         missing += [name for name in PROFILE if name not in names]
@@ -194,16 +169,7 @@ def _values(profile: ModelProfile) -> dict[str, int]:
 
 
 def _measure(name: str, value: Value) -> int:
-    unit = _UNITS[name]
-    if isinstance(value, str):
-        try:
-            number = number_from(value)
-        except ValueError:
-            problem = f"must be a number of {unit.unit}, not {shown(value)}."
-            raise InputError(problem, field=name) from None
-        return scaled(number, unit.factor, name, unit.least, unit.most, unit.unit, given=value)
-    assert value is not None
-    return scaled(value, unit.factor, name, unit.least, unit.most, unit.unit)
+    return _UNITS[name].convert(name, value)
 
 
 def _integer(name: str, value: Value) -> int:
@@ -278,7 +244,7 @@ def _profile_cells(job: Job) -> dict[str, Value]:
     return cells
 
 
-def _profile_units() -> list[_Unit]:
+def _profile_units() -> list[Unit]:
     return [_UNITS[name] for name in PROFILE]
 
 
