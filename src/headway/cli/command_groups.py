@@ -24,7 +24,7 @@ GROUPS = (
             "sweep": "Run every combination of workloads, clusters and policies",
             "reproduce": "Reproduce the paper's evaluation",
             "workload": "Generate, import, list and describe workloads",
-            "graph": "Import graphs of iterations from other simulators",
+            "graph": "Build, show and import graphs of iterations",
             "policies": "List the policies to choose from",
             "new": "Write a policy or a sweep to start from",
         },

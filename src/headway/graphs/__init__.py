@@ -5,8 +5,8 @@ Pure functions that return a `headway.domain.graph.Graph`.
 
 from headway.graphs.ddp import ddp
 from headway.graphs.fsdp import fsdp
-from headway.graphs.layers import Layer, MoeLayer
+from headway.graphs.layers import Layer, MoeLayer, split_layers
 from headway.graphs.moe import moe
 from headway.graphs.pipeline import pipeline
 
-__all__ = ["Layer", "MoeLayer", "ddp", "fsdp", "moe", "pipeline"]
+__all__ = ["Layer", "MoeLayer", "ddp", "fsdp", "moe", "pipeline", "split_layers"]

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
+import numpy as np
+
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, whole
+
+MOST_LAYERS = 2**12
+"""The most layers that are cut into stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +71,37 @@ def some(items: Iterable[_Item], what: str) -> Sequence[_Item]:
     if not found:
         raise InputError(f"must not be empty; give at least one of {what}.", field=what)
     return found
+
+
+def split_layers(layers: Iterable[Layer], stages: int) -> list[list[Layer]]:
+    """Cut a model into stages of about the same time: the sum of their squares is the least.
+
+    Args:
+        layers: The model's layers, in the order of the forward pass.
+        stages: How many stages; each has at least one layer.
+    """
+    model = some(layers, "layers")
+    if len(model) > MOST_LAYERS:
+        raise InputError(
+            f"must be at most {MOST_LAYERS:,} to be cut into stages, not {len(model):,}.",
+            field="layers",
+        )
+    if whole(stages, "stages", 1, MAX_GPUS) > len(model):
+        raise InputError(
+            f"must be at most {len(model):,}, one for each layer, not {stages:,}.", field="stages"
+        )
+    times = [layer.forward_ns + layer.backward_ns for layer in model]
+    ends = np.concatenate([[0.0], np.cumsum(times, dtype=np.float64)])
+    # cost[i]: the least sum of squares of the stages so far, if they end before layer i.
+    cost = np.where(np.arange(len(ends)) == 0, 0.0, np.inf)
+    begins = []
+    for _ in range(stages):
+        total = cost + (ends[:, np.newaxis] - ends) ** 2
+        total[np.triu_indices(len(ends))] = np.inf
+        begins.append(total.argmin(axis=1))
+        cost = total.min(axis=1)
+    found, end = [], len(model)
+    for begin in reversed(begins):
+        found.append(list(model[begin[end] : end]))
+        end = int(begin[end])
+    return found[::-1]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import ALIASES, V100
@@ -15,8 +13,8 @@ from headway.domain.limits import (
     LONGEST_NS,
     MAX_BYTES,
     MAX_GPUS,
-    scaled,
     whole,
+    whole_from,
 )
 from headway.domain.models import (
     MAX_BATCH,
@@ -27,6 +25,7 @@ from headway.domain.models import (
 )
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 from headway.workload.graphs import GraphFiles
+from headway.workload.tables import Unit, Value, check_names
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
@@ -34,45 +33,18 @@ PROFILE = (*TIMES, "gradient_mb", "memory_mb")
 NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb")
 KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "graph")
 
-Value = str | int | float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """The conversion of a column of the file to a field of the job."""
-
-    field: str
-    factor: float
-    least: int
-    most: int
-    unit: str
-
-
 _UNITS = {
-    "arrival_s": _Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
-    "forward_ms": _Unit("forward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
-    "backward_ms": _Unit("backward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
-    "gradient_mb": _Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
-    "memory_mb": _Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
+    "arrival_s": Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
+    "forward_ms": Unit("forward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
+    "backward_ms": Unit("backward_ns", 1e6, 1, LONGEST_NS, "milliseconds"),
+    "gradient_mb": Unit("gradient_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
+    "memory_mb": Unit("memory_bytes", MEBIBYTE, 0, MAX_BYTES, "MB"),
 }
-
-_NUMBER = re.compile(
-    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII
-)
 
 
 def check_header(names: list[str]) -> None:
     """Refuse unknown, missing and duplicate columns."""
-    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
-        if len(names) == 1 and names[0].count(separator) > 1:
-            raise InputError(f"columns must be separated by commas, not {word}.")
-    for index, name in enumerate(names):
-        if name not in KNOWN:
-            raise InputError(
-                f"unknown column {shown(name)}.{did_you_mean(name, KNOWN)}", field=name
-            )
-        if name in names[:index]:
-            raise InputError(f"duplicate column '{name}'.", field=name)
+    check_names(names, KNOWN)
     missing = [name for name in REQUIRED if name not in names]
     if "model" not in names and "graph" not in names:
         missing += [name for name in PROFILE if name not in names]
@@ -197,21 +169,16 @@ def _values(profile: ModelProfile) -> dict[str, int]:
 
 
 def _measure(name: str, value: Value) -> int:
-    unit = _UNITS[name]
-    if isinstance(value, str):
-        if not _NUMBER.fullmatch(value):
-            raise InputError(f"must be a number of {unit.unit}, not {shown(value)}.", field=name)
-        number = float(value)
-        return scaled(number, unit.factor, name, unit.least, unit.most, unit.unit, given=value)
-    assert value is not None
-    return scaled(value, unit.factor, name, unit.least, unit.most, unit.unit)
+    return _UNITS[name].convert(name, value)
 
 
 def _integer(name: str, value: Value) -> int:
     if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?[0-9]{1,30}", value):
-            raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
-        return int(value)
+        try:
+            return whole_from(value)
+        except ValueError:
+            problem = f"must be a whole number, not {shown(value)}."
+            raise InputError(problem, field=name) from None
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
@@ -277,7 +244,7 @@ def _profile_cells(job: Job) -> dict[str, Value]:
     return cells
 
 
-def _profile_units() -> list[_Unit]:
+def _profile_units() -> list[Unit]:
     return [_UNITS[name] for name in PROFILE]
 
 

@@ -18,13 +18,16 @@ from headway.domain.profiles import measured_times
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.results.store import PARQUET_MAGIC, parquet_content
-from headway.workload.columns import KNOWN, Value, check_header, job_from_row, rows_from_jobs
+from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
 from headway.workload.graphs import GraphFiles, write_graphs
 from headway.workload.packaged import packaged_workload
-from headway.workload.text import text_lines
+from headway.workload.tables import CsvTable, Value, Wording
 
-_NOT_TEXT = "not a text file; a workload is CSV, or Parquet named .parquet."
-_TOO_LONG = "a workload's lines are short."
+_WORDING = Wording(
+    "not a text file; a workload is CSV, or Parquet named .parquet.",
+    "a workload's lines are short.",
+    "job_id,arrival_s,gpus,iterations,model",
+)
 
 
 def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) -> Workload:
@@ -80,55 +83,8 @@ _Parts = tuple[list[Job], str, Sequence[int], Sequence[str] | None]
 
 
 def _read_csv(stream: IO[bytes], source: str, make_job: _MakeJob) -> _Parts:
-    reader = csv.reader(text_lines(stream, source, _NOT_TEXT, _TOO_LONG), strict=True)
-    jobs: list[Job] = []
-    lines: list[int] = []
-    header: list[str] | None = None
-    try:
-        for fields in reader:
-            if not any(field.strip() for field in fields):
-                continue
-            if header is None:
-                header = _checked_header(
-                    [field.strip() for field in fields], source, reader.line_num
-                )
-            else:
-                jobs.append(_job(header, fields, source, reader.line_num, make_job))
-                lines.append(reader.line_num)
-    except csv.Error as error:
-        problem = "a quotation mark is not closed" if "end of data" in str(error) else str(error)
-        raise InputError(f"not CSV: {problem}.", source=source, line=reader.line_num) from None
-    if header is None:
-        raise InputError(
-            "the file is empty; it must begin with a header such as "
-            "job_id,arrival_s,gpus,iterations,model.",
-            source=source,
-        )
+    jobs, lines, header = CsvTable(source, _WORDING, check_header).rows(stream, make_job)
     return jobs, source, lines, header
-
-
-def _checked_header(names: list[str], source: str, line: int) -> list[str]:
-    try:
-        check_header(names)
-    except InputError as error:
-        column = len(names) - names[::-1].index(error.field) if error.field in names else None
-        raise InputError(error.problem, source=source, line=line, column=column) from None
-    return names
-
-
-def _job(header: list[str], fields: list[str], source: str, line: int, make_job: _MakeJob) -> Job:
-    if len(fields) != len(header):
-        raise InputError(
-            f"{len(fields)} fields, but the header has {len(header)} columns.",
-            source=source,
-            line=line,
-            column=min(len(fields), len(header)) + 1,
-        )
-    try:
-        return make_job(dict(zip(header, fields, strict=True)))
-    except InputError as error:
-        column = header.index(error.field) + 1 if error.field in header else None
-        raise error.at(source, line, column) from None
 
 
 def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:

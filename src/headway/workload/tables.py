@@ -1,0 +1,138 @@
+"""CSV tables with a header: columns, rows, and numbers with a unit."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, NamedTuple, TypeVar
+
+from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.limits import number_from, scaled
+from headway.workload.text import text_lines
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The conversion of a column of a table to a field of a record."""
+
+    field: str
+    factor: float
+    least: int
+    most: int
+    unit: str
+
+    def convert(self, name: str, value: Value) -> int:
+        """Return the value of a cell of column `name` in the record's unit."""
+        if isinstance(value, str):
+            try:
+                number = number_from(value)
+            except ValueError:
+                problem = f"must be a number of {self.unit}, not {shown(value)}."
+                raise InputError(problem, field=name) from None
+            return scaled(number, self.factor, name, self.least, self.most, self.unit, given=value)
+        assert value is not None
+        return scaled(value, self.factor, name, self.least, self.most, self.unit)
+
+
+class Wording(NamedTuple):
+    """The ends of error messages about a kind of table."""
+
+    not_text: str
+    too_long: str
+    header: str
+    """A header that would be right."""
+
+
+def check_names(names: list[str], known: Collection[str]) -> None:
+    """Refuse unknown and duplicate columns."""
+    for separator, word in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and names[0].count(separator) > 1:
+            raise InputError(f"columns must be separated by commas, not {word}.")
+    for index, name in enumerate(names):
+        if name not in known:
+            raise InputError(
+                f"unknown column {shown(name)}.{did_you_mean(name, known)}", field=name
+            )
+        if name in names[:index]:
+            raise InputError(f"duplicate column '{name}'.", field=name)
+
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvTable:
+    """A CSV file that is being read."""
+
+    source: str
+    wording: Wording
+    check_header: Callable[[list[str]], None]
+
+    def rows(
+        self, stream: IO[bytes], make_row: Callable[[Mapping[str, Value]], _Row]
+    ) -> tuple[list[_Row], list[int], list[str]]:
+        """Return what each row is made into, the lines of the rows, and the header.
+
+        Errors name the file, the line and the column.
+        """
+        lines = text_lines(stream, self.source, self.wording.not_text, self.wording.too_long)
+        reader = csv.reader(lines, strict=True)
+        rows: list[_Row] = []
+        numbers: list[int] = []
+        header: list[str] | None = None
+        for fields in self._records(reader):
+            if header is None:
+                header = self._header([field.strip() for field in fields], reader.line_num)
+            else:
+                rows.append(self._row(header, fields, reader.line_num, make_row))
+                numbers.append(reader.line_num)
+        if header is None:
+            raise InputError(
+                f"the file is empty; it must begin with a header such as {self.wording.header}.",
+                source=self.source,
+            )
+        return rows, numbers, header
+
+    def _records(self, reader: Iterable[list[str]]) -> Iterator[list[str]]:
+        """Yield the records that are not blank."""
+        try:
+            for fields in reader:
+                if any(field.strip() for field in fields):
+                    yield fields
+        except csv.Error as error:
+            unclosed = "end of data" in str(error)
+            problem = "a quotation mark is not closed" if unclosed else str(error)
+            raise InputError(
+                f"not CSV: {problem}.", source=self.source, line=reader.line_num
+            ) from None
+
+    def _header(self, names: list[str], line: int) -> list[str]:
+        try:
+            self.check_header(names)
+        except InputError as error:
+            column = len(names) - names[::-1].index(error.field) if error.field in names else None
+            raise InputError(error.problem, source=self.source, line=line, column=column) from None
+        return names
+
+    def _row(
+        self,
+        header: list[str],
+        fields: list[str],
+        line: int,
+        make_row: Callable[[Mapping[str, Value]], _Row],
+    ) -> _Row:
+        if len(fields) != len(header):
+            raise InputError(
+                f"{len(fields)} fields, but the header has {len(header)} columns.",
+                source=self.source,
+                line=line,
+                column=min(len(fields), len(header)) + 1,
+            )
+        try:
+            return make_row(dict(zip(header, fields, strict=True)))
+        except InputError as error:
+            column = header.index(error.field) + 1 if error.field in header else None
+            raise error.at(self.source, line, column) from None
