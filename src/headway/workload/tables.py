@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import number_from, scaled
@@ -96,7 +96,7 @@ class CsvTable:
             )
         return rows, numbers, header
 
-    def _records(self, reader: Iterable[list[str]]) -> Iterator[list[str]]:
+    def _records(self, reader: Any) -> Iterator[list[str]]:
         """Yield the records that are not blank."""
         try:
             for fields in reader:
