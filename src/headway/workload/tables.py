@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
@@ -88,31 +88,27 @@ class CsvTable:
         rows: list[_Row] = []
         numbers: list[int] = []
         header: list[str] | None = None
-        for fields in self._records(reader):
-            if header is None:
-                header = self._header([field.strip() for field in fields], reader.line_num)
-            else:
-                rows.append(self._row(header, fields, reader.line_num, make_row))
-                numbers.append(reader.line_num)
-        if header is None:
-            raise InputError(
-                f"the file is empty; it must begin with a header such as {self.wording.header}.",
-                source=self.source,
-            )
-        return rows, numbers, header
-
-    def _records(self, reader: csv._reader) -> Iterator[list[str]]:
-        """Yield the records that are not blank."""
         try:
             for fields in reader:
-                if any(field.strip() for field in fields):
-                    yield fields
+                if not any(field.strip() for field in fields):
+                    continue
+                if header is None:
+                    header = self._header([field.strip() for field in fields], reader.line_num)
+                else:
+                    rows.append(self._row(header, fields, reader.line_num, make_row))
+                    numbers.append(reader.line_num)
         except csv.Error as error:
             unclosed = "end of data" in str(error)
             problem = "a quotation mark is not closed" if unclosed else str(error)
             raise InputError(
                 f"not CSV: {problem}.", source=self.source, line=reader.line_num
             ) from None
+        if header is None:
+            raise InputError(
+                f"the file is empty; it must begin with a header such as {self.wording.header}.",
+                source=self.source,
+            )
+        return rows, numbers, header
 
     def _header(self, names: list[str], line: int) -> list[str]:
         try:
