@@ -11,7 +11,7 @@ QUICK := not root and not ray and not torch and not slow
 export HEADWAY_CACHE_DIR ?= $(CURDIR)/.cache/headway
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint types layers tools unit docs reference reproduction bench fuzz clean
+.PHONY: help demo check test lint types layers tools unit docs reference pictures reproduction bench fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ reference: $(READY) ## Write the pages of the command line anew from the command
 	$(BIN)/typer headway.cli.main utils docs --name headway --title "Command line" \
 	    --output docs/reference/cli.md
 	$(BIN)/python scripts/calibrate_reference.py > docs/reference/calibrate.md
+
+pictures: $(READY) ## Draw the pictures of the tutorials anew, from the runs that they show.
+	$(BIN)/python scripts/pictures.py
 
 reproduction: $(READY) ## Reproduce the paper's evaluation in full; renew the documentation's copy.
 	$(BIN)/headway reproduce --output reproduction

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from headway.calibrate.command import parser
 
 HEAD = """\
-# Calibrate
+# headway calibrate
 
 `headway calibrate` measures: [Calibrate your cluster](../how-to/calibrate.md) and
 [Profile a model](../how-to/profile-a-model.md) show how. Where only PyTorch is installed,

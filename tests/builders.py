@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.graphs import Layer, MoeLayer, ddp, fsdp, moe, pipeline
 from headway.policies.policy_set import PolicySet
 from headway.policies.registry import Kind, policies
 
@@ -35,6 +37,26 @@ def make_job(job_id: str = "job", **changes: Any) -> Job:
         "memory_bytes": 1000 * MB,
     }
     return Job(job_id=job_id, **(fields | changes))
+
+
+_LAYER = Layer(1_000_000, 2_000_000, parameter_bytes=10 * MB, activation_bytes=MB)
+_EXPERTS = MoeLayer(1_000_000, 1_000_000, 2_000_000, 3_000_000, MB, 5 * MB, 5 * MB)
+
+GRAPHS: dict[str, Graph] = {
+    "ddp": ddp([_LAYER] * 3, 4),
+    "fsdp": fsdp([_LAYER] * 2, 3),
+    "pipeline": pipeline([[_LAYER]] * 4, 3),
+    "replicas": pipeline([[_LAYER]] * 2, 2, data_parallel=2),
+    "moe": moe([_EXPERTS] * 2, 4, expert_parallel=2),
+}
+"""Small graphs of usual shapes."""
+
+
+def make_graph_job(graph: Graph | str, **changes: Any) -> Job:
+    """Return a small job with a graph, or with one of GRAPHS."""
+    own = GRAPHS[graph] if isinstance(graph, str) else graph
+    fields: dict[str, Any] = {"forward_ns": 0, "backward_ns": 0, "gradient_bytes": 0}
+    return make_job(**(fields | {"gpus": own.ranks, "graph": own} | changes))
 
 
 def make_workload(*jobs: Job) -> Workload:

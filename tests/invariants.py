@@ -5,12 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
-from headway.domain.compute_times import compute_times_ns
-from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, Records
+from graph_nodes import expansion_of, latency_ns, nodes_of, size_bytes
+from headway.domain.compute_times import compute_times
+from headway.domain.graph import Graph
+from headway.domain.records import COMMUNICATION, COMPUTE, Records
 from headway.results.schema import Result
+from oracle import Node
+
+MessageId = tuple[int, int]
+"""A message: its job, and its node in the job's graph, or -1."""
 
 
 def check_invariants(result: Result, tasks: Records) -> None:
@@ -56,43 +63,113 @@ def check_memory(result: Result) -> None:
 
 
 def check_order_of_tasks(result: Result, tasks: Records) -> None:
-    """Forward, backward on each GPU, barrier, message, next iteration; each exactly once."""
-    cluster = result.settings.cluster
-    times_ns = compute_times_ns(result.workload, cluster)
+    """Each task and message exactly once in an iteration, after all that it waits for."""
+    times = compute_times(result.workload, result.settings.cluster)
     for index, job in enumerate(result.workload):
         own = tasks[tasks.job == index]
-        crosses = len(cluster.servers_of(result.gpus[index])) > 1
-        ready = int(result.start_ns[index])
+        started = int(result.start_ns[index])
         for iteration in range(job.iterations):
             mine = own[own.iteration == iteration]
-            forward, backward, message = (mine[mine.kind == kind] for kind in range(3))
-            assert sorted(forward.gpu) == sorted(backward.gpu) == list(result.gpus[index])
-            for stage, some in enumerate((forward, backward)):
-                own_ns = times_ns[index, cluster.type_of_gpu[some.gpu], stage]
-                assert (some.end_ns - some.start_ns == own_ns).all()
-            assert (forward.start_ns >= ready).all()
-            ends = dict(zip(forward.gpu, forward.end_ns, strict=True))
-            assert all(task.start_ns >= ends[task.gpu] for task in backward)
-            ready = int(backward.end_ns.max())
-            assert len(message) == (len(_buckets(result, index)) if crosses else 0)
-            for bucket in np.sort(message, order="start_ns"):
-                assert bucket["start_ns"] >= ready
-                ready = int(bucket["end_ns"])
+            if job.graph is None:
+                started = _check_plain_iteration(result, index, mine, started, times.times_ns)
+            else:
+                task_ns = times.graph_times_ns[index]
+                started = _check_graph_iteration(result, index, mine, started, job.graph, task_ns)
+        assert started == result.finish_ns[index]
+        assert set(own.iteration) == set(range(job.iterations))
 
 
-def _buckets(result: Result, job: int) -> list[int]:
-    """Return the bytes of each message of an iteration: full buckets, the last with the rest."""
-    whole, bucket = result.workload[job].gradient_bytes, result.settings.bucket_bytes
+def _check_plain_iteration(
+    result: Result, job: int, mine: Records, ready: int, times_ns: Any
+) -> int:
+    """Forward, backward on each GPU, barrier, message; return when it ended."""
+    cluster = result.settings.cluster
+    assert (mine.node == -1).all()
+    assert set(mine.kind) <= {0, 1, 2}
+    forward, backward, message = (mine[mine.kind == kind] for kind in range(3))
+    assert sorted(forward.gpu) == sorted(backward.gpu) == list(result.gpus[job])
+    for stage, some in enumerate((forward, backward)):
+        own_ns = times_ns[job, cluster.type_of_gpu[some.gpu], stage]
+        assert (some.end_ns - some.start_ns == own_ns).all()
+    assert (forward.start_ns >= ready).all()
+    ends = dict(zip(forward.gpu, forward.end_ns, strict=True))
+    assert all(task.start_ns >= ends[task.gpu] for task in backward)
+    return _check_buckets(result, (job, -1), message, int(backward.end_ns.max()))
+
+
+def _check_graph_iteration(
+    result: Result, job: int, mine: Records, started: int, graph: Graph, times_ns: Any
+) -> int:
+    """Return when the iteration ended: when all its tasks and messages had."""
+    gpus, cluster, expansion = result.gpus[job], result.settings.cluster, expansion_of(graph)
+    rows: dict[int, list[Any]] = defaultdict(list)
+    for row in np.sort(mine, order="start_ns").view(np.recarray):
+        rows[int(row.node)].append(row)
+    assert set(rows) <= set(range(len(expansion.nodes)))
+    ends: dict[Node, int] = {}
+    while len(ends) < len(expansion.nodes):
+        for node in expansion.nodes:
+            if node in ends or not expansion.waits[node] <= ends.keys():
+                continue
+            ready = max([started, *(ends[other] for other in expansion.waits[node])])
+            if node.is_message:
+                found = np.array(rows[node.number], mine.dtype).view(np.recarray)
+                assert all(found.kind == COMMUNICATION)
+                ends[node] = _check_buckets(result, (job, node.number), found, ready)
+            else:
+                (task,) = rows[node.number]
+                (rank,) = node.ranks
+                assert (task.kind, task.gpu) == (COMPUTE, gpus[rank])
+                assert task.start_ns >= ready
+                task_ns = times_ns[cluster.type_of_gpu[task.gpu], node.place]
+                assert task.end_ns - task.start_ns == task_ns
+                ends[node] = int(task.end_ns)
+    return max(ends.values())
+
+
+def _check_buckets(result: Result, message: MessageId, rows: Records, ready: int) -> int:
+    """Check that a message was sent in its buckets, one after the other; return when it ended."""
+    crosses = len(set(_rank_servers(result, message))) > 1
+    assert len(rows) == (len(_buckets(result, message)) if crosses else 0)
+    for bucket in np.sort(rows, order="start_ns"):
+        assert bucket["ready_ns"] == ready
+        assert bucket["start_ns"] >= ready
+        assert bucket["gpu"] == -1
+        ready = int(bucket["end_ns"])
+    return ready
+
+
+def _node(result: Result, message: MessageId) -> Node | None:
+    job, number = message
+    graph = result.workload[job].graph
+    return None if graph is None else nodes_of(graph)[number]
+
+
+def _rank_servers(result: Result, message: MessageId) -> list[int]:
+    """Return the server of each rank that a message is among."""
+    gpus, node = result.gpus[message[0]], _node(result, message)
+    servers = [int(server) for server in result.settings.cluster.server_of_gpu[list(gpus)]]
+    return servers if node is None else [servers[rank] for rank in sorted(node.ranks)]
+
+
+def _buckets(result: Result, message: MessageId) -> list[int]:
+    """Return the bytes of each bucket of a message: full ones, the last with the rest."""
+    node, bucket = _node(result, message), result.settings.bucket_bytes
+    if node is None:
+        whole = result.workload[message[0]].gradient_bytes
+    else:
+        ring = result.settings.network.ring_size is not None
+        whole = size_bytes(node.entry, _rank_servers(result, message), ring)
     if bucket is None or whole <= bucket:
         return [whole]
     rest = whole % bucket
     return [bucket] * (whole // bucket) + ([rest] if rest else [])
 
 
-def _links(result: Result, job: int) -> dict[tuple[str, int], float]:
-    """Return the job's servers, and the uplinks of its racks if it has several, by factor."""
+def _links(result: Result, message: MessageId) -> dict[tuple[str, int], float]:
+    """Return a message's servers, and the uplinks of its racks if it has several, by factor."""
     cluster = result.settings.cluster
-    servers = cluster.servers_of(result.gpus[job])
+    servers = set(_rank_servers(result, message))
     racks = {cluster.server_rack[server] for server in servers}
     links = {("server", server): 1.0 for server in servers}
     return links | {("rack", rack): cluster.uplinks[rack] for rack in racks if len(racks) > 1}
@@ -102,28 +179,30 @@ def check_bytes(result: Result, tasks: Records) -> None:
     """Integrate each message's rate over its life: its bytes were sent, but for rounding."""
     network = result.settings.network
     messages = np.sort(tasks[tasks.kind == COMMUNICATION], order="start_ns")
-    columns = ["start_ns", "end_ns", "job", "iteration"]
-    turns: dict[tuple[int, int], int] = defaultdict(int)
-    for start, end, job, iteration in messages[columns].tolist():
-        servers = len(result.settings.cluster.servers_of(result.gpus[job]))
+    columns = ["start_ns", "end_ns", "job", "node", "iteration"]
+    turns: dict[tuple[int, int, int], int] = defaultdict(int)
+    for start, end, job, number, iteration in messages[columns].tolist():
+        message, node = (job, number), _node(result, (job, number))
+        servers = len(set(_rank_servers(result, message)))
         weight = network.byte_weight(servers)
         meets = (messages["start_ns"] < end) & (messages["end_ns"] > start)
-        others = messages[meets][columns[:3]].tolist()
-        begin = start + network.latency_ns(servers)
+        others = messages[meets][columns[:4]].tolist()
+        entry = None if node is None else node.entry
+        begin = start + latency_ns(entry, network.latency_ns(servers))
         times = sorted({begin, end} | {t for o in others for t in o[:2] if begin < t < end})
         sent, changes = 0.0, len(times)
         for low, high in itertools.pairwise(times):
-            running = [other for first, last, other in others if first <= low < last]
-            sent += (high - low) * _speed(result, job, running) / weight
-        size = _buckets(result, job)[turns[job, iteration]]
-        turns[job, iteration] += 1
+            running = [(one[2], one[3]) for one in others if one[0] <= low < one[1]]
+            sent += (high - low) * _speed(result, message, running) / weight
+        size = _buckets(result, message)[turns[job, number, iteration]]
+        turns[job, number, iteration] += 1
         # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
         slack = (changes + 1) * 2 / (weight * network.cost_ns_per_byte(1)) + 1e-6 * size
         assert abs(sent - size) <= slack, (sent, size)
 
 
-def _speed(result: Result, job: int, running: list[int]) -> float:
-    """Return the bytes per ns of a job's message among those of the running jobs, its own too."""
+def _speed(result: Result, message: MessageId, running: list[MessageId]) -> float:
+    """Return the bytes per ns of a message among all that are in flight, itself included."""
     network = result.settings.network
     if not network.messages_meet:
         return 1 / network.b_ns_per_byte
@@ -136,10 +215,10 @@ def _speed(result: Result, job: int, running: list[int]) -> float:
         for link, own in users.items()
     }
     if network.law == "busiest":
-        return min(carries[link] / len(users[link]) for link in links[job])
+        return min(carries[link] / len(users[link]) for link in links[message])
     # All messages become faster together; those on a link that is full stay as they are.
-    speed: dict[int, float] = {}
-    while job not in speed:
+    speed: dict[MessageId, float] = {}
+    while message not in speed:
         room = {
             link: (carries[link] - sum(speed.get(other, 0.0) for other in own))
             / len(own - speed.keys())
@@ -148,7 +227,7 @@ def _speed(result: Result, job: int, running: list[int]) -> float:
         }
         full = min(room, key=room.__getitem__)
         speed |= dict.fromkeys(users[full] - speed.keys(), room[full])
-    return speed[job]
+    return speed[message]
 
 
 def check_admission(result: Result, tasks: Records) -> None:
@@ -164,7 +243,7 @@ def check_admission(result: Result, tasks: Records) -> None:
         return
     changes: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for message in tasks[tasks.kind == COMMUNICATION]:
-        for link in _links(result, message.job):
+        for link in _links(result, (int(message.job), int(message.node))):
             changes[link] += [(int(message.start_ns), 1), (int(message.end_ns), -1)]
     for on_link in changes.values():
         running = 0
@@ -175,9 +254,8 @@ def check_admission(result: Result, tasks: Records) -> None:
 
 def check_busy_time(result: Result, tasks: Records) -> None:
     busy = np.zeros(result.settings.cluster.gpus, np.int64)
-    for kind in (FORWARD, BACKWARD):
-        some = tasks[tasks.kind == kind]
-        np.add.at(busy, some.gpu, some.end_ns - some.start_ns)
+    compute = tasks[tasks.kind != COMMUNICATION]
+    np.add.at(busy, compute.gpu, compute.end_ns - compute.start_ns)
     assert busy.tolist() == result.gpu_busy_ns.tolist()
     makespan = int(result.finish_ns.max() - result.arrival_ns.min())
     assert result.summary.average_gpu_utilization == (busy / makespan).mean()

@@ -25,7 +25,9 @@ _BLOCK = re.compile(
     re.M | re.S,
 )
 _VARYING = re.compile(
-    r"^(?:Compiling .*|engine time .*|waiting for a scheduler .*|\d+ runs in .*)\n", re.M
+    r"^(?:Compiling .*|engine time .*|waiting for a scheduler .*|\d+ runs in .*)\n"
+    r"|  [\d,]+ skipped exactly",
+    re.M,
 )
 _TIMEOUT_S = 300
 

@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -257,6 +259,52 @@ def test_every_decision_is_in_the_navigation() -> None:
     for page in (DOCS / "decisions").glob("*.md"):
         assert f"decisions/{page.name}" in navigation
         assert len(page.read_text().splitlines()) < 50
+
+
+def listed_pages() -> list[str]:
+    """Return the pages of the navigation, in its order."""
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    return re.findall(r"([\w/-]+\.md)$", navigation, re.MULTILINE)
+
+
+def title_of(page: str) -> str:
+    text = (DOCS / page).read_text()
+    found = re.search(r"^# (.+)$", text, re.MULTILINE)
+    if found is None:  # The changelog includes another file.
+        found = re.search(r"^# (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert found is not None, page
+    return found[1]
+
+
+def test_no_two_pages_have_one_name() -> None:
+    """Neither in the sidebar, with its sections, nor as titles."""
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    names = re.findall(r"^ *- ([^:\n]+):(?: |$)", navigation, re.MULTILINE)
+    pages = listed_pages()
+    assert len(pages) > 50 < len(names)
+    for found in (names, [title_of(page) for page in pages]):
+        assert [name for name, count in Counter(map(str.lower, found)).items() if count > 1] == []
+
+
+PICTURED = [
+    "index.md",
+    "policies/index.md",
+    *(f"tutorial/{path.name}" for path in sorted((DOCS / "tutorial").glob("*.md"))),
+]
+
+
+@pytest.mark.parametrize("page", PICTURED)
+def test_home_policies_and_tutorials_have_pictures(page: str) -> None:
+    found = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", (DOCS / page).read_text())
+    assert found
+    for text, target in found:
+        picture = (DOCS / page).parent / target
+        assert len(text) > 20, f"{target} needs a description"
+        if picture.suffix == ".svg":
+            assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+        else:
+            assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stat().st_size < 200_000
 
 
 def test_the_tables_of_the_predictions_are_those_of_the_measurements() -> None:

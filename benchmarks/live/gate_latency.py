@@ -1,19 +1,25 @@
 """Measures the latency that the gate adds to an uncontended all-reduce, and grants per second.
 
     python benchmarks/live/gate_latency.py [--requests N] [--jobs N] [--seconds N] [--processes N]
+                                           [--readers N]
 
 A real scheduler in its own process runs all the jobs, each on two nodes of its own, so that the
 policy is asked about every message. Latency: one worker sends requests and waits for the grants
 with the client that training uses, while all other jobs are connected and idle. Throughput: a few
-processes send requests for all jobs, each as soon as the previous one is granted.
+processes send requests for all jobs, each as soon as the previous one is granted. With readers,
+the latency is measured again while so many clients with the token ask the API for all jobs and for
+the status, each again as soon as it has an answer.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import json
 import multiprocessing
 import os
+import re
 import selectors
 import socket
 import statistics
@@ -23,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from scheduler_process import START_TIMEOUT_S, running_scheduler, wait_until
 
@@ -59,6 +66,7 @@ class Served:
     port: int
     secret: str
     jobs: list[str]
+    api: tuple[str, int]
 
     def environment(self, number: int, kind: str) -> WorkerEnvironment:
         """Return the environment of a job's worker."""
@@ -84,7 +92,9 @@ def scheduler(jobs: int, policy: str) -> Iterator[Served]:
                 START_TIMEOUT_S,
                 "not all jobs started",
             )
-            yield Served(str(folder / "gate.sock"), port, tokens.read(folder / "token"), ids)
+            address = urlsplit(json.loads((folder / "address.json").read_text())["url"])
+            api = str(address.hostname), int(address.port or 0)
+            yield Served(str(folder / "gate.sock"), port, tokens.read(folder / "token"), ids, api)
 
 
 def _free_port() -> int:
@@ -173,6 +183,54 @@ def latencies_us(served: Served, kind: str, requests: int) -> list[float]:
     return latencies
 
 
+def read_api(served: Served, readers: int, control: Connection) -> None:
+    """Ask the API with this many clients until told to stop; send the number of answers."""
+    counts = [0]
+
+    async def read(path: str) -> None:
+        host, port = served.api
+        text = f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.secret}\r\n\r\n"
+        while True:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection(host, port, limit=2**24)
+                while True:
+                    writer.write(text.encode())
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    length = re.search(rb"content-length: (\d+)", head)
+                    assert length is not None
+                    await reader.readexactly(int(length[1]))
+                    counts[0] += 1
+
+    async def main() -> None:
+        paths = ("/v1/jobs", "/v1/status")
+        tasks = [asyncio.create_task(read(paths[one % 2])) for one in range(readers)]
+        while not control.poll():
+            await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+
+    control.send("reading")
+    asyncio.run(main())
+    control.send(counts[0])
+
+
+def latencies_with_readers_us(
+    served: Served, requests: int, readers: int
+) -> tuple[list[float], float]:
+    """Return the latencies on the Unix socket, and the API's answers per second."""
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=read_api, args=(served, readers, there), daemon=True)
+    process.start()
+    assert here.recv() == "reading"
+    time.sleep(2)
+    began = time.monotonic()
+    latencies = latencies_us(served, "unix", requests)
+    here.send("end")
+    answers: int = here.recv()
+    process.join()
+    return latencies, answers / (time.monotonic() - began + 2)
+
+
 def grants_per_s(served: Served, kind: str, processes: int, seconds: float) -> float:
     """Return how many requests are granted per second."""
     with contextlib.ExitStack() as stack:
@@ -196,6 +254,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--policy", default="headway")
+    parser.add_argument("--readers", type=int, default=0)
     given = parser.parse_args()
     print(f"{os.cpu_count()} cores, {given.jobs} jobs connected, policy {given.policy}")
     print("| socket | median, µs | p99, µs | grants/s |")
@@ -207,6 +266,12 @@ def main() -> None:
             rate = grants_per_s(served, kind, given.processes, given.seconds)
             median = statistics.median(latencies)
             print(f"| {kind} | {median:.0f} | {p99:.0f} | {rate:,.0f} |", flush=True)
+        if given.readers:
+            latencies, rate = latencies_with_readers_us(served, given.requests, given.readers)
+            p99 = statistics.quantiles(latencies, n=100)[98]
+            median = statistics.median(latencies)
+            print(f"| unix, {given.readers} readers | {median:.0f} | {p99:.0f} | |")
+            print(f"\nThe API gave {rate:,.0f} answers/s.")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+_LEAST_SHARE = 0.03
+"""Before this share is done, the time left would be a guess: the start is slower than the rest."""
 
 
 def duration_text(seconds: float) -> str:
@@ -20,3 +25,16 @@ def duration_text(seconds: float) -> str:
     )
     whole, rest = divmod(round(seconds / lower_size), size // lower_size)
     return f"{whole:,} {unit}" + (f" {rest} {lower}" if rest else "")
+
+
+def time_left_text(elapsed_s: float, share: float) -> str:
+    """Return `12 s left` for work of which this share is done; at first, nothing."""
+    if share < _LEAST_SHARE:
+        return ""
+    return left_text(elapsed_s * (1 - share) / share)
+
+
+def left_text(left_s: float) -> str:
+    """Return a time left in words, in whole seconds: `12 s left`."""
+    whole_s = math.ceil(left_s)
+    return f"{whole_s} s left" if whole_s < 60 else f"{duration_text(whole_s)} left"

@@ -75,7 +75,7 @@ def _host(address: str) -> str:
 def _check_listens(address: str) -> None:
     """Raise an error if nothing listens at an address; Ray itself would retry for minutes."""
     port = address.rpartition(":")[2]
-    if not port.isdecimal() or not 0 < int(port) < 2**16 or not _host(address):
+    if not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 2**16 or not _host(address):
         raise InputError(
             f"must be HOST:PORT or ray://HOST:PORT, not {shown(address)}.", field="--on"
         )

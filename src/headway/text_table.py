@@ -7,6 +7,7 @@ continue in further bands below, and every band repeats the keys.
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -193,6 +194,16 @@ def cells_wide(text: str) -> int:
         return len(text)
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def escapes_allowed() -> bool:
+    """Whether terminals may get escape sequences: not if NO_COLOR is set or TERM is `dumb`."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, each of them printable."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def printable(text: str) -> str:

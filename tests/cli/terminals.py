@@ -11,6 +11,7 @@ import struct
 import sys
 import termios
 import threading
+from collections.abc import Mapping
 
 import pytest
 
@@ -27,6 +28,23 @@ def on_terminal(
     height: int = 40,
 ) -> list[str]:
     """Return the lines that `headway` prints on a terminal of this width, without its controls."""
+    code, received = received_by_terminal(
+        monkeypatch, width, *arguments, quit_with=quit_with, height=height
+    )
+    text = _CONTROL.sub("", received.decode())
+    assert not code, text
+    return [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+
+
+def received_by_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    *arguments: str,
+    quit_with: bytes = b"",
+    height: int = 40,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[object, bytes]:
+    """Return the exit status of `headway` and all that it sends to a terminal of this width."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
     received: list[bytes] = []
@@ -41,6 +59,8 @@ def on_terminal(
         patch.setenv("TERM", "xterm-256color")
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             patch.delenv(name, raising=False)
+        for name, value in (environment or {}).items():
+            patch.setenv(name, value)
         for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
             patch.setattr(sys, name, stream)
         try:
@@ -55,9 +75,7 @@ def on_terminal(
             os.close(side)
             reader.join()
             os.close(main)
-    text = _CONTROL.sub("", b"".join(received).decode())
-    assert not caught.value.code, text
-    return [line.rstrip() for line in re.split(r"[\r\n]+", text)]
+    return caught.value.code, b"".join(received)
 
 
 def _read(terminal: int, received: list[bytes], quit_with: bytes) -> None:

@@ -578,19 +578,19 @@ FUNCTIONS = (
 SHAPE = "must look like 16x4 (servers x GPUs per server) or be the path of a .toml file"
 
 OPTIONS = {
-    "--cluster 16": f"cluster: {SHAPE}, not '16'.",
-    "--cluster 16x-4": f"cluster: {SHAPE}, not '16x-4'.",
-    "--cluster 0x4": "servers: must be at least 1, not 0.",
+    "--cluster 16": f"--cluster: {SHAPE}, not '16'.",
+    "--cluster 16x-4": f"--cluster: {SHAPE}, not '16x-4'.",
+    "--cluster 0x4": "--cluster: must have servers with GPUs, not '0x4'.",
     "--cluster no.toml": "no.toml: No such file or directory.",
-    "--gpu v1000": "gpu: unknown GPU 'v1000'. Did you mean 'v100'?",
-    "--gpu-memory-gb 0": "gpu_memory_gb: must be at least 0.000977 GB, not 0.0.",
-    "--gpu-memory-gb nan": "gpu_memory_gb: must be a finite number of GB, not nan.",
+    "--gpu v1000": "--gpu: unknown GPU 'v1000'. Did you mean 'v100'?",
+    "--gpu-memory-gb 0": "--gpu-memory-gb: must be at least 0.000977 GB, not 0.0.",
+    "--gpu-memory-gb nan": "--gpu-memory-gb: must be a finite number of GB, not nan.",
     "--gpu-memory-gb 1": "w.csv, line 2, memory_mb: needs 4,527 MB on each GPU, but a GPU has "
     "1,024 MB.",
-    "--network 1gbe": "network: unknown network '1gbe', and not the path of a .toml file. "
+    "--network 1gbe": "--network: unknown network '1gbe', and not the path of a .toml file. "
     "Did you mean '10gbe'?",
-    "--a-ns -5": "a_ns: must be at least 0, not -5.",
-    "--b-ns-per-byte 0": "b_ns_per_byte: must be at least 1e-9 nanoseconds a byte (8e18 bit/s), "
+    "--a-ns -5": "--a-ns: must be at least 0, not -5.",
+    "--b-ns-per-byte 0": "--b-ns-per-byte: must be at least 1e-9 nanoseconds a byte (8e18 bit/s), "
     "not 0.",
     "--placement lwf": "placement policy 'lwf:KAPPA' needs a whole number of at least 1 after the "
     "colon, not 'lwf'.",
@@ -613,10 +613,10 @@ OPTIONS = {
     "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
-    "--accuracy 2": "accuracy: must be between 0 and 100%, such as 1% or 0.01, not '2'.",
+    "--accuracy 2": "--accuracy: must be between 0 and 100%, such as 1% or 0.01, not '2'.",
     "--accuracy 1% --timeline x.parquet": "--accuracy leaves tasks out, and --timeline shows all; "
     "choose one.",
-    "--seed -1": "seed: must be at least 0, not -1.",
+    "--seed -1": "--seed: must be at least 0, not -1.",
     "--parquet /nowhere/x.parquet": "/nowhere/x.parquet: there is no folder /nowhere.",
     "--parquet /": "/: is a folder, not a file.",
 }

@@ -280,7 +280,7 @@ def test_a_long_run_shows_its_progress_on_a_terminal() -> None:
         [*HEADWAY, "simulate", "long.csv", "-q"],
         stdout=side,
         stderr=side,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
     )
     os.close(side)
     shown = b""
@@ -294,8 +294,10 @@ def test_a_long_run_shows_its_progress_on_a_terminal() -> None:
         shown += part
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-    found = re.findall(r"(\d+)%.*?simulated ([\d,]+) s, ([\d.]+) M tasks/s", text)
-    percents = [int(percent) for percent, _, _ in found]
+    found = re.findall(
+        r"(\d+)% \S+ \d+ s left, at ([\w ]+), (\d+)% of ([\d.]+) M tasks skipped", text
+    )
+    percents = [int(percent) for percent, _, _, _ in found]
     assert len(set(percents)) > 3
     assert percents == sorted(percents)
 
@@ -374,7 +376,7 @@ def test_new_files_run_as_they_are(capsys: pytest.CaptureFixture[str], small: st
     assert headway(capsys, "new", "sweep", "grid.toml").status == 0
     ran = headway(capsys, "sweep", "grid.toml")
     assert ran.out.startswith("18 runs; means over 3 seeds with 95% intervals\n")
-    assert "headway report grid " in Path("grid.toml").read_text()
+    assert "headway report grid\n" in Path("grid.toml").read_text()
 
 
 def test_new_files_overwrite_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,12 +73,12 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
         ("a.csv --json a.csv --policies X", "a.csv: is an input too; give another"),
         ("a.csv -o a.gif --policies X", "a.gif: must end in .html, .svg, .pdf, .png."),
         ("a.csv -o no/a.svg --policies X", "no/a.svg: there is no folder no."),
-        ("paper --seeds 0 --policies X", "seeds: must be at least 1, not 0."),
-        ("a.csv --policies ff+srsf:1", "policies: a comparison needs at least two policies."),
+        ("paper --seeds 0 --policies X", "--seeds: must be at least 1, not 0."),
+        ("a.csv --policies ff+srsf:1", "--policies: a comparison needs at least two policies."),
         ("a.csv --policies ff,ls+srsf:1", "unknown policy 'ff'."),
         ("no.csv --policies X", "no.csv: No such file or directory."),
         ("a.csv --policies X --cluster 1x2", "a.csv, line 2, column 3 (gpus): 4 GPUs, but the"),
-        ("a.csv --policies X -j 0", "threads: must be at least 1, not 0."),
+        ("a.csv --policies X -j 0", "--threads: must be at least 1, not 0."),
     ],
 )
 def test_invalid_comparisons_are_refused(

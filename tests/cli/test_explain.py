@@ -52,6 +52,20 @@ def test_the_json_adds_up_exactly(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(Path("x.json").read_text())["job_id"] == "first"
 
 
+def test_a_job_that_contends_with_itself_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    messages = [
+        {"name": name, "kind": "all-reduce", "mb": 10, "channel": name, "after": ["task"]}
+        for name in "ab"
+    ]
+    graph = {"ranks": 4, "tasks": [{"name": "task", "ms": 5}], "messages": messages}
+    Path("g.json").write_text(json.dumps(graph))
+    Path("w.csv").write_text("job_id,arrival_s,gpus,iterations,graph\nlone,0,4,3,g.json\n")
+    options = ["--cluster", "2x2", "--policy", "ff+srsf:2"]
+    outcome = headway(capsys, "explain", "w.csv", "lone", *options)
+    assert outcome.status == 0
+    assert re.search(r"sending under contention .*itself \([\d.]+\)", outcome.out)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -112,11 +112,11 @@ FAILURES = {
     ),
     "a negative seed": (
         "philly-pollux t.csv --seed -1 -o w.csv",
-        "seed: must be at least 0, not -1.",
+        "--seed: must be at least 0, not -1.",
     ),
     "no memory": (
         "philly-pollux t.csv --memory-gb nan -o w.csv",
-        "memory_gb: must be a finite number of GB, not nan.",
+        "--memory-gb: must be a finite number of GB, not nan.",
     ),
     "a window that is none": (
         "philly-pollux t.csv --from 9 -o w.csv",
@@ -124,7 +124,7 @@ FAILURES = {
     ),
     "no GPUs allowed": (
         "philly-pollux t.csv --max-gpus 0 -o w.csv",
-        "max_gpus: must be at least 1, not 0.",
+        "--max-gpus: must be at least 1, not 0.",
     ),
     "tables from standard input": (
         "pai - -o w.csv",

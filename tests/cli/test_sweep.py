@@ -280,9 +280,9 @@ def test_an_error_in_the_file_names_line_and_column(
         ("sweep no.toml", "no.toml: No such file or directory."),
         ("sweep good.toml --on slurm", "--on: must be threads, ray, HOST:PORT or ray://HOST:PORT"),
         ("sweep good.toml --on host:port", "--on: must be HOST:PORT or ray://HOST:PORT, not"),
-        ("sweep good.toml -o -", "output: must name a folder, not '-'."),
+        ("sweep good.toml -o -", "--output: must name a folder, not '-'."),
         ("sweep good.toml -o a.csv", "a.csv: File exists."),
-        ("sweep good.toml -j 0", "threads: must be at least 1, not 0."),
+        ("sweep good.toml -j 0", "--threads: must be at least 1, not 0."),
         ("sweep good.toml --show", "good: has no finished runs; run the sweep first."),
         ("sweep . --show", ".: there is no runs.parquet; run a sweep first."),
         ("report .", ".: there is no runs.parquet; run a sweep first."),
@@ -304,11 +304,11 @@ def test_bad_arguments_are_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--rows polcy", "rows: unknown name 'polcy'. Did you mean 'policy'?"),
-        ("--columns seed", "columns: unknown name 'seed'."),
-        ("--value jct", "value: unknown name 'jct'."),
-        ("--rows policy --columns policy", "rows: rows and columns must differ from each other."),
-        ("--baseline headway", "baseline: must be one of the policies that were run: paper, ff+"),
+        ("--rows polcy", "--rows: unknown name 'polcy'. Did you mean 'policy'?"),
+        ("--columns seed", "--columns: unknown name 'seed'."),
+        ("--value jct", "--value: unknown name 'jct'."),
+        ("--rows policy --columns policy", "--rows: rows and columns must differ from each other."),
+        ("--baseline headway", "--baseline: must be one of the sweep's policies: paper, ff+"),
     ],
 )
 def test_bad_layouts_are_refused(

@@ -24,6 +24,7 @@ def test_one_job_on_one_server_takes_its_compute_time() -> None:
     assert result.finish_ns.tolist() == [7 + 5 * 3_000_000]
     assert result.gpus == ((0, 1),)
     assert result.summary.simulated_tasks == 5 * 2 * 2
+    assert result.summary.skipped_tasks == 4 * 2 * 2
     assert result.summary.average_gpu_utilization == 1.0
     assert result.summary.makespan_s == 0.015
 
@@ -34,6 +35,7 @@ def test_a_job_across_servers_pays_for_its_messages() -> None:
     message_ns = 669_000 + 853
     assert result.finish_ns.tolist() == [2 * (3_000_000 + message_ns)]
     assert result.summary.simulated_tasks == 2 * (2 * 2 + 1)
+    assert result.summary.skipped_tasks == (2 * 2 + 1) + 1
 
 
 def test_two_messages_share_a_server_and_both_slow_down() -> None:
@@ -182,13 +184,14 @@ def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
         )
 
 
-def test_an_error_inside_a_policy_is_reported() -> None:
-    with pytest.raises(PolicyError, match="raised IndexError"):
-        simulate(make_workload(make_job()), "1x1", policy=f"{DATA}/faulty.py:beyond+ada-srsf")
-    with pytest.raises(PolicyError, match="raised IndexError"):
-        simulate(make_workload(make_job()), "2x4", policy=f"{DATA}/faulty.py:short_keys+ada-srsf")
-    with pytest.raises(PolicyError, match="raised ValueError: too many"):
-        simulate(make_workload(make_job()), "1x1", policy=f"{DATA}/faulty.py:raises+ada-srsf")
+def test_an_error_inside_a_policy_is_reported_with_its_line() -> None:
+    for name, cluster, line, error in (
+        ("beyond", "1x1", r"'beyond' \(line 36\)", "IndexError: index "),
+        ("short_keys", "2x4", r"'short_keys' \((in stable_sort, )?line", "IndexError: index "),
+        ("raises", "1x1", r"'raises' \(line 41\)", "ValueError: too many"),
+    ):
+        with pytest.raises(PolicyError, match=f"placement policy {line}.* raised {error}"):
+            simulate(make_workload(make_job()), cluster, policy=f"{DATA}/faulty.py:{name}+ada-srsf")
 
 
 def test_an_empty_workload_is_refused() -> None:

@@ -48,7 +48,7 @@ def test_a_small_buffer_is_emptied_in_time(monkeypatch: Any) -> None:
     simulate(WORKLOAD, "2x2", timeline=batches)
     assert (pieces.tasks() == whole.tasks()).all()
     assert len(batches.sizes) > 10
-    assert max(batches.sizes) <= 2 * (4 + 3)
+    assert max(batches.sizes) <= 2 * (4 + 3 + 8)
 
 
 def test_recording_changes_no_result() -> None:

@@ -17,6 +17,7 @@ import pytest
 import headway
 from experiments.sweeps import HEADER, ROWS, deterministic_bytes, finished, small_sweep
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph, Task
 from headway.experiments import statistics
 from headway.experiments.sweep import Swept, run_sweep, sweep_of
 from headway.experiments.sweep.grid import key_of, points
@@ -24,6 +25,7 @@ from headway.experiments.sweep.pivot import layout_of, pivot, tables
 from headway.experiments.sweep.report import write_sweep_report
 from headway.experiments.sweep.specification import COORDINATES, read_sweep
 from headway.experiments.sweep.store import LOG, RunStore
+from headway.workload.graphs import write_graph
 from waiting import eventually
 
 MANY = """
@@ -163,6 +165,19 @@ def test_changed_inputs_change_the_keys(home: Path, tmp_path: Path) -> None:
     cluster.write_text("[cluster]\nservers = 2\ngpus_per_server = 4\ngpu_memory_gb = 32\n")
     changed = [a == b for a, b in zip(keys(sweep), before, strict=True)]
     assert changed == [True, False, False, False] * 4
+
+
+def test_a_changed_graph_changes_the_keys_and_an_equal_one_does_not(tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("job_id,arrival_s,gpus,iterations,graph\na,0,4,2,g.json\n")
+    sweep = {"workloads": [str(tmp_path / "w.csv")], "policies": ["paper"]}
+
+    def key(ns: int) -> str:
+        write_graph(Graph(4, [Task("task", range(4), ns)]), tmp_path / "g.json")
+        found = sweep_of(sweep)
+        return key_of(found, next(iter(points(found))))
+
+    assert key(1_000_000) == key(1_000_000) != key(1_000_001)
+    assert run_sweep(sweep, tmp_path / "out").runs.height == 1
 
 
 def test_a_change_of_the_code_repeats_every_run(
@@ -336,8 +351,9 @@ def test_the_report_is_one_self_contained_page(swept: Swept, home: Path) -> None
     assert again.read_text() == page
 
 
-def test_a_sweep_may_be_sampled(tmp_path: Path) -> None:
+def test_a_sweep_may_be_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With margins in its tables; a run of another accuracy is another run."""
+    monkeypatch.setattr("headway.engine.run._FEW_TASKS", 0)
     table = {"recipe": "paper", "jobs": 24, "span_s": 60, "iterations": [3000, 9000]}
     table["mix"] = {"1": 4, "2": 6, "4": 8, "8": 6}
     sweep = {"workloads": table, "policies": "paper", "clusters": "4x4", "seeds": 1}

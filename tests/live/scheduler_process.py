@@ -16,7 +16,7 @@ from headway.live.api.client import Client, find
 from waiting import PATIENCE_S, eventually
 
 PRINTS = "import os, sys; print('rank', os.environ['RANK'], *sys.argv[1:])"
-SLEEPS = "import time; time.sleep(60)"
+SLEEPS = "import time; time.sleep(600)"
 APPENDS = "import os; open(os.environ['FILE'], 'a').write('x'); import time; time.sleep({seconds})"
 """Appends a character to a file, so that starts can be counted."""
 

@@ -124,18 +124,21 @@ FAILURES = {
     "an unknown node": (("drain", "x"), "there is no node x."),
     "an unknown policy": (("policy", "papr"), "unknown policy 'papr'. Did you mean 'paper'?"),
     "a missing script": (("submit", "no.py"), "script no.py not found."),
-    "an unknown model": (("submit", "--model", "resnet5", "x"), "model: unknown model. Did you"),
+    "an unknown model": (("submit", "--model", "resnet5", "x"), "--model: unknown model. Did you"),
     "too many GPUs": (
         ("submit", "--gpus", "999", "x"),
         "--gpus: 999 GPUs, but the scheduler has ",
     ),
-    "no GPUs": (("submit", "--gpus", "0", "x"), "gpus: must be at least 1, not 0."),
-    "no memory": (("submit", "--memory-mb", "-1", "x"), "memory-mb: must be 0 or more MB, not -1"),
+    "no GPUs": (("submit", "--gpus", "0", "x"), "--gpus: must be at least 1, not 0."),
+    "no memory": (
+        ("submit", "--memory-mb", "-1", "x"),
+        "--memory-mb: must be 0 or more MB, not -1",
+    ),
     "no terminal": (
         ("top",),
         "top requires a terminal; use headway status and headway nodes instead.",
     ),
-    "a strange server": (("status", "--server", "ftp://x"), "server: must be like http://127"),
+    "a strange server": (("status", "--server", "ftp://x"), "--server: must be like http://127"),
     "no server there": (
         ("status", "--server", "http://127.0.0.1:1"),
         "no scheduler is listening at http://127.0.0.1:1; start one with headway serve.",

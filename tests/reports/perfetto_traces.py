@@ -12,6 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (  # type: ignore[
     TrackEvent,
 )
 
+from graph_nodes import nodes_of
 from headway.domain.records import COMMUNICATION, Records
 from headway.results.schema import Result
 from headway.results.timeline.window import Window
@@ -20,8 +21,8 @@ __all__ = ["Trace", "TrackEvent"]
 
 KINDS = ("forward", "backward", "all-reduce")
 
-Slice = tuple[str, str, int, int]
-"""A track's path, a slice's name, its start and its end."""
+Slice = tuple[str, str, str, int, int]
+"""A track's path, a slice's category and name, its start and its end."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Parsed:
 
     def named_slices(self) -> Counter[Slice]:
         return Counter(
-            (self.path(track), name, start, end) for track, _, name, start, end in self.slices
+            (self.path(track), category, name, start, end)
+            for track, category, name, start, end in self.slices
         )
 
 
@@ -90,8 +92,11 @@ def parse(path: Path | str) -> Parsed:
     return parsed
 
 
-def servers_of(result: Result, job: int) -> set[int]:
-    return set(result.settings.cluster.servers_of(result.gpus[job]))
+def servers_of(result: Result, message: Records) -> set[int]:
+    graph, gpus = result.workload[message.job].graph, result.gpus[message.job]
+    if graph is not None:
+        gpus = tuple(gpus[rank] for rank in nodes_of(graph)[message.node].ranks)
+    return set(result.settings.cluster.servers_of(gpus))
 
 
 def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[Slice]:
@@ -100,10 +105,17 @@ def expected_slices(result: Result, tasks: Records, window: Window) -> Counter[S
     for task in tasks:
         if task.start_ns >= window.to_ns or task.end_ns <= window.from_ns:
             continue
-        name = f"{result.workload[task.job].job_id} #{task.iteration} {KINDS[task.kind]}"
-        span = (name, int(task.start_ns), int(task.end_ns))
+        job = result.workload[task.job]
+        if job.graph is None:
+            category = label = KINDS[task.kind]
+        else:
+            node = nodes_of(job.graph)[task.node]
+            category = node.entry.kind if node.is_message else "compute"
+            label = node.entry.name
+        name = f"{job.job_id} #{task.iteration} {label}"
+        span = (category, name, int(task.start_ns), int(task.end_ns))
         if task.kind == COMMUNICATION:
-            for server in servers_of(result, task.job):
+            for server in servers_of(result, task):
                 slices[f"cluster/server {server}/network", *span] += 1
         else:
             server = int(result.settings.cluster.server_of_gpu[task.gpu])
@@ -118,7 +130,8 @@ def expected_lives(result: Result, window: Window) -> Counter[Slice]:
     for job, arrival, start, finish in zip(result.workload, *times, strict=True):
         for name, first, last in (("queued", arrival, start), ("running", start, finish)):
             if first < last and first < window.to_ns and last > window.from_ns:
-                slices[f"cluster/jobs/{job.job_id}", f"{job.job_id} {name}", first, last] += 1
+                track, label = f"cluster/jobs/{job.job_id}", f"{job.job_id} {name}"
+                slices[track, name, label, first, last] += 1
     return slices
 
 
@@ -130,18 +143,20 @@ def expected_counters(
         "cluster/queued jobs": list(
             zip(result.arrival_ns.tolist(), result.start_ns.tolist(), strict=True)
         ),
-        "cluster/all-reduces running": [],
-        "cluster/all-reduces waiting": [],
+        "cluster/messages running": [],
+        "cluster/messages waiting": [],
     }
     for server in range(result.settings.cluster.servers):
         spans[f"cluster/server {server}/messages"] = []
     for message in tasks[tasks.kind == COMMUNICATION]:
-        own = tasks[(tasks.job == message.job) & (tasks.iteration == message.iteration)]
-        ready = int(own[own.kind == 1].end_ns.max())
+        ready = int(message.ready_ns)
+        if result.workload[message.job].graph is None:
+            own = tasks[(tasks.job == message.job) & (tasks.iteration == message.iteration)]
+            ready = int(own[own.kind == 1].end_ns.max())
         span = (int(message.start_ns), int(message.end_ns))
-        spans["cluster/all-reduces waiting"].append((ready, span[0]))
-        spans["cluster/all-reduces running"].append(span)
-        for server in servers_of(result, message.job):
+        spans["cluster/messages waiting"].append((ready, span[0]))
+        spans["cluster/messages running"].append(span)
+        for server in servers_of(result, message):
             spans[f"cluster/server {server}/messages"].append(span)
     end = min(window.to_ns, int(result.finish_ns.max()))
     changes = {}

@@ -11,15 +11,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from builders import make_job, make_workload
+from builders import MB, make_graph_job, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.engine.run import simulate
+from headway.graphs import Layer, pipeline
 from headway.reports import gantt, gantt_layout
 from headway.reports.gantt import draw_report, write_report
 from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import RecordedRun
+from headway.results.timeline.sinks import Timeline
 from headway.results.timeline.window import Window
 from results.recording import CROWD, TWO_BY_TWO, record
 
@@ -45,8 +49,8 @@ def test_an_svg_is_well_formed_and_names_everything(crowd: RecordedRun, tmp_path
         assert label in found
     assert found.count("network") == 2
     assert found.count("simulated time [s]") == 2
-    assert {"job 0", "job 1", "all-reduces", "jobs", "Queued jobs"} <= set(found)
-    assert {"all-reduces waiting", "all-reduces running", "most on one server"} <= set(found)
+    assert {"job 0", "job 1", "messages", "jobs", "Queued jobs"} <= set(found)
+    assert {"messages waiting", "messages running", "most on one server"} <= set(found)
     assert any(text.startswith("crowd.parquet: 0.") for text in found)
     assert {"0", "1"} <= set(found)
 
@@ -130,6 +134,39 @@ def test_a_run_without_messages_can_be_drawn(tmp_path: Path) -> None:
     record(tmp_path / "t", make_workload(make_job()), Cluster(1, 1))
     write_report(read_timeline(tmp_path / "t"), tmp_path / "r.svg")
     assert "GPU 0" in texts(tmp_path / "r.svg")
+
+
+def test_a_pipeline_can_be_drawn(tmp_path: Path) -> None:
+    layer = Layer(1_000_000, 2_000_000, activation_bytes=MB)
+    workload = make_workload(make_graph_job(pipeline([[layer]] * 4, 1), iterations=2))
+    run = RecordedRun.of(simulate(workload, Cluster(4, 1), timeline=Timeline()))
+    write_report(run, tmp_path / "r.svg")
+    found = texts(tmp_path / "r.svg")
+    assert {"first task of a graph", "last task", "message", "job 0"} <= set(found)
+    assert not {"forward", "backward", "all-reduce"} & set(found)
+    boxes, rows = gantt_layout.lay_out(run, run.window, *gantt_layout.select(run, run.window))
+    # Eight tasks, and six sends on two servers each, in each iteration.
+    assert len(boxes) == 2 * (8 + 6 * 2)
+    on_gpu = [box for box in boxes if box.top == rows[0].top]
+    assert len({box.entry for box in on_gpu}) == len(on_gpu) // 2 == 2
+    assert on_gpu[0].strength < on_gpu[1].strength
+
+
+def test_several_messages_of_a_job_on_a_server_have_lanes_of_their_own(tmp_path: Path) -> None:
+    graph = Graph(
+        2,
+        [Task("task", [0, 1], 1_000_000)],
+        [Message(name, "all-reduce", [[0, 1]], MB, name, ["task"]) for name in "abc"],
+    )
+    workload = make_workload(make_graph_job(graph), make_job(gpus=2))
+    result = simulate(workload, Cluster(2, 1), policy="ff+srsf:9", timeline=Timeline())
+    run = RecordedRun.of(result)
+    boxes, _ = gantt_layout.lay_out(run, run.window, *gantt_layout.select(run, run.window))
+    tops = {box.entry: box.top for box in boxes if box.entry in {"a", "b", "c"}}
+    assert len(set(tops.values())) == 3
+    write_report(run, tmp_path / "r.svg")
+    labels = {"forward, first task of a graph", "backward, last task", "message"}
+    assert labels <= set(texts(tmp_path / "r.svg"))
 
 
 def test_jobs_that_share_a_row_differ_in_colour() -> None:

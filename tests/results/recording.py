@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders import make_job, make_workload
+from builders import make_graph_job, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
@@ -23,6 +23,16 @@ CROWD = make_workload(
     make_job(gpus=4, iterations=2, memory_bytes=15 * 2**30, arrival_ns=1_000_000),
 )
 """Jobs that wait for GPUs, for each other and for the network on two servers of two GPUs."""
+
+MIX = make_workload(
+    make_graph_job("ddp", iterations=4),
+    make_job(gpus=3, iterations=5, arrival_ns=5),
+    make_graph_job("pipeline", iterations=3, arrival_ns=3_000_000),
+    make_graph_job("fsdp", iterations=3),
+    make_graph_job("moe", iterations=2, memory_bytes=9 * 2**30),
+    make_graph_job("replicas", iterations=2, memory_bytes=9 * 2**30),
+)
+"""A crowd of jobs with graphs of all shapes, and one without."""
 
 TWO_BY_TWO = Cluster(2, 2)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders import make_job, make_workload
+from builders import GRAPHS, make_graph_job, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.engine.run import simulate
@@ -16,13 +16,13 @@ from headway.figure_style import write_figure
 from headway.results.schema import Result
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.timeline.sinks import Timeline
-from results.recording import CROWD, TWO_BY_TWO
+from results.recording import CROWD, MIX, TWO_BY_TWO
 
 
-@pytest.fixture(scope="module")
-def result() -> Result:
+@pytest.fixture(scope="module", params=[CROWD, MIX], ids=["plain", "graphs"])
+def result(request: pytest.FixtureRequest) -> Result:
     options: dict[str, Any] = {"policy": "ls+srsf:2"}
-    return simulate(CROWD, TWO_BY_TWO, timeline=Timeline(), **options)
+    return simulate(request.param, TWO_BY_TWO, timeline=Timeline(), **options)
 
 
 FIGURES = ["plot", "plot_jct", "plot_use", "plot_contention"]
@@ -104,6 +104,18 @@ def test_the_parts_of_the_time_add_up_and_a_job_alone_has_no_contention(result: 
         assert row["waiting_s"] == row["contention_s"] == 0
         assert row["computing_s"] == 0.009
         assert row["sending_s"] == pytest.approx(alone.jct_s[0] - 0.009)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_alone_computes_for_its_longest_path_and_sends_for_the_rest(name: str) -> None:
+    job = make_graph_job(name, iterations=3)
+    assert job.graph is not None
+    alone = simulate(make_workload(job), TWO_BY_TWO, policy="ff+srsf:9")
+    (row,) = alone.time_parts.rows(named=True)
+    assert row["waiting_s"] == row["contention_s"] == 0
+    assert row["computing_s"] == 3 * job.graph.unit_ns() / 1e9
+    assert row["sending_s"] == pytest.approx(alone.jct_s[0] - row["computing_s"])
+    assert row["sending_s"] > 0
 
 
 def test_the_time_of_a_job_alone_across_racks_is_all_its_own() -> None:

@@ -13,13 +13,16 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from builders import make_job, make_workload
-from headway.domain.cluster import Cluster
+from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
+from headway.domain.gpus import V100, GpuType
+from headway.domain.graph import Graph, Task
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.results.schema import Result
 from headway.results.store import code_version, read_result, write_json, write_parquet
+from results.recording import MIX, TWO_BY_TWO
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,7 @@ def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
         "average_gpu_utilization",
         "energy_j",
         "simulated_tasks",
+        "skipped_tasks",
         "sampled_share",
         "wall_s",
     ]
@@ -118,6 +122,19 @@ def test_a_result_can_be_read_back(
     assert stored.gpu_busy_ns.tolist() == result.gpu_busy_ns.tolist()
     assert stored.estimated == result.estimated
     assert (stored.code, stored.source) == (code_version(), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("write", [write_json, write_parquet])
+def test_a_result_with_graphs_can_be_read_back(
+    tmp_path: Path, write: Callable[[Result, Path], None]
+) -> None:
+    result = simulate(MIX, TWO_BY_TWO)
+    write(result, tmp_path / "out")
+    stored = read_result(tmp_path / "out")
+    assert_frame_equal(stored.jobs, result.jobs)
+    assert stored.summary == result.summary
+    assert set(stored.jobs["model"]) == {""}
+    ElementTree.fromstring(result._repr_html_().replace("<br>", "<br/>"))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +192,19 @@ def test_energy_is_busy_watts_while_gpus_compute_and_idle_watts_otherwise() -> N
     assert result.energy_j.tolist() == pytest.approx([2.25, 6.0, 6.0])
     idle_s = (cluster.gpus * result.summary.makespan_s) - result.gpu_busy_ns.sum() / 1e9
     assert result.summary.energy_j == pytest.approx(result.energy_j.sum() + 30 * idle_s)
+
+
+def test_the_energy_of_a_graph_is_that_of_each_ranks_own_tasks() -> None:
+    """The second of three ranks computes for 2 ms, the others for 1 ms, on a type twice as fast."""
+    graph = Graph(3, [Task("all", range(3), 2_000_000), Task("more", [1], 2_000_000)])
+    fast = GpuType("fast", 2**30, 2 * V100.performance, 10.0, 100.0)
+    cluster = Cluster.of([ServerGroup(1, 3, fast)])
+    result = simulate(Workload([Job("graph", 0, 3, 5, graph=graph)]), cluster)
+    assert result.gpu_busy_ns.tolist() == [5_000_000, 10_000_000, 5_000_000]
+    assert result.energy_j.tolist() == pytest.approx([0.020 * 100])
+    assert result.summary.energy_j == pytest.approx(0.020 * 100 + 0.010 * 10)
+    assert result.compute_ns.tolist() == result.service_ns.tolist() == [2_000_000]
+    assert result.estimated == [("", "fast")]
 
 
 def test_watts_do_not_change_the_schedule() -> None:

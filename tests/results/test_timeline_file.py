@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from builders import make_job, make_workload
+from builders import make_graph_job, make_job, make_workload
+from graph_nodes import nodes_of
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100
@@ -35,7 +36,7 @@ from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import KINDS, RecordedRun
 from headway.results.timeline.sinks import Timeline
 from headway.results.timeline.window import Window
-from results.recording import CROWD, TWO_BY_TWO, options_of, record, window_of
+from results.recording import CROWD, MIX, TWO_BY_TWO, options_of, record, window_of
 from strategies import Case, cases
 
 
@@ -43,28 +44,36 @@ def expected_rows(result: Result, tasks: Records, window: Window) -> Counter[tup
     """Return the rows that a timeline must hold, worked out task by task."""
     rows: Counter[tuple[Any, ...]] = Counter()
     ended: dict[int, int] = {}
+    cluster = result.settings.cluster
     for task in tasks:
         job, start, end = int(task.job), int(task.start_ns), int(task.end_ns)
-        gpu, servers, ready = None, None, None
+        graph, gpus = result.workload[job].graph, result.gpus[job]
+        entry, node, gpu, servers, ready = None, None, None, None, None
+        if graph is not None:
+            node = int(task.node)
+            found = nodes_of(graph)[node]
+            entry, gpus = found.entry.name, tuple(gpus[rank] for rank in found.ranks)
         if task.kind == COMMUNICATION:
-            servers = tuple(result.settings.cluster.servers_of(result.gpus[job]))
-            ready = ended[job]
+            servers = tuple(cluster.servers_of(gpus))
+            # Those of graphs are checked with the invariants.
+            ready = ended[job] if graph is None else int(task.ready_ns)
         else:
             gpu = int(task.gpu)
+            assert gpu in gpus
         if task.kind != 0:
             ended[job] = end
         first = start if ready is None else ready
         waits = ready is not None and first == window.to_ns
         if end > window.from_ns and (first < window.to_ns or waits):
-            kind = KINDS[task.kind]
-            job_id = result.workload[job].job_id
-            rows[job, job_id, int(task.iteration), kind, gpu, servers, ready, start, end] += 1
+            kind, job_id = KINDS[task.kind], result.workload[job].job_id
+            where = (entry, node, gpu, servers)
+            rows[job, job_id, int(task.iteration), kind, *where, ready, start, end] += 1
     return rows
 
 
 def rows_of(run: RecordedRun) -> Counter[tuple[Any, ...]]:
     rows = run.tasks.rows()
-    return Counter((*row[:5], None if row[5] is None else tuple(row[5]), *row[6:]) for row in rows)
+    return Counter((*row[:7], None if row[7] is None else tuple(row[7]), *row[8:]) for row in rows)
 
 
 def check(path: Path, workload: Workload, cluster: Cluster, window: Window, **options: Any) -> None:
@@ -80,7 +89,7 @@ def check(path: Path, workload: Workload, cluster: Cluster, window: Window, **op
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=cases(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@given(case=cases() | cases(graphs=True), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_any_run_and_any_window_of_it_is_written_exactly(
     tmp_path: Path, case: Case, cut: tuple[float, float]
 ) -> None:
@@ -92,21 +101,26 @@ def test_any_run_and_any_window_of_it_is_written_exactly(
     check(tmp_path / "t", case.workload, case.cluster, window, **options)
 
 
-def test_a_long_run_is_written_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(tmp_path / "whole", CROWD, TWO_BY_TWO)
+@pytest.mark.parametrize("workload", [CROWD, MIX])
+def test_a_long_run_is_written_in_parts(
+    workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "whole", workload, TWO_BY_TWO)
     monkeypatch.setattr(file, "PART_ROWS", 10)
     monkeypatch.setattr("headway.engine.run._TIMELINE_ROWS", 1)
-    record(tmp_path / "parts", CROWD, TWO_BY_TWO)
+    record(tmp_path / "parts", workload, TWO_BY_TWO)
     assert_frame_equal(
         read_timeline(tmp_path / "parts").tasks, read_timeline(tmp_path / "whole").tasks
     )
     assert sorted(os.listdir(tmp_path)) == ["parts", "whole"]
 
 
-def test_a_timeline_in_memory_is_the_same_run(tmp_path: Path) -> None:
-    record(tmp_path / "t", CROWD, TWO_BY_TWO)
+@pytest.mark.parametrize("workload", [CROWD, MIX])
+def test_a_timeline_in_memory_is_the_same_run(workload: Workload, tmp_path: Path) -> None:
+    record(tmp_path / "t", workload, TWO_BY_TWO)
     recorded = read_timeline(tmp_path / "t")
-    run = RecordedRun.of(simulate(CROWD, TWO_BY_TWO, timeline=Timeline()))
+    run = RecordedRun.of(simulate(workload, TWO_BY_TWO, timeline=Timeline()))
+    assert run.graphs == recorded.graphs == tuple(job.graph for job in workload)
     assert_frame_equal(run.tasks, recorded.tasks)
     assert_frame_equal(run.jobs, recorded.jobs)
     assert run.settings == recorded.settings
@@ -128,9 +142,12 @@ def test_servers_may_have_different_numbers_of_gpus(tmp_path: Path) -> None:
     draw_report(run)
 
 
-def test_steps_are_the_counters_recounted_at_every_instant(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workload", [CROWD, MIX])
+def test_steps_are_the_counters_recounted_at_every_instant(
+    workload: Workload, tmp_path: Path
+) -> None:
     options: dict[str, Any] = {"policy": "ls+srsf:2"}
-    result = record(tmp_path / "t", CROWD, TWO_BY_TWO, **options)
+    result = record(tmp_path / "t", workload, TWO_BY_TWO, **options)
     run = read_timeline(tmp_path / "t")
     messages = run.messages.rows(named=True)
     steps = run.steps
@@ -151,7 +168,7 @@ def test_steps_are_the_counters_recounted_at_every_instant(tmp_path: Path) -> No
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(case=cases(), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@given(case=cases() | cases(graphs=True), cut=st.tuples(st.floats(0, 1), st.floats(0, 1)))
 def test_a_window_counts_what_the_whole_run_counts(
     tmp_path: Path, case: Case, cut: tuple[float, float]
 ) -> None:
@@ -215,6 +232,15 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def good_mix(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the content of a timeline of a plain job and one with a graph."""
+    path = tmp_path_factory.mktemp("good") / "t"
+    jobs = [make_job(gpus=2, iterations=3), make_graph_job("ddp", iterations=3)]
+    record(path, make_workload(*jobs), Cluster(4, 1))
+    return path.read_bytes()
+
+
 NOT_OURS = "is not a timeline from `headway simulate --timeline`."
 FOREIGN = {
     "an empty file": (b"", "is empty; a timeline comes from `headway simulate --timeline`."),
@@ -265,13 +291,16 @@ def rewritten(good: bytes, path: Path, *changes: polars.Expr, **metadata: str | 
     polars.read_parquet(BytesIO(good)).with_columns(*changes).write_parquet(path, metadata=kept)
 
 
-@pytest.mark.parametrize("name", ["timeline", "window", "jobs", "server_gpus", "settings"])
+@pytest.mark.parametrize(
+    "name",
+    ["timeline", "window", "jobs", "server_gpus", "settings", "graphs", "graph_of_job"],
+)
 @pytest.mark.parametrize("value", [None, "{", "null", "[]", '"x"', "7", "[1, -2, 3]"])
 def test_damaged_metadata_is_refused(
-    good: bytes, name: str, value: str | None, tmp_path: Path
+    good_mix: bytes, name: str, value: str | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.parquet"
-    rewritten(good, path, **{name: value})
+    rewritten(good_mix, path, **{name: value})
     with pytest.raises(InputError) as caught:
         read_timeline(path)
     assert str(caught.value).startswith(f"{path}: ")
@@ -279,8 +308,9 @@ def test_damaged_metadata_is_refused(
 
 
 def test_another_version_of_the_format_is_named(good: bytes, tmp_path: Path) -> None:
-    rewritten(good, tmp_path / "t", timeline="2")
-    with pytest.raises(InputError, match=r"has format 2 of timelines.* reads format 1\."):
+    rewritten(good, tmp_path / "t", timeline="1")
+    message = r"has format 1 of timelines.* reads format 2; record the run again\."
+    with pytest.raises(InputError, match=message):
         read_timeline(tmp_path / "t")
 
 
@@ -297,12 +327,20 @@ WRONG = {
     "an end before the start": COL("start_ns") - 10**9,
     "a negative iteration": COL("iteration") - 1,
     "a column of another type": COL("iteration").cast(INT32),
+    "an unknown node": COL("node") + 1,
+    "a negative node": COL("node") - 1,
+    "a task that is a message": COL("node").reverse(),
+    "no node": polars.lit(None, INT32).alias("node"),
+    "a node without a graph": COL("node").fill_null(0),
+    "no entry": COL("entry").shift(1000),
+    "passes of a graph": COL("kind").replace("compute", "forward"),
+    "a graph's task without one": COL("kind").replace("forward", "compute"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_impossible_tasks_are_refused(good: bytes, name: str, tmp_path: Path) -> None:
-    rewritten(good, tmp_path / "t", WRONG[name])
+def test_impossible_tasks_are_refused(good_mix: bytes, name: str, tmp_path: Path) -> None:
+    rewritten(good_mix, tmp_path / "t", WRONG[name])
     with pytest.raises(InputError, match="t: is damaged: "):
         read_timeline(tmp_path / "t")
 

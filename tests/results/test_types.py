@@ -16,9 +16,10 @@ from headway.domain.gpus import V100, GpuType
 from headway.domain.profiles import Profile
 from headway.domain.records import JOB, SEAT, zeros
 from headway.network.contention import NetworkModel
-from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
+from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.store import write_parquet
+from headway.results.usage import seat_compute_ns
 
 FAST = GpuType("fast", 2**34, 31.4, 10.0, 100.0)
 CLUSTER = Cluster.of(
@@ -37,7 +38,7 @@ def result() -> Result:
     jobs, seats = zeros(2, JOB), zeros(3, SEAT)
     jobs.gpus[:], jobs.iterations[:], jobs.finish_ns[:] = [2, 1], [2, 1], [8_000_000, 2_000_000]
     seats.gpu[:] = [1, 2, 2]
-    seat_ns = seat_compute_ns(workload, compute_times(workload, CLUSTER), seats, CLUSTER)
+    seat_ns = seat_compute_ns(workload, compute_times(workload, CLUSTER), seats.gpu, CLUSTER)
     busy_ns = gpu_busy_ns(jobs, seats, CLUSTER.gpus, seat_ns)
     return Result(
         workload=workload,
@@ -47,6 +48,8 @@ def result() -> Result:
         finish_ns=jobs.finish_ns.copy(),
         gpus=((1, 2), (2,)),
         gpu_busy_ns=busy_ns,
+        compute_ns=np.array([3_000_000, 1_000_000]),
+        service_ns=np.array([3_000_000, 1_000_000]),
         jct_margin_s=np.zeros(2),
     )
 

@@ -120,7 +120,6 @@ def _judge_logs(soak: Soak, verdict: Verdict, last: str, status: dict[str, int])
         verdict.problems += lives[log.name].problems
     ended = lives[last]
     for what, reported, logged in (
-        ("events", status["events"], ended.events),
         ("grants", status["grants"], ended.grants),
         ("grants held", 0, ended.held),
     ):
@@ -128,6 +127,12 @@ def _judge_logs(soak: Soak, verdict: Verdict, last: str, status: dict[str, int])
             verdict.problems.append(
                 f"the scheduler reports {reported} {what}, but its log has {logged}"
             )
+    accepted = status["events"] - status["ignored_events"]
+    if not accepted <= ended.events <= status["events"]:
+        verdict.problems.append(
+            f"the scheduler accepted {accepted} of {status['events']} events, but its log has "
+            f"{ended.events}"
+        )
     freed = [one for life in lives.values() for one in life.freed_ns.values()]
     late = sum(life.late for life in lives.values())
     # The connection ends with the worker, the attempt only after its other processes: a busy

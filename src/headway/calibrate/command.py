@@ -5,17 +5,38 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from headway.calibrate.models import command as models
 from headway.calibrate.network import command as network
 from headway.domain.errors import HeadwayError
+from headway.text_table import printable, printable_lines
 
 BAD_INPUT = 2
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Wraps the paragraphs of a description, and leaves indented ones as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        parts = text.split("\n\n")
+        return "\n\n".join(
+            part if part.startswith(" ") else fill(part, width, indent) for part in parts
+        )
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are safe to print."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print an error and exit."""
+        super().error(printable(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         prog="headway calibrate",
         description="Measure a real network, or a model on a real GPU.",
         allow_abbrev=False,
@@ -29,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
             name,
             help=title,
             description=command.DESCRIPTION,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
             allow_abbrev=False,
         )
         command.add_arguments(kind)
@@ -53,5 +74,5 @@ def main() -> int:
         problem = "out of memory."
     except OSError as error:
         problem = f"{error.strerror or error}."
-    print(f"headway: error: {problem}", file=sys.stderr)
+    print(f"headway: error: {printable_lines(problem)}", file=sys.stderr)
     return BAD_INPUT

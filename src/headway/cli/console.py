@@ -7,20 +7,22 @@ import io
 import os
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.text import Text
 
+from headway.durations import duration_text, left_text, time_left_text
 from headway.files import STANDARD
 from headway.interrupts import before_forced_exit
-from headway.text_table import UNLIMITED, TextTable, printable
+from headway.text_table import UNLIMITED, TextTable, escapes_allowed, printable
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.progress import Progress as Bar
-    from rich.status import Status
 
     from headway.engine.progress import Progress
 
@@ -47,7 +49,13 @@ def messages() -> Console:
 
 
 def _console(to_stderr: bool) -> Console:
-    console = Console(stderr=to_stderr, highlight=False, markup=False, emoji=False)
+    console = Console(
+        stderr=to_stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        color_system="auto" if escapes_allowed() else None,
+    )
     if console.width < 1:  # COLUMNS=0
         console.width = _USUAL_WIDTH
     return console
@@ -88,8 +96,10 @@ def report_written(*paths: str | os.PathLike[str] | None) -> None:
             print_lines(messages(), f"Written: {os.fspath(path)}", soft_wrap=True)
 
 
-def working(text: str) -> Status:
+def working(text: str) -> AbstractContextManager[object]:
     """Return a context that shows what is being done, on a terminal, until it is done."""
+    if not escapes_allowed():
+        return nullcontext()
     return messages().status(Text(printable(f"{text} …")))
 
 
@@ -138,23 +148,25 @@ class _PatientBar(_Bar):
         return time.monotonic() - self._started
 
     def _show(self, fraction: float, description: str) -> None:
-        if self._elapsed_s < PATIENCE_S or not self._console.is_terminal:
+        if self._elapsed_s < PATIENCE_S or not _can_animate(self._console):
             return
         if self._bar is None:
-            self._bar = _bar(self._console, description, 1.0)
+            self._bar = _bar(self._console, 1.0)
             # Show the cursor again.
             self._cleanup.enter_context(before_forced_exit(self._bar.stop))
-        self._bar.update(self._bar.task_ids[0], completed=fraction, description=description)
+        text = _joined(time_left_text(self._elapsed_s, fraction), description)
+        self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
+        self._bar.start()
 
 
 class ProgressBar(_PatientBar):
-    """The progress of one run: percent, simulated time and tasks per second."""
+    """The progress of one run: percent, simulated time and tasks."""
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress of the run."""
-        rate = progress.tasks / max(self._elapsed_s, 1e-9) / 1e6
-        description = f"simulated {progress.now_s:,.0f} s, {rate:.1f} M tasks/s"
-        self._show(progress.fraction, description)
+        skipped = progress.skipped_tasks / max(progress.tasks, 1)
+        tasks = f"{skipped:.0%} of {progress.tasks / 1e6:,.1f} M tasks skipped"
+        self._show(progress.fraction, f"at {duration_text(progress.now_s)}, {tasks}")
 
 
 class ReadingBar(_PatientBar):
@@ -163,6 +175,63 @@ class ReadingBar(_PatientBar):
     def __call__(self, fraction: float, done_bytes: int) -> None:
         """Show how much has been read."""
         self._show(fraction, f"read {done_bytes / 2**20:,.0f} MB")
+
+
+def reading_s(path: str) -> float:
+    """Return about how many seconds it takes to read a timeline; 0.5 if its size is unknown."""
+    return 0.5 + (3e-8 * os.path.getsize(path) if os.path.isfile(path) else 0.0)
+
+
+class StagesLine:
+    """The progress of work in stages, whose durations in seconds are roughly known.
+
+    The time that the first stages took tells how fast this machine is, so that the rest is known
+    better.
+    """
+
+    def __init__(self, console: Console, stages: Mapping[str, float]) -> None:
+        self._console, self._stages = console, stages
+        self._total_s = sum(stages.values())
+        self._stage = next(iter(stages))
+        self._done_s = 0.0
+        self._pace = 1.0
+        self._started = self._stage_started = time.monotonic()
+        self._live: Live | None = None
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        if _can_animate(self._console):
+            from rich.live import Live
+
+            self._live = Live(get_renderable=self._text, console=self._console, transient=True)
+            self._cleanup.enter_context(before_forced_exit(self._live.stop))
+            self._cleanup.enter_context(self._live).refresh()
+        return self
+
+    def next_stage(self) -> None:
+        """Begin the next stage."""
+        names = list(self._stages)
+        self._done_s += self._stages[self._stage]
+        self._stage = names[names.index(self._stage) + 1]
+        self._stage_started = time.monotonic()
+        self._pace = (self._stage_started - self._started) / self._done_s
+        if self._live is not None:
+            self._live.refresh()
+
+    def _text(self) -> Text:
+        stage_s = (time.monotonic() - self._stage_started) / self._pace
+        done_s = self._done_s + min(stage_s, 0.95 * self._stages[self._stage])
+        left = left_text(self._pace * (self._total_s - done_s))
+        share = done_s / self._total_s
+        return Text(f"{share:4.0%} {left}, {printable(self._stage)}", no_wrap=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._cleanup.close()
 
 
 class RunsBar(_Bar):
@@ -183,7 +252,7 @@ class RunsBar(_Bar):
         if done:
             self._print(f"{done} of {total} runs are already done, in {self._kept_in}.")
         if done < total:
-            self._bar = _bar(self._console, "", total - done)
+            self._bar = _bar(self._console, total - done)
             self.step(0)
 
     def step(self, runs: int = 1) -> None:
@@ -192,10 +261,15 @@ class RunsBar(_Bar):
         self.new += runs
         if self._bar is not None:
             text = f"{self._done} of {self._total} runs"
-            if self.new:
-                rate = self.new / max(time.monotonic() - self._started, 1e-9)
-                text += f", {rate:,.1f} runs/s"
+            if self._done == self._total:
+                text = f"{self._total} runs done, writing the results"
+            elif self.new:
+                elapsed_s = max(time.monotonic() - self._started, 1e-9)
+                text += f", {self.new / elapsed_s:,.1f} runs/s"
+                share = self.new / (self.new + self._total - self._done)
+                text = _joined(time_left_text(elapsed_s, share), text)
             self._bar.update(self._bar.task_ids[0], advance=runs, description=text)
+            self._bar.start()
 
     def __exit__(
         self,
@@ -214,21 +288,26 @@ class RunsBar(_Bar):
         print_lines(self._console, text, soft_wrap=True)
 
 
-def _bar(console: Console, description: str, total: float) -> Bar:
-    """Start a bar with percent, a description and the time left; it vanishes when stopped."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+def _can_animate(console: Console) -> bool:
+    return console.is_terminal and escapes_allowed()
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _bar(console: Console, total: float) -> Bar:
+    """Return a bar with percent and a description; it vanishes when stopped."""
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
     bar = Bar(
         TaskProgressColumn(),
-        BarColumn(),
+        *([BarColumn(12)] if console.width >= _USUAL_WIDTH else []),
         TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not _can_animate(console),
     )
-    bar.add_task(description, total=total)
-    bar.start()
+    bar.add_task("", total=total)
     return bar

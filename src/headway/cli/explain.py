@@ -34,6 +34,7 @@ from headway.text_table import TextTable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from headway.domain.job import Job
     from headway.policies.policy_set import PolicySet
     from headway.reports.explain import Explanation
     from headway.results.timeline.recorded import RecordedRun
@@ -131,7 +132,7 @@ def _simulated(
     from headway.workload.sources import workload_from
 
     jobs = workload_from(workload, seed=seed, profiles=profiles)
-    tasks = sum(job.iterations * (2 * job.gpus + 1) for job in jobs)
+    tasks = sum(job.iterations * _tasks_each(job) for job in jobs)
     if tasks > _MAX_TASKS:
         raise InputError(
             f"has {tasks:,} tasks, too many to keep in memory; record it with headway simulate "
@@ -149,6 +150,11 @@ def _simulated(
             progress=bar,
         )
     return RecordedRun.of(result)
+
+
+def _tasks_each(job: Job) -> int:
+    """Return the tasks and messages of an iteration, at the most."""
+    return 2 * job.gpus + 1 if job.graph is None else job.graph.expanded.nodes
 
 
 def _slowest(run: RecordedRun, count: int) -> list[str]:
@@ -175,7 +181,11 @@ def _print(console: Console, found: Explanation) -> None:
             part.replace("_", " ").replace("gpu", "its GPU"),
             f"{ns / 1e9:,.3f}",
             f"{ns / found.jct_ns:.1%}",
-            ", ".join(f"{other.job_id} ({other.ns / 1e9:,.1f})" for other in others),
+            ", ".join(
+                f"{'itself' if other.job_id == found.job_id else other.job_id} "
+                f"({other.ns / 1e9:,.1f})"
+                for other in others
+            ),
         )
     table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
     print_table(console, table)

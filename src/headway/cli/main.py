@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from headway.cli import (
     calibrate,
@@ -28,9 +29,9 @@ from headway.cli import (
 from headway.cli.command_groups import GroupedCommands
 from headway.cli.console import tolerate_encodings
 from headway.cli.live import cluster, jobs, serve, top
-from headway.domain.errors import HeadwayError
+from headway.domain.errors import HeadwayError, InputError
 from headway.interrupts import check
-from headway.text_table import printable
+from headway.text_table import printable_lines
 from headway.version import __version__
 
 BAD_INPUT = 2
@@ -101,7 +102,7 @@ class _NoticeHandler(logging.Handler):
         """Print a record, unless it says the same as the one before."""
         text = self.format(record)
         if text != self._last:
-            print(_printable_lines(text), file=sys.stderr)
+            print(printable_lines(text), file=sys.stderr)
         self._last = text
 
 
@@ -113,6 +114,8 @@ def run() -> None:
     logger.setLevel(logging.INFO)
     try:
         app(prog_name="headway")
+    except InputError as error:
+        _fail(str(_with_option(error)))
     except HeadwayError as error:
         _fail(str(error))
     except MemoryError:
@@ -123,11 +126,23 @@ def run() -> None:
         logger.removeHandler(handler)
 
 
+def _with_option(error: InputError) -> InputError:
+    """Return an error about an option of this command with the option as the user types it."""
+    command = typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        if not isinstance(command, TyperGroup) or word not in command.commands:
+            break
+        command = command.commands[word]
+    field = (error.field or "").replace("-", "_")
+    for parameter in command.params if error.source is None else ():
+        options = [name for name in parameter.opts if name.startswith("--")]
+        words = {name.removeprefix("--").replace("-", "_") for name in options}
+        if options and field in {parameter.name, *words}:
+            return InputError(error.problem, field=options[0])
+    return error
+
+
 def _fail(message: str) -> None:
     check()  # An error may be what became of an interrupt.
-    print(f"headway: error: {_printable_lines(message)}", file=sys.stderr)
+    print(f"headway: error: {printable_lines(message)}", file=sys.stderr)
     sys.exit(BAD_INPUT)
-
-
-def _printable_lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import report_written, working
+from headway.cli.console import StagesLine, messages, reading_s, report_written, working
 from headway.cli.options import names_from
 from headway.domain.errors import InputError
 from headway.figure_style import check_picture
@@ -90,12 +90,16 @@ def report_command(
     elif to_s is not None:
         window = Window.of_seconds(max(0.0, to_s - _WINDOW_S), to_s)
 
-    with working(f"Reading {run}") as status:
+    read_s = reading_s(run)
+    stages = {f"reading {run}": read_s, "counting messages": read_s, f"drawing {output}": 2.0}
+    with StagesLine(messages(), stages) as line:
         from headway.reports.gantt import write_report
         from headway.results.timeline.file import read_timeline
 
         timeline = read_timeline(run)
-        status.update(f"Drawing {output} …")
+        line.next_stage()
+        _ = timeline.steps
+        line.next_stage()
         write_report(timeline, output, window)
     report_written(output)
 

@@ -95,6 +95,7 @@ def sweep_command(
 
     Every finished run is stored at once. If interrupted, repeat the command to continue.
     """
+    from headway.engine.parallel import thread_count
     from headway.experiments.sweep import read_sweep, run_sweep
     from headway.experiments.sweep.pivot import check_names
     from headway.experiments.sweep.run import RAY, THREADS, finished_runs
@@ -115,6 +116,8 @@ def sweep_command(
     plan = read_sweep(sweep)
     folder = Path(Path(sweep).stem if output is None else output)
     usual = plan.baseline if baseline is None else baseline
+    _check_baseline(usual, [str(policy.coordinates["policy"]) for policy in plan.policies])
+    thread_count(threads)
     if show:
         _print(finished_runs(plan, folder), plan.size, usual, rows, columns, value)
         return
@@ -139,6 +142,13 @@ def sweep_command(
         raise typer.Exit(FAILED)
 
 
+def _check_baseline(baseline: str, known: list[str]) -> None:
+    if baseline not in known:
+        raise InputError(
+            f"must be one of the sweep's policies: {', '.join(known)}.", field="baseline"
+        )
+
+
 def _print(
     frame: polars.DataFrame,
     expected: int,
@@ -152,10 +162,7 @@ def _print(
     if frame.is_empty():
         raise InputError("no run has finished yet.")
     known = frame["policy"].unique(maintain_order=True).to_list()
-    if baseline not in known:
-        raise InputError(
-            f"must be one of the policies that were run: {', '.join(known)}.", field="baseline"
-        )
+    _check_baseline(baseline, known)
     layout = layout_of(frame, names_from(rows), names_from(columns), names_from(value))
     console = results()
     over = averaged_over(frame, layout)

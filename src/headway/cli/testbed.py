@@ -13,7 +13,7 @@ from headway.cli.console import print_table, results
 from headway.domain.errors import InputError, shown
 from headway.testbed import Status, Testbed
 from headway.testbed.system import check_prerequisites
-from headway.text_table import TextTable
+from headway.text_table import TextTable, printable
 
 app = typer.Typer(
     help="Emulate hosts on this machine, with links of a chosen rate. Needs root.",
@@ -65,7 +65,7 @@ def _show(status: Status) -> None:
     health = "healthy" if status.healthy else "not healthy (run up again to repair it)"
     typer.echo(f"testbed {testbed.name}: {testbed}, {health}")
     for problem in status.problems:
-        typer.echo(f"  {problem}")
+        typer.echo(printable(f"  {problem}"))
     table = TextTable(["host", "address"], ["sends Mbit/s", "receives Mbit/s", "processes"])
     for host in status.hosts:
         rates = (

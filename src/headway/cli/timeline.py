@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.console import report_written, working
+from headway.cli.console import StagesLine, messages, reading_s, report_written
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_outputs
 
@@ -47,9 +47,12 @@ def export_command(
         output = os.path.splitext(run)[0] + PERFETTO_SUFFIX
     check_outputs([output], [run])
 
-    with working(f"Converting {run}"):
+    stages = {f"reading {run}": reading_s(run), f"writing {output}": 3 * reading_s(run)}
+    with StagesLine(messages(), stages) as line:
         from headway.reports.perfetto import export_perfetto
         from headway.results.timeline.file import read_timeline
 
-        export_perfetto(read_timeline(run), output)
+        timeline = read_timeline(run)
+        line.next_stage()
+        export_perfetto(timeline, output)
     report_written(output)

@@ -16,6 +16,7 @@ from headway.cli.options import ProfilesOption, files_among
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, shown
+from headway.domain.limits import number_from, whole_from
 from headway.files import STANDARD, check_outputs
 from headway.results.display import describe_estimates
 from headway.text_table import TextTable
@@ -78,7 +79,7 @@ def generate(
         jobs=jobs,
         span_s=span,
         mix=None if mix is None else _mix(mix),
-        iterations=None if iterations is None else _pair(iterations, "iterations", int),
+        iterations=None if iterations is None else _pair(iterations, "iterations", whole_from),
     )
     write_workload(workload, output)
     if output != STANDARD:
@@ -86,7 +87,7 @@ def generate(
 
 
 def _mix(text: str) -> dict[int, float]:
-    pairs = [_pair(part, "mix", float) for part in text.split(",")]
+    pairs = [_pair(part, "mix", number_from) for part in text.split(",")]
     if len(dict(pairs)) < len(pairs):
         raise InputError("has a duplicate number of GPUs.", field="mix")
     return dict(pairs)
@@ -97,7 +98,7 @@ def _pair(text: str, field: str, second: Callable[[str], Number]) -> tuple[int, 
     try:
         if not colon:
             raise ValueError(text)
-        return int(left), second(right)
+        return whole_from(left.strip()), second(right.strip())
     except ValueError:
         raise InputError(
             f"must be two numbers separated by a colon, not {shown(text)}.", field=field

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from headway.domain.errors import InputError, shown
+from headway.domain.limits import number_from
 
 
 def accuracy_from(given: float | str) -> float:
@@ -18,7 +19,7 @@ def accuracy_from(given: float | str) -> float:
         if isinstance(given, str):
             number = given.strip()
             percent = number.endswith("%")
-            value = float(number.removesuffix("%")) / (100 if percent else 1)
+            value = number_from(number.removesuffix("%").strip()) / (100 if percent else 1)
         elif not isinstance(given, bool):
             value = float(given)
     except (TypeError, ValueError, OverflowError):

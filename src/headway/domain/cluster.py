@@ -180,7 +180,10 @@ class Cluster:
                 field="cluster",
             )
         memory_bytes = gigabytes(gpu_memory_gb, "gpu_memory_gb")
-        return cls(int(match[1]), int(match[2]), memory_bytes, gpu.idle_w, gpu.busy_w)
+        servers, gpus_per_server = int(match[1]), int(match[2])
+        if not (servers and gpus_per_server):
+            raise InputError(f"must have servers with GPUs, not {shown(shape)}.", field="cluster")
+        return cls(servers, gpus_per_server, memory_bytes, gpu.idle_w, gpu.busy_w)
 
     @property
     def gpus(self) -> int:

@@ -105,27 +105,6 @@ def compute_times(workload: Workload, cluster: Cluster) -> ComputeTimes:
     )
 
 
-def rank_times_ns(times: ComputeTimes, index: int, job: Job) -> NDArray[np.int64]:
-    """Return what each rank of a job computes in one iteration, on each type: [type, rank]."""
-    by_entry = times.graph_times_ns[index]
-    if job.graph is None or by_entry is None:
-        return np.repeat(times.unit_ns[index][:, None], job.gpus, axis=1)
-    nodes = job.graph.expanded
-    found = np.zeros((len(by_entry), job.gpus), np.int64)
-    for kind, entry_ns in enumerate(by_entry):
-        np.add.at(found[kind], nodes.task_rank, entry_ns[nodes.task_entry])
-    return found
-
-
-def placed_unit_ns(times: ComputeTimes, index: int, job: Job, kinds: NDArray[np.int64]) -> int:
-    """Return u_J of a placed job; `kinds` has the type of the GPU of each rank."""
-    by_entry = times.graph_times_ns[index]
-    if job.graph is None or by_entry is None:
-        return int(times.unit_ns[index][kinds].max())
-    nodes = job.graph.expanded
-    return job.graph.unit_ns(by_entry[kinds[nodes.task_rank], nodes.task_entry].tolist())
-
-
 def compute_times_ns(workload: Workload, cluster: Cluster) -> NDArray[np.int64]:
     """Return times[job, type, 0 or 1]: each job's forward and backward time by type, in ns."""
     return compute_times(workload, cluster).times_ns

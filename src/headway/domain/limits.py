@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from headway.domain.errors import InputError, shown
 
@@ -17,6 +18,33 @@ MAX_BYTES = 2**53
 
 MAX_GPUS = 2**24
 MAX_ITERATIONS = 10**12
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_NUMBER = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE
+)
+
+
+def whole_from(text: str) -> int:
+    """Return the whole number that a text is, written in the digits 0 to 9.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+def number_from(text: str) -> float:
+    """Return the number that a text is, written in the digits 0 to 9; NaN and inf are numbers.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
 
 
 def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headway.domain.job import Job
+from headway.text_table import printable
 
 TaskKind = Literal["entry", "forward", "backward", "barrier", "all-reduce", "exit"]
 
@@ -83,7 +84,7 @@ class UnrolledJob:
         message = f"─[all-reduce {job.gradient_bytes / 2**20:g} MB]─"
         barrier, fan_out = ("┤", "├") if job.gpus > 1 else ("│", "")
         more = job.iterations - self.iterations
-        rows = [f"job {job.job_id}: GPUs {job.gpus:,}, iterations {job.iterations:,}"]
+        rows = [f"job {printable(job.job_id)}: GPUs {job.gpus:,}, iterations {job.iterations:,}"]
         for worker in range(job.gpus):
             inner = worker == (job.gpus - 1) // 2
             step = compute + barrier + (message if inner else " " * len(message))

@@ -61,7 +61,7 @@ def _end_iteration(s: State, job: int, now_ns: int) -> None:
     if jobs[job].iterations_left > 0:
         jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
         start_iteration(s, job, now_ns)
-        note_iteration(s, job)
+        note_iteration(s, job, now_ns)
         return
     jobs[job].finish_ns = now_ns
     s.rare.forget_sets_beside(s, job, now_ns)

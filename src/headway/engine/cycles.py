@@ -29,20 +29,21 @@ from __future__ import annotations
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY, UNLISTED
 from headway.engine.events import cancel_rarely, schedule_rarely
-from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.order import comes_before, key_with, skip_iterations, skip_messages
+from headway.engine.ranks import change_of_order_ns
 from headway.engine.sampling import (
-    EXPIRED,
     FIRST_HALF,
     MEASURED,
     SECOND_HALF,
     SETTLING,
+    accurate_ns,
     begin_window,
+    carry_over,
     count_estimates,
     does_nothing,
     end_window,
     measure_repetition,
     note_half,
-    within_accuracy,
 )
 from headway.engine.snapshots import count_from_here, is_alike, take_snapshot
 from headway.engine.state import SOLO, State
@@ -135,10 +136,15 @@ def trust_again(s: State, job: int) -> None:
 
 
 @inlined
-def note_iteration(s: State, job: int) -> None:
+def note_iteration(s: State, job: int, now_ns: int) -> None:
     """Remember that an iteration of a job ended, if this may be a time to look at its set."""
     if s.rules[0].skips_sets == 0:
         return
+    if s.rules[0].window > 0:
+        s.job_progress[job].lasted_ns = now_ns - s.job_progress[job].ended_ns
+        s.job_progress[job].ended_ns = now_ns
+        if s.job_progress[job].cycle != NOBODY:
+            s.cycles[s.job_progress[job].cycle].seen += 1
     anchor = s.job_progress[job].cycle
     if anchor == NOBODY or anchor == job:  # noqa: PLR1714, SIM109
         s.ended[s.tally[0].ended] = job
@@ -185,10 +191,10 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
     cycles = s.cycles
     cycles[anchor].ends += 1
-    cycles[anchor].seen += cycles[anchor].others + 1
     cycles[anchor].others = 0
     ends = cycles[anchor].ends
-    if ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns):
+    repeats = ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns)
+    if repeats and now_ns > cycles[anchor].since_ns:
         cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
         cycles[anchor].phase = FIRST_HALF
         job = anchor
@@ -238,14 +244,21 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     elif phase != SECOND_HALF or seen >= target:
         if phase == SECOND_HALF:
             end_window(s, anchor, now_ns)
-            if not within_accuracy(s, anchor, now_ns, _WORTH):
+            least_ns = _WORTH * cycles[anchor].window_ns
+            if accurate_ns(s, anchor, now_ns, least_ns) < least_ns:
                 cycles[anchor].target = 2 * seen
                 note_half(s, anchor, now_ns)
-                return
-        if not _skip(s, anchor, now_ns, next_arrival_ns) and (
-            cycles[anchor].phase == EXPIRED or (phase == MEASURED and seen >= target)
+        if (
+            cycles[anchor].phase == MEASURED
+            and not _skip(s, anchor, now_ns, next_arrival_ns)
+            and phase == MEASURED
+            and seen >= target
         ):
             begin_window(s, anchor, now_ns, FIRST_HALF)
+    due = cycles[anchor].target
+    if cycles[anchor].phase == FIRST_HALF:
+        due = (due + 1) // 2
+    cycles[anchor].patience = due - cycles[anchor].seen - 1
 
 
 @part
@@ -327,9 +340,12 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int, fewe
             in_flight = s.cluster.messages[message].state == IN_FLIGHT
             if not in_flight and s.positions[len(gpus) + message] != NOBODY:
                 return 0
-        if s.job_snapshots[job].iterations > 0:
-            left = jobs[job].iterations_left - 1
-            periods = min(periods, left // s.job_snapshots[job].iterations)
+        left, member = jobs[job].iterations_left - 1, s.job_snapshots[job]
+        if s.cycles[anchor].phase == MEASURED:
+            if member.rate > 0 and member.rate * periods + member.carry > left:
+                periods = int(max(0.0, left - member.carry) / member.rate)
+        elif member.iterations > 0:
+            periods = min(periods, left // member.iterations)
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             group = s.gpu_progress[seats[seat].gpu].group
             if group != NOBODY and s.groups[group].stage == SOLO:
@@ -343,18 +359,12 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
-    if cycles[anchor].phase == EXPIRED:
-        return False
     measured = cycles[anchor].phase == MEASURED
-    fewest = 1 if measured else _WORTH
+    fewest = max(1, cycles[anchor].window_ns // _WORTH) if measured else _WORTH
     periods = _most_periods(s, anchor, now_ns, next_arrival_ns, fewest)
-    while measured and periods > 0 and not within_accuracy(s, anchor, now_ns, periods):
-        periods //= 2
-        if periods == 0:
-            cycles[anchor].phase = EXPIRED
-    if measured:
-        periods = _approach_change_of_order(s, anchor, periods)
-    else:
+    if measured and periods >= fewest:
+        periods = _jump_ns(s, anchor, now_ns, periods)
+    elif not measured:
         while periods >= _WORTH and not _keeps_order(s, anchor, periods):
             periods //= 2
     if periods < fewest:
@@ -385,25 +395,14 @@ def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
 
 
 @part
-def _approach_change_of_order(s: State, anchor: int, most: int) -> int:
-    """Return how many windows to move a set forward: most of those until neighbours change order.
-
-    If that is soon, pass over it, and measure the set again.
-    """
-    periods = most
-    while periods > _BLUR and not _keeps_order(s, anchor, periods):
-        most = periods
-        periods //= 2
-    if periods > _BLUR:
-        while most - periods > periods // 8:
-            middle = (periods + most) // 2
-            if _keeps_order(s, anchor, middle):
-                periods = middle
-            else:
-                most = middle
-    elif periods > 0 and not _keeps_order(s, anchor, periods):
-        s.cycles[anchor].phase = EXPIRED
-    return int(periods)
+def _jump_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
+    """Return by how much to move a set that was measured forward."""
+    jump_ns = accurate_ns(s, anchor, now_ns, most_ns)
+    if jump_ns > 0:
+        blur_ns = min(jump_ns, _BLUR * s.cycles[anchor].window_ns)
+        jump_ns = max(blur_ns, change_of_order_ns(s, anchor, jump_ns))
+    s.cycles[anchor].expires = jump_ns < most_ns
+    return int(jump_ns)
 
 
 @part
@@ -476,17 +475,27 @@ def _return(s: State, anchor: int, periods: int) -> None:
     """Give a skipped set the state that it has after this number of periods, and its events."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
-    if cycles[anchor].phase >= MEASURED:
+    measured = cycles[anchor].phase == MEASURED
+    if measured:
+        periods = max(0, periods)
         count_estimates(s, anchor, periods)
+        cycles[anchor].patience = 0
     passed_ns = periods * cycles[anchor].period_ns
     now_ns = cycles[anchor].since_ns + passed_ns
     job = anchor
     while job != NOBODY:
         member = s.job_snapshots[job]
-        if member.iterations > 0:
-            skip_iterations(s, job, periods * member.iterations, 0)
-        tally[0].messages += periods * member.messages
-        s.job_progress[job].sent += periods * member.messages
+        if measured:
+            count = carry_over(s, job, periods)
+            messages = s.job_progress[job].messages_each
+            skip_iterations(s, job, count, messages)
+            tasks = s.job_progress[job].tasks_each + messages
+            tally[0].estimated_tasks += count * tasks
+        else:
+            if member.iterations > 0:
+                skip_iterations(s, job, periods * member.iterations, 0)
+            skip_messages(s, job, periods * member.messages)
+        s.job_progress[job].ended_ns += passed_ns
         first = jobs[job].first_message
         for message in range(first, first + jobs[job].messages):
             record = s.cluster.messages[message]
@@ -519,11 +528,12 @@ def _return(s: State, anchor: int, periods: int) -> None:
 def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Bring a set back at the time that was planned; skip it again if it may be."""
     _return(s, anchor, s.cycles[anchor].periods)
-    if now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns):
-        if s.rules[0].window == 0:
-            _look_later(s, anchor, now_ns, next_arrival_ns)
-        elif s.cycles[anchor].phase == EXPIRED:
-            begin_window(s, anchor, now_ns, FIRST_HALF)
+    if s.cycles[anchor].phase == MEASURED and s.cycles[anchor].expires != 0:
+        begin_window(s, anchor, now_ns, FIRST_HALF)
+    elif (
+        now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns)
+    ) and s.rules[0].window == 0:
+        _look_later(s, anchor, now_ns, next_arrival_ns)
 
 
 def bring_all_back(s: State, before_ns: int) -> None:

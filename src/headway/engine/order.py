@@ -43,8 +43,16 @@ def skip_iterations(s: State, job: int, count: int, messages: int) -> None:
     for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
         s.waiters[message].key = jobs[job].priority_key
     tally[0].compute_tasks += count * s.job_progress[job].tasks_each
-    tally[0].messages += count * messages
-    s.job_progress[job].sent += count * messages
+    tally[0].skipped_tasks += count * s.job_progress[job].tasks_each
+    skip_messages(s, job, count * messages)
+
+
+@part
+def skip_messages(s: State, job: int, count: int) -> None:
+    """Count messages of a job as sent."""
+    s.tally[0].messages += count
+    s.tally[0].skipped_tasks += count
+    s.job_progress[job].sent += count
 
 
 @part

@@ -250,4 +250,5 @@ def _begin(s: State, job: int, now_ns: int) -> None:
                         s.rare.interrupt(s, int(neighbour), now_ns)
     s.rare.forget_sets_beside(s, job, now_ns)
     s.rare.trust_again(s, job)
+    s.job_progress[job].ended_ns = now_ns
     start_iteration(s, job, now_ns)

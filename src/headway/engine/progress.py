@@ -12,3 +12,4 @@ class Progress:
     fraction: float
     now_s: float
     tasks: int
+    skipped_tasks: int

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,9 +29,10 @@ from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
-from headway.results.metrics import gpu_busy_ns, seat_compute_ns, summarize
+from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
+from headway.results.usage import seat_compute_ns
 
 _FIRST_SLICE = 1_000
 _SLICE_S = 0.05
@@ -40,6 +42,9 @@ _TIMELINE_ROWS = 1 << 16
 
 _WINDOWS = (2, 3, 4)
 """Iterations of each job in the windows of a sampled simulation: one run with each of these."""
+
+_FEW_TASKS = 20_000_000
+"""Compute tasks that are simulated exactly in a fraction of a second: fewer are not sampled."""
 
 _log = logging.getLogger("headway")
 
@@ -70,8 +75,9 @@ def simulate(
             for every stage of every iteration. The results are the same.
         accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
             are sampled, with errors of this order in the average JCT: 0.01 or `1%`. The margins of
-            the result tell how far the exact one may be. A policy that does not promise to be
-            steady and timeless is simulated exactly.
+            the result tell how far the exact one may be. Simulated exactly all the same: fewer
+            than 20 million compute tasks, which take a fraction of a second, and policies that do
+            not promise to be steady and timeless.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 
@@ -94,9 +100,19 @@ def simulate(
     if wanted is not None:
         _check_sampling(policy, acceleration, timeline)
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted)
-    if wanted is None or not policy.choices.may_be_skipped:
+    if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
         return run.result(0, timeline, progress)
     return _sampled(run, progress)
+
+
+def _has_few_tasks(workload: Workload) -> bool:
+    return (
+        sum(
+            job.iterations * (2 * job.gpus if job.graph is None else job.graph.expanded.tasks)
+            for job in workload
+        )
+        < _FEW_TASKS
+    )
 
 
 def _check_sampling(
@@ -162,7 +178,7 @@ class _Run:
         )
         wall_s = drive(state, policies, timeline, progress)
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
-        seat_ns = seat_compute_ns(workload, times, seats, cluster)
+        seat_ns = seat_compute_ns(workload, times, seats.gpu, cluster)
         busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
         result = Result(
             workload=workload,
@@ -182,12 +198,15 @@ class _Run:
                 busy_ns,
                 int(tally.compute_tasks + tally.messages),
                 wall_s,
+                int(tally.skipped_tasks),
                 int(tally.estimated_tasks),
             ),
             start_ns=jobs.start_ns.copy(),
             finish_ns=jobs.finish_ns.copy(),
             gpus=tuple(tuple(part.tolist()) for part in np.split(seats.gpu, jobs.first_seat[1:])),
             gpu_busy_ns=busy_ns,
+            compute_ns=jobs.forward_ns + jobs.backward_ns,
+            service_ns=jobs.service_ns.copy(),
             jct_margin_s=np.zeros(len(jobs)),
             timeline=timeline if isinstance(timeline, Timeline) else None,
         )
@@ -210,7 +229,7 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
                 with reporting:
                     fractions[window] = now.fraction
                     mean = sum(fractions.values()) / len(fractions)
-                    progress(Progress(mean, now.now_s, now.tasks))
+                    progress(replace(now, fraction=mean))
 
         return window, run.result(window, None, report)
 
@@ -270,7 +289,8 @@ def _drive(
         if progress is not None:
             done = int(tally[0].compute_tasks)
             now_s = int(state.cluster.system[0].now_ns) / 1e9
-            progress(Progress(done / compute_tasks, now_s, done + int(tally[0].messages)))
+            tasks, skipped = done + int(tally[0].messages), int(tally[0].skipped_tasks)
+            progress(Progress(done / compute_tasks, now_s, tasks, skipped))
         check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
@@ -291,7 +311,9 @@ def _culprit(error: Exception, policies: Choices, state: State) -> str:
             if (name, file) == (code.co_name, code.co_filename):
                 return f"{choice.policy.kind} policy '{choice.name}' (line {line})"
     for kind in state.raised():
-        return f"{kind} policy '{getattr(policies, kind).name}'"
+        name, file, line = frames[0]
+        where = f" (in {name}, line {line} of {os.path.basename(file)})" if compiled_from else ""
+        return f"{kind} policy '{getattr(policies, kind).name}'{where}"
     return f"one of the policies {', '.join(choice.name for choice in policies)}"
 
 

@@ -1,21 +1,21 @@
 """Sampling: a set of jobs that does not repeat is measured for a while, then moved forward.
 
-The set is simulated exactly through a *window*, in which its members end some iterations each. Then
-it is moved forward by a number of windows as if all would be like this one: every member advances
-by its iterations in the window, times that number, and the state of the set relative to the present
-stays as it is. This is what `cycles` does with a set that repeats, under the same conditions: no
-member finishes, no job arrives or is placed beside it. When one of these interferes, the set is
-brought back by whole windows, catches up event by event, and is moved on if it is still the same.
-When neighbours change their order, the set is measured again.
+The set is simulated exactly through a *window*, in which its members end some iterations each. That
+gives every member a *rate*: the iterations that it ended, and what it did of others at both ends of
+the window, over the length of the window. Then the set is moved forward for some time: every member
+advances by its rate, and the state of the set relative to the present stays as it is. `cycles` does
+it, as it does with a set that repeats (a ns is a period), under the same conditions: no member
+finishes, no job arrives or is placed beside it. What is left of an iteration is carried over to the
+next time. When neighbours change their order, the set is measured again.
 
-What makes it an estimate is checked in three ways. After a change the set first settles down for as
-long as a window. A window is good for a limited number of others, so that progress which varies
-slowly is measured again and again. And the halves of a window say how well it was measured: if a
-member ended c1 and c2 iterations in w1 and w2 ns, then (c1 w2 - c2 w1)**2 / (w1 w2) estimates the
-variance of its iterations in such a window, and m (m + 1) times that is the variance of what it
-will have ended after m windows more. These errors, in ns of service, must not add up, as
-independent ones do, to more than the wanted accuracy allows for the time that the members have been
-in the system. If they would, the set is measured for longer.
+What makes it an estimate is checked in three ways. After a change the set first settles down. A
+window is good for a limited time, so that progress which varies slowly is measured again and again.
+And the halves of a window say how well it was measured: if a member did p1 and p2 iterations in w1
+and w2 ns, then (p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a
+window, and m (m + 1) times that is the variance of what it will have done after m windows more.
+These errors, in ns of service, must not add up, as independent ones do, to more than the wanted
+accuracy allows for the time that the members have been in the system. If they would, the set is
+measured for longer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from headway.engine.snapshots import take_snapshot
 from headway.engine.state import DONE, State
 from headway.jit import inlined, part
 
-SETTLING, FIRST_HALF, SECOND_HALF, MEASURED, EXPIRED = range(5)
-"""Phases of a set: before and in a window; with a window to move it by; until it comes back."""
+SETTLING, FIRST_HALF, SECOND_HALF, MEASURED = range(4)
+"""Phases of a set: before and in a window, and with rates to move it by."""
 
 _QUANTILE = 1.96
 """Standard deviations that 95% of a normal distribution are within."""
 
-_ROUNDING = math.sqrt(1 / 6)
-"""The standard deviation of a number of iterations that is rounded at both ends of a window."""
+_BLURRED = 0.1
+"""The standard deviation of progress, in iterations, to expect at least: what is done of an
+iteration at both ends of a window is guessed from the time since it began.
+"""
 
 _UNSEEN = 0.1
 """The relative standard deviation of progress to expect at least: a window is too short to show how
@@ -45,9 +47,6 @@ _REACH, _REACH_OF_TIME = 64, 1 / 32
 """How far a window reaches: this number of windows, or this part of the time that the members have
 been in the system, whichever is more.
 """
-
-_PATIENCE = 4
-"""Windows after which to look at a set without waiting for its anchor."""
 
 
 @part
@@ -79,8 +78,8 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
         job = s.job_progress[job].next_member
     cycles[anchor].phase = phase
     cycles[anchor].seen = 0
-    cycles[anchor].target = s.rules[0].window * max(1, members)
-    cycles[anchor].patience = _PATIENCE * cycles[anchor].target
+    iterations = 1 if phase == SETTLING else s.rules[0].window
+    cycles[anchor].target = iterations * max(1, members)
 
 
 @part
@@ -91,27 +90,33 @@ def note_half(s: State, anchor: int, now_ns: int) -> None:
     job = anchor
     while job != NOBODY:
         s.job_snapshots[job].half_left = s.cluster.jobs[job].iterations_left
+        s.job_snapshots[job].half_ended_ns = s.job_progress[job].ended_ns
         job = s.job_progress[job].next_member
 
 
 @part
 def end_window(s: State, anchor: int, now_ns: int) -> None:
-    """Take the window that ends now for the period of the set."""
+    """Measure the progress of every member in the window that ends now."""
     cycles, jobs = s.cycles, s.cluster.jobs
-    cycles[anchor].phase = MEASURED
-    cycles[anchor].seen = 0
-    cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
-    cycles[anchor].moved = 0
-    first_ns = float(cycles[anchor].half_ns - cycles[anchor].since_ns)
-    second_ns = float(now_ns - cycles[anchor].half_ns)
+    since_ns, half_ns = cycles[anchor].since_ns, cycles[anchor].half_ns
+    _begin_to_move(s, anchor, now_ns - since_ns)
+    first_ns, second_ns = float(half_ns - since_ns), float(now_ns - half_ns)
     job = anchor
     while job != NOBODY:
         member, left = s.job_snapshots[job], jobs[job].iterations_left
-        member.iterations = member.iterations_left - left
-        member.messages = member.iterations * s.job_progress[job].messages_each
-        first, second = member.iterations_left - member.half_left, member.half_left - left
+        ended_ns, lasted_ns = s.job_progress[job].ended_ns, s.job_progress[job].lasted_ns
+        if member.iterations_left > left:
+            lasted_ns = (ended_ns - member.ended_ns) / (member.iterations_left - left)
+        lasted_ns = max(lasted_ns, jobs[job].forward_ns + jobs[job].backward_ns)
+        at_start = min(1.0, (since_ns - member.ended_ns) / lasted_ns)
+        at_half = min(1.0, (half_ns - member.half_ended_ns) / lasted_ns)
+        at_end = min(1.0, (now_ns - ended_ns) / lasted_ns)
+        first = member.iterations_left - member.half_left + at_half - at_start
+        second = member.half_left - left + at_end - at_half
+        done = max(0.0, first + second)
+        member.rate = done / (first_ns + second_ns)
         off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
-        least = max(_ROUNDING, _UNSEEN * member.iterations)
+        least = max(_BLURRED, _UNSEEN * done)
         member.deviation_ns = max(abs(off), least) * jobs[job].service_ns
         job = s.job_progress[job].next_member
 
@@ -119,51 +124,85 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
 @part
 def measure_repetition(s: State, anchor: int) -> None:
     """Take the exact period of a set that cannot be skipped exactly for its window."""
-    s.cycles[anchor].phase = MEASURED
-    s.cycles[anchor].seen = 0
-    s.cycles[anchor].moved = 0
-    job = anchor
-    while job != NOBODY:
-        s.job_snapshots[job].deviation_ns = _ROUNDING * s.cluster.jobs[job].service_ns
-        job = s.job_progress[job].next_member
-
-
-@inlined
-def added_variance(s: State, anchor: int, job: int, periods: int) -> float:
-    """Return by how much some windows more raise the variance of a member's progress."""
-    moved = s.cycles[anchor].moved
-    terms = (moved + periods) * (moved + periods + 1.0) - moved * (moved + 1.0)
-    deviation_ns = s.job_snapshots[job].deviation_ns
-    return float(terms * deviation_ns * deviation_ns)
-
-
-@part
-def within_accuracy(s: State, anchor: int, now_ns: int, periods: int) -> bool:
-    """Whether a set is still known well enough after being moved by this number of windows."""
     period_ns = s.cycles[anchor].period_ns
-    back_ns = now_ns + periods * period_ns
-    variance, elapsed_ns = 0.0, 0.0
-    members = 0
-    job = anchor
-    while job != NOBODY:
-        variance += s.job_snapshots[job].variance + added_variance(s, anchor, job, periods)
-        elapsed_ns += back_ns - s.cluster.jobs[job].arrival_ns
-        members += 1
-        job = s.job_progress[job].next_member
-    moved = s.cycles[anchor].moved + periods
-    if moved > _REACH and moved * period_ns * members > _REACH_OF_TIME * elapsed_ns:
-        return False
-    return bool(_QUANTILE * math.sqrt(variance) <= s.rules[0].accuracy * elapsed_ns)
-
-
-@part
-def count_estimates(s: State, anchor: int, periods: int) -> None:
-    """Add up what moving a set by this number of windows left to an estimate."""
+    _begin_to_move(s, anchor, period_ns)
     job = anchor
     while job != NOBODY:
         member = s.job_snapshots[job]
-        member.variance += added_variance(s, anchor, job, periods)
-        tasks = member.iterations * s.job_progress[job].tasks_each + member.messages
-        s.tally[0].estimated_tasks += periods * tasks
+        member.rate = member.iterations / period_ns
+        member.deviation_ns = _BLURRED * s.cluster.jobs[job].service_ns
         job = s.job_progress[job].next_member
-    s.cycles[anchor].moved += periods
+
+
+@part
+def _begin_to_move(s: State, anchor: int, window_ns: int) -> None:
+    """From now on a set is moved by the rates in a window; a ns is a period."""
+    s.cycles[anchor].phase = MEASURED
+    s.cycles[anchor].seen = 0
+    s.cycles[anchor].period_ns = 1
+    s.cycles[anchor].window_ns = window_ns
+    s.cycles[anchor].moved_ns = 0
+    s.cycles[anchor].expires = 0
+
+
+@inlined
+def progress_in(s: State, job: int, passed_ns: int) -> float:
+    """Return the iterations of a member in this time, with what was carried over."""
+    member = s.job_snapshots[job]
+    return float(member.rate * passed_ns + member.carry)
+
+
+@part
+def carry_over(s: State, job: int, passed_ns: int) -> int:
+    """Return the whole iterations of a member in this time, and carry the rest over."""
+    progress = progress_in(s, job, passed_ns)
+    count = min(math.floor(progress), s.cluster.jobs[job].iterations_left - 1)
+    s.job_snapshots[job].carry = min(1.0, progress - count)
+    return int(count)
+
+
+@inlined
+def _terms(s: State, anchor: int, more_ns: float) -> float:
+    """Return by how much the factor m (m + 1) grows if a set is moved on."""
+    window_ns, moved_ns = s.cycles[anchor].window_ns, s.cycles[anchor].moved_ns
+    before, after = moved_ns / window_ns, (moved_ns + more_ns) / window_ns
+    return float(after * (after + 1.0) - before * (before + 1.0))
+
+
+@part
+def accurate_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
+    """Return for how long, at most, a set may be moved forward and still be known well enough."""
+    cycle = s.cycles[anchor]
+    variance, squares, elapsed_ns = 0.0, 0.0, 0.0
+    members = 0
+    job = anchor
+    while job != NOBODY:
+        member = s.job_snapshots[job]
+        variance += member.variance
+        squares += member.deviation_ns * member.deviation_ns
+        elapsed_ns += now_ns - s.cluster.jobs[job].arrival_ns
+        members += 1
+        job = s.job_progress[job].next_member
+    reach_ns = max(_REACH * cycle.window_ns, int(_REACH_OF_TIME * elapsed_ns / members))
+    low_ns = 0
+    middle_ns = high_ns = max(0, min(most_ns, reach_ns - cycle.moved_ns))
+    while high_ns - low_ns > max(1, low_ns // 16):
+        error_ns = _QUANTILE * math.sqrt(variance + squares * _terms(s, anchor, middle_ns))
+        if error_ns <= s.rules[0].accuracy * (elapsed_ns + members * middle_ns):
+            low_ns = middle_ns
+        else:
+            high_ns = middle_ns
+        middle_ns = (low_ns + high_ns) // 2
+    return int(low_ns)
+
+
+@part
+def count_estimates(s: State, anchor: int, passed_ns: int) -> None:
+    """Add up what moving a set forward left to an estimate."""
+    terms = _terms(s, anchor, passed_ns)
+    job = anchor
+    while job != NOBODY:
+        member = s.job_snapshots[job]
+        member.variance += terms * member.deviation_ns * member.deviation_ns
+        job = s.job_progress[job].next_member
+    s.cycles[anchor].moved_ns += passed_ns

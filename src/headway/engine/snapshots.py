@@ -53,6 +53,7 @@ def count_from_here(s: State, job: int) -> None:
     s.job_snapshots[job].iterations_left = s.cluster.jobs[job].iterations_left
     s.job_snapshots[job].priority_key = s.cluster.jobs[job].priority_key
     s.job_snapshots[job].sent = s.job_progress[job].sent
+    s.job_snapshots[job].ended_ns = s.job_progress[job].ended_ns
 
 
 @part

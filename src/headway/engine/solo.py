@@ -21,7 +21,12 @@ import math
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
-from headway.engine.order import comes_before, key_with, skip_iterations
+from headway.engine.order import (
+    comes_before,
+    key_with,
+    skip_iterations,
+    skip_messages,
+)
 from headway.engine.state import DONE, SOLO, State
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import alone_ns_per_byte
@@ -103,8 +108,7 @@ def end_solo(s: State, job: int, now_ns: int) -> None:
     left = s.cluster.jobs[job].iterations_left
     messages = s.job_progress[job].messages_each
     skip_iterations(s, job, left - 1, messages)
-    s.tally[0].messages += messages
-    s.job_progress[job].sent += messages
+    skip_messages(s, job, messages)
     _forget_solo(s, job, now_ns)
 
 
@@ -128,6 +132,7 @@ def interrupt(s: State, job: int, now_ns: int) -> None:
     skip_iterations(s, job, count, s.job_progress[job].messages_each)
     _forget_solo(s, job, now_ns)
     start_ns = since_ns + count * period_ns
+    s.job_progress[job].ended_ns, s.job_progress[job].lasted_ns = start_ns, period_ns
     forward_end_ns = start_ns + s.paces[pace].forward_ns
     end_ns = forward_end_ns + s.paces[pace].backward_ns
     stage = DONE
@@ -167,8 +172,7 @@ def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
     start_ns = ready_ns + past * bucket_ns
     record.unsent_bytes = record.size_bytes - past * bucket_bytes
     record.bytes = min(record.unsent_bytes, bucket_bytes)
-    s.job_progress[record.job].sent += past
-    s.tally[0].messages += past
+    skip_messages(s, record.job, past)
     put_on_ports(s.cluster, message)
     record.state = IN_FLIGHT
     record.k = 1

@@ -38,6 +38,8 @@ JOB_PROGRESS = np.dtype(
         ("period_ns", np.int64),  # from one iteration to the next while it is solo
         ("mark", np.int64),  # the search that met it last; see `cycles`
         ("seen_left", np.int64),  # the iterations left when a search met it last
+        ("ended_ns", np.int64),  # when its latest iteration ended; only if sets are sampled
+        ("lasted_ns", np.int64),  # how long that iteration took
         ("index", np.int32),  # in the list of running jobs
         ("cycle", np.int32),  # the set that it belongs to: the number of the set's anchor
         ("next_member", np.int32),  # of that set
@@ -172,7 +174,9 @@ CYCLE = np.dtype(
         ("seen", np.int64),  # iterations of all members since the window began
         ("target", np.int64),  # how many of them make a window
         ("half_ns", np.int64),  # when the first half of the window ended
-        ("moved", np.int64),  # windows that the set was moved forward since it was measured
+        ("window_ns", np.int64),  # the length of the window
+        ("moved_ns", np.int64),  # how far the set was moved forward since it was measured
+        ("expires", np.int64),  # whether it must be measured again when it comes back
     ],
     align=True,
 )
@@ -188,7 +192,11 @@ JOB_SNAPSHOT = np.dtype(
         ("sent", np.int64),
         ("tasks_left", np.int64),
         # Of a member of a set that is sampled.
+        ("ended_ns", np.int64),  # when its latest iteration had ended
         ("half_left", np.int64),  # iterations, at half of the window
+        ("half_ended_ns", np.int64),  # likewise
+        ("rate", np.float64),  # iterations in a ns
+        ("carry", np.float64),  # part of an iteration that it was not yet moved forward by
         ("deviation_ns", np.float64),  # of its progress in a window, estimated, in ns of service
         ("variance", np.float64),  # of its progress so far
     ],
@@ -280,7 +288,8 @@ TALLY = np.dtype(
         ("finished", np.int64),
         ("compute_tasks", np.int64),
         ("messages", np.int64),
-        ("estimated_tasks", np.int64),
+        ("skipped_tasks", np.int64),  # compute tasks and messages without events
+        ("estimated_tasks", np.int64),  # those of them that were sampled
         ("instants", np.int64),
         ("questions", np.int64),  # to the admission
         ("searches", np.int64),
@@ -387,6 +396,8 @@ class State(View):
     ended: Integers  # jobs whose iteration ended at this instant and whose set may repeat
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
     visited: Integers  # by GPU, then by port: the latest search for a set that visited it
+    latest: Integers  # likewise: the job found there last
+    ranked: Integers  # scratch: the members of a set in priority order
     cycles: Annotated[Records, CYCLE]
     job_snapshots: Annotated[Records, JOB_SNAPSHOT]
     message_snapshots: Annotated[Records, MESSAGE_SNAPSHOT]
@@ -515,6 +526,8 @@ def make_state(
         ended=integers(len(jobs)),
         scratch=integers(len(jobs)),
         visited=integers(len(gpus) + len(ports)),
+        latest=integers(len(gpus) + len(ports)),
+        ranked=integers(len(jobs)),
         cycles=zeros(len(jobs) if skips else 0, CYCLE),
         job_snapshots=zeros(len(jobs) if skips else 0, JOB_SNAPSHOT),
         message_snapshots=zeros(len(messages) if skips else 0, MESSAGE_SNAPSHOT),

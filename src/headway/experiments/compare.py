@@ -285,6 +285,7 @@ def _plain(estimate: Estimate) -> dict[str, float | None]:
 def draw(found: Comparison) -> Figure:
     """Draw the average JCT of each policy, and its ratio to the first policy's."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     names = found.policies
     height = 0.85 + 0.3 * len(names)
@@ -305,6 +306,8 @@ def draw(found: Comparison) -> Figure:
     )
     average.grid(visible=False, axis="y")
     average.set(xlabel="Average JCT [s]", title="(a)", ylim=(0.6 - len(names), 0.6))
+    average.xaxis.set_major_locator(MaxNLocator(4))
+    average.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     average.set_yticks(rows, [_short(name) for name in names])
     for label in average.get_yticklabels():
         label.set_parse_math(False)
@@ -314,7 +317,7 @@ def draw(found: Comparison) -> Figure:
         if several:
             ratios.plot([ratio.low, ratio.high], [row] * 2, color=colour)
         ratios.plot(ratio.value, row, "o", markersize=4.5, color=colour)
-    ratios.set(xlabel="Ratio of average JCTs to the first (below 1: faster)", title="(b)")
+    ratios.set(xlabel="Ratio to the first", title="(b) below 1: faster")
     ratios.tick_params(axis="y", length=0, labelleft=False)
     ratios.grid(visible=False, axis="y")
     widest = max(len(_short(name)) for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import whole
+from headway.domain.limits import whole, whole_from
 
 FEWEST_SEEDS, MAX_SEEDS = 2, 1000
 
@@ -14,13 +14,13 @@ def parse_seeds(text: str, fewest: int = FEWEST_SEEDS) -> tuple[int, ...]:
     """Return the seeds that a text names: `20`, `5:24` or `3,7,11`."""
     try:
         if "," in text:
-            seeds = [int(part) for part in text.split(",")]
+            seeds = [whole_from(part.strip()) for part in text.split(",")]
         elif ":" in text:
-            first, last = (int(part) for part in text.split(":"))
+            first, last = (whole_from(part.strip()) for part in text.split(":"))
             whole(last - first + 1, "seeds", fewest, MAX_SEEDS, " of them")
             seeds = list(range(first, last + 1))
         else:
-            seeds = list(range(whole(int(text), "seeds", fewest, MAX_SEEDS)))
+            seeds = list(range(whole(whole_from(text.strip()), "seeds", fewest, MAX_SEEDS)))
     except ValueError as error:
         raise InputError(
             f"must be a count (20), a range (5:24) or a list (3,7,11), not {shown(text)}.",

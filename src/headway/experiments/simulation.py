@@ -57,8 +57,9 @@ def simulate(
             for every stage of every iteration. The results are the same.
         accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
             are sampled, with errors of this order in the average JCT: 0.01 or `1%`. The margins of
-            the result tell how far the exact one may be. A policy that does not promise to be
-            steady and timeless is simulated exactly.
+            the result tell how far the exact one may be. Simulated exactly all the same: fewer
+            than 20 million compute tasks, which take a fraction of a second, and policies that do
+            not promise to be steady and timeless.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 

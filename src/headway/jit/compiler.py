@@ -20,11 +20,14 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import _dynfunc, types
 from numba.core import cgutils, serialize
+from numba.core.callconv import CPUCallConv
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import register_pass
+from numba.core.cpu import CPUContext
 from numba.core.dispatcher import _FunctionCompiler
 from numba.core.ir import Assign, Expr
+from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typed_passes import NativeLowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate
@@ -215,11 +218,49 @@ class PartLibrary(JITCodeLibrary):
         return self._shared_module
 
 
+class LocatedLowering(Lower):
+    """Notes which line is being translated."""
+
+    def lower_inst(self, inst: Any) -> None:
+        """Translate an instruction."""
+        self.builder.location = inst.loc, self.func_ir.func_id.func_name
+        super().lower_inst(inst)
+
+
+class LocatedErrors(CPUCallConv):
+    """Gives errors that Numba leaves without a line, such as a bad index, that of their code."""
+
+    def return_user_exc(
+        self, builder: Any, exc: Any, exc_args: Any = None, loc: Any = None, func_name: Any = None
+    ) -> None:
+        """Leave a function with an error."""
+        if loc is None:
+            loc, func_name = getattr(builder, "location", (None, None))
+        super().return_user_exc(builder, exc, exc_args, loc, func_name)
+
+
+class LocatedContext(CPUContext):
+    """Numba's target, with errors that have lines."""
+
+    @property
+    def call_conv(self) -> LocatedErrors:
+        """How functions return."""
+        return LocatedErrors(self)
+
+
+cpu_target.target_context.__class__ = LocatedContext
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class PartLowering(NativeLowering):
     """Translates a part to LLVM's language and leaves it at that."""
 
     _name = "part_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        """What translates."""
+        return LocatedLowering
 
     def run_pass(self, state: Any) -> bool:
         """Translate."""

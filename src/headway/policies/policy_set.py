@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import MAX_BYTES, scaled
-from headway.policies.registry import Choice, Kind, choose, registered
+from headway.domain.limits import MAX_BYTES, number_from, scaled
+from headway.policies.registry import Choice, Kind, choose, policies, registered
 
 SCHEDULERS = {
     "ada-srsf": ("srsf", "ada-dual"),
@@ -87,7 +87,7 @@ class PolicySet:
         if match := re.search(r"@([^@+:/]*)$", text):
             names = text[: match.start()]
             try:
-                bucket_mb = float(match[1])
+                bucket_mb = number_from(match[1])
             except ValueError:
                 raise InputError(
                     f"the bucket size after @ must be a number of MB, not {shown(match[1])}.",
@@ -156,10 +156,10 @@ class PolicySet:
         return Choices(*(choose(kind, getattr(self, kind)) for kind in _KINDS))
 
     def __str__(self) -> str:
-        policies = f"{self.placement}+{self.priority}+{self.admission}"
+        names = f"{self.placement}+{self.priority}+{self.admission}"
         if self.bucket_bytes is None:
-            return policies
-        return f"{policies}@{_number(self.bucket_bytes / _BYTES_PER_MB)}"
+            return names
+        return f"{names}@{_number(self.bucket_bytes / _BYTES_PER_MB)}"
 
     def __eq__(self, other: object) -> bool:
         return str(self) == str(other) if isinstance(other, PolicySet) else NotImplemented
@@ -182,7 +182,11 @@ def _scheduler(name: str) -> tuple[str, str]:
         return SCHEDULERS[name]
     if name.startswith("srsf:"):
         return "srsf", name
-    raise InputError(f"unknown scheduler {shown(name)}.{did_you_mean(name, SCHEDULERS)}")
+    problem = f"unknown scheduler {shown(name)}."
+    for kind in ("placement", "priority"):
+        if name != "srsf" and name in [policy.name for policy in policies(kind)]:
+            problem = f"{shown(name)} is a {kind} policy, not a scheduler."
+    raise InputError(f"{problem}{did_you_mean(name, SCHEDULERS)}")
 
 
 def _bucket_bytes(bucket_mb: float, field: str) -> int | None:

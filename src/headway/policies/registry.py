@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headway.domain.errors import HeadwayError, InputError, PolicyError, did_you_mean, shown
+from headway.domain.limits import number_from
 from headway.interrupts import uninterruptible
 from headway.user_files import load_file
 
@@ -42,6 +43,11 @@ def admits(answer: int, now_ns: int) -> bool:
 
 
 _ARGUMENTS: dict[Kind, int] = {"placement": 4, "priority": 3, "admission": 3}
+_KINDS: dict[Kind, str] = {
+    "placement": "a placement",
+    "priority": "a priority",
+    "admission": "an admission",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ class Policy:
                 )
             return Choice(self, 0.0, self.name)
         try:
-            value = math.nan if text is None else float(text)
+            value = math.nan if text is None else number_from(text)
         except ValueError:
             value = math.nan
         whole = not self.parameter.integer or value.is_integer()
@@ -291,7 +297,11 @@ def choose(kind: Kind, text: str) -> Choice:
     name, colon, parameter = text.partition(":")
     known = {policy.name: policy for policy in policies(kind)}
     if name not in known:
-        raise InputError(f"unknown {kind} policy {shown(text)}.{did_you_mean(name, known)}")
+        other = next((other for other in _ARGUMENTS if (other, name) in _REGISTRY), None)
+        problem = f"unknown {kind} policy {shown(text)}."
+        if other is not None:
+            problem = f"{shown(text)} is {_KINDS[other]} policy, not {_KINDS[kind]} policy."
+        raise InputError(f"{problem}{did_you_mean(name, known)}")
     return known[name].bind(parameter if colon else None)
 
 
@@ -324,10 +334,18 @@ def _from_file(kind: Kind, path: Path, name: str) -> Policy:
         raise InputError(
             f"{type(error).__name__}: {' '.join(str(error).split())}", source=str(path), line=where
         ) from error
-    for policy in policies(kind):
-        if policy.name == name and _origin(policy.function)[0] == str(path):
-            return policy
     function = getattr(module, name, None)
+    known = list(_REGISTRY.values())
+    here = [policy for policy in known if _origin(policy.function)[0] == str(path)]
+    found = {policy.kind: policy for policy in known if policy.function is function}
+    found |= {policy.kind: policy for policy in here if policy.name == name}
+    if kind in found:
+        return found[kind]
+    for other in found:
+        raise InputError(
+            f"{shown(name)} is {_KINDS[other]} policy, not {_KINDS[kind]} policy.",
+            source=str(path),
+        )
     if not inspect.isfunction(function):
         offered = [
             key
@@ -337,9 +355,6 @@ def _from_file(kind: Kind, path: Path, name: str) -> Policy:
         raise InputError(
             f"has no function {shown(name)}.{did_you_mean(name, offered)}", source=str(path)
         )
-    for policy in policies(kind):
-        if policy.function is function:
-            return policy
     return _checked(Policy(kind, name, function, allocates=kind == "placement"))
 
 

@@ -9,12 +9,15 @@ A job's completion time is divided into parts that add up to it exactly, in nano
 - *waiting for admission*: from there to the start of the iteration's message, and from the end of
   a bucket to the start of the next;
 - *sending alone* and *sending under contention*: the message's own time, with k = 1 and k > 1 where
-  k is the maximum, over the job's servers, of the messages on the server.
+  k is the maximum, over the message's servers, of the messages on the server.
+
+With a graph, the parts are those of each iteration's critical path, which `critical_path` finds.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.graph import Graph
 from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
+from headway.reports.critical_path import Path, Spans, critical_path
 from headway.results.timeline.compiled import Integers
+from headway.results.timeline.nodes import message_servers
 from headway.results.timeline.recorded import RecordedRun
 
 PARTS = (
@@ -66,8 +72,9 @@ class Explanation:
 
     `queued`: jobs that held GPUs meanwhile, in GPU time. `waiting_for_gpu`: jobs whose tasks ran on
     the critical GPUs; their times add up to the part. `waiting_for_admission` and
-    `sending_under_contention`: jobs whose messages were on its servers meanwhile; several can be in
-    flight at once, so their times can add up to more.
+    `sending_under_contention`: jobs that had a message on the servers of this job's message
+    meanwhile; several jobs can, so their times can add up to more. A job with a graph can be among
+    them itself, if other messages of its own were in flight.
     """
 
     @property
@@ -102,6 +109,7 @@ class _Tasks:
     end_ns: Integers
     kind: Integers
     job: Integers
+    node: Integers
     iteration: Integers
     gpu: Integers
     server: Integers
@@ -120,22 +128,6 @@ class _Tasks:
     def length_ns(self) -> Integers:
         """The duration of each task."""
         return self.end_ns - self.start_ns
-
-
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """The tasks of the explained job, by iteration and by message."""
-
-    gpus: Integers
-    servers: Integers
-    started_ns: Integers
-    """When each iteration started."""
-    forward: _Tasks
-    backward: _Tasks
-    """The two tasks on each iteration's critical GPU."""
-    ready_ns: Integers
-    messages: _Tasks
-    """When each message was ready, and the messages, once each."""
 
 
 def explain(run: RecordedRun, job_id: str) -> Explanation:
@@ -165,45 +157,48 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
     times = ("arrival_ns", "start_ns", "finish_ns")
     arrival_ns, start_ns, finish_ns = (int(run.jobs[name][job]) for name in times)
     tasks = _tasks(run)
-    own = _own(tasks.where(tasks.job == job), start_ns)
+    graph, gpus = run.graphs[job], np.sort(run.jobs["gpus"][job].to_numpy())
     near = (tasks.start_ns < finish_ns) & (tasks.end_ns > start_ns)
-    on_servers = tasks.where(
-        near & (tasks.kind == COMMUNICATION) & np.isin(tasks.server, own.servers)
-    )
-
-    computing_ns = own.forward.length_ns + own.backward.length_ns
-    alone_ns = _alone_ns(on_servers, own.messages)
+    if graph is None:
+        path = _plain_path(tasks.where(tasks.job == job), start_ns)
+    else:
+        path = critical_path(run, job, graph, gpus, start_ns)
+    found = _Sending(Counter(), Counter(), 0)
+    messages = tasks.where(near & (tasks.kind == COMMUNICATION))
+    for nodes, servers in _by_servers(
+        graph, run.server_of_gpu[gpus], np.unique(path.messages.node)
+    ):
+        on_path = path.messages.where(np.isin(path.messages.node, nodes))
+        found.add(messages.where(np.isin(messages.server, servers)), on_path, job)
     parts = {
         "queued": start_ns - arrival_ns,
-        "computing": int(computing_ns.sum()),
-        "waiting_for_gpu": int((own.backward.end_ns - own.started_ns - computing_ns).sum()),
-        "waiting_for_admission": int((own.messages.start_ns - own.ready_ns).sum()),
-        "sending_alone": alone_ns,
-        "sending_under_contention": int(own.messages.length_ns.sum()) - alone_ns,
+        "computing": int(path.tasks.length_ns.sum()),
+        "waiting_for_gpu": int(path.tasks.waiting_ns.sum()),
+        "waiting_for_admission": int(path.messages.waiting_ns.sum()),
+        "sending_alone": found.alone_ns,
+        "sending_under_contention": int(path.messages.length_ns.sum()) - found.alone_ns,
     }
     if sum(parts.values()) != finish_ns - arrival_ns or min(parts.values()) < 0:
         raise _damaged(job_id)
     waited: Counter[int] = Counter()
-    for gpu in np.unique(own.backward.gpu):
-        here = own.backward.gpu == gpu
+    for gpu in np.unique(path.tasks.gpu):
+        here = path.tasks.where(path.tasks.gpu == gpu)
         theirs = tasks.where(near & (tasks.gpu == gpu) & (tasks.job != job))
-        waited += _overlaps(theirs, own.started_ns[here], own.forward.start_ns[here])
-        waited += _overlaps(theirs, own.forward.end_ns[here], own.backward.start_ns[here])
-    theirs = _once(on_servers.where(on_servers.job != job))
+        waited += _overlaps(theirs, here.ready_ns, here.start_ns)
     others = {
         "queued": _held(run, arrival_ns, start_ns),
         "waiting_for_gpu": waited,
-        "waiting_for_admission": _overlaps(theirs, own.ready_ns, own.messages.start_ns),
-        "sending_under_contention": _overlaps(theirs, own.messages.start_ns, own.messages.end_ns),
+        "waiting_for_admission": found.waiting,
+        "sending_under_contention": found.sending,
     }
     return Explanation(
         job_id=job_id,
         arrival_ns=arrival_ns,
         start_ns=start_ns,
         finish_ns=finish_ns,
-        gpus=tuple(own.gpus.tolist()),
-        servers=tuple(own.servers.tolist()),
-        iterations=len(own.backward.gpu),
+        gpus=tuple(gpus.tolist()),
+        servers=tuple(np.unique(run.server_of_gpu[gpus]).tolist()),
+        iterations=int(run.jobs["iterations"][job]),
         parts_ns=parts,
         others={part: _most(shares, job_ids) for part, shares in others.items()},
     )
@@ -227,14 +222,15 @@ def _tasks(run: RecordedRun) -> _Tasks:
         end_ns=both["end_ns"].to_numpy(),
         kind=both["kind"].to_physical().to_numpy(),
         job=both["job"].to_numpy(),
+        node=both["node"].fill_null(NOBODY).to_numpy(),
         iteration=both["iteration"].to_numpy(),
         gpu=both["gpu"].fill_null(NOBODY).to_numpy(),
         server=server,
     )
 
 
-def _own(tasks: _Tasks, start_ns: int) -> _Own:
-    """Arrange the tasks of the job by iteration and by message."""
+def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
+    """Return the critical GPUs' tasks and the messages of a job without a graph."""
     forward, backward = tasks.where(tasks.kind == FORWARD), tasks.where(tasks.kind == BACKWARD)
     gpus, servers = np.unique(forward.gpu), np.unique(forward.server)
     # The backward that ends last in each iteration, and the forward on the same GPU.
@@ -255,10 +251,55 @@ def _own(tasks: _Tasks, start_ns: int) -> _Own:
     else:
         ready_ns, ended_ns = messages.start_ns, backward.end_ns
     started_ns = np.concatenate([[start_ns], ended_ns[:-1]])
-    return _Own(gpus, servers, started_ns, forward, backward, ready_ns, messages)
+    return Path(
+        Spans(
+            ready_ns=np.concatenate([started_ns, forward.end_ns]),
+            start_ns=np.concatenate([forward.start_ns, backward.start_ns]),
+            end_ns=np.concatenate([forward.end_ns, backward.end_ns]),
+            gpu=np.concatenate([forward.gpu, backward.gpu]),
+            node=np.concatenate([forward.node, backward.node]),
+        ),
+        Spans(ready_ns, messages.start_ns, messages.end_ns, messages.gpu, messages.node),
+    )
 
 
-def _alone_ns(on_servers: _Tasks, messages: _Tasks) -> int:
+def _by_servers(
+    graph: Graph | None, rank_servers: Integers, nodes: Integers
+) -> Iterator[tuple[list[int], Integers]]:
+    """Yield messages that are on the same servers together, with these servers."""
+    servers = message_servers(graph, rank_servers)
+    first = NOBODY if graph is None else graph.expanded.tasks
+    together: dict[bytes, list[int]] = defaultdict(list)
+    for node in nodes.tolist():
+        together[servers.of(node - first).tobytes()].append(node)
+    for own in together.values():
+        yield own, servers.of(own[0] - first)
+
+
+@dataclass(slots=True)
+class _Sending:
+    """What is found of the messages on the critical path."""
+
+    waiting: Counter[int]
+    sending: Counter[int]
+    """How long each job had messages on the same servers, before and after their admissions."""
+    alone_ns: int
+
+    def add(self, near: _Tasks, own: Spans, job: int) -> None:
+        """Add messages that are on the same servers; `near` holds all messages there."""
+        self.alone_ns += _alone_ns(near, own)
+        self._add_overlaps(near.where(near.job != job), own)
+        # Messages of one node never overlap each other.
+        for node in np.unique(own.node):
+            mine = near.where((near.job == job) & (near.node != node))
+            self._add_overlaps(mine, own.where(own.node == node))
+
+    def _add_overlaps(self, others: _Tasks, own: Spans) -> None:
+        self.waiting += _overlaps(others, own.ready_ns, own.start_ns)
+        self.sending += _overlaps(others, own.start_ns, own.end_ns)
+
+
+def _alone_ns(on_servers: _Tasks, messages: Spans) -> int:
     """Return how long messages are the only ones on all their servers."""
     if not len(messages.start_ns):
         return 0
@@ -275,28 +316,28 @@ def _alone_ns(on_servers: _Tasks, messages: _Tasks) -> int:
     return int((until - total[np.searchsorted(instants, messages.start_ns)]).sum())
 
 
-def _once(messages: _Tasks) -> _Tasks:
-    """Return each message once, whatever its number of servers."""
-    order = np.lexsort((messages.start_ns, messages.job))
-    job, start_ns = messages.job[order], messages.start_ns[order]
-    again = (job[1:] == job[:-1]) & (start_ns[1:] == start_ns[:-1])
-    return messages.take(order[np.concatenate([[True], ~again])[: len(order)]])
-
-
 def _overlaps(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> Counter[int]:
-    """Return how long each job's tasks overlap some spans; a job's own tasks must not overlap."""
+    """Return for how long of some spans each job had at least one of these tasks running."""
     shares: Counter[int] = Counter()
     for job in np.unique(tasks.job).tolist():
-        theirs = tasks.where(tasks.job == job)
-        shares[job] = int((_before(theirs, to_ns) - _before(theirs, from_ns)).sum())
+        start_ns, end_ns = _union(tasks.where(tasks.job == job))
+        before_ns = [_before(start_ns, end_ns, instants) for instants in (from_ns, to_ns)]
+        shares[job] = int((before_ns[1] - before_ns[0]).sum())
     return shares
 
 
-def _before(tasks: _Tasks, time_ns: Integers) -> Integers:
-    """Return how much of a sequence of disjoint tasks lies before each instant."""
-    total = np.concatenate([[0], np.cumsum(tasks.length_ns)])
-    begun = np.searchsorted(tasks.start_ns, time_ns, side="right")
-    last_ns = np.concatenate([[0], tasks.end_ns])[begun]
+def _union(tasks: _Tasks) -> tuple[Integers, Integers]:
+    """Return the spans in which at least one of some tasks runs; they are ordered by starts."""
+    latest_ns = np.maximum.accumulate(tasks.end_ns)
+    first = np.concatenate([[True], tasks.start_ns[1:] > latest_ns[:-1]])
+    return tasks.start_ns[first], latest_ns[np.append(np.flatnonzero(first)[1:] - 1, -1)]
+
+
+def _before(start_ns: Integers, end_ns: Integers, time_ns: Integers) -> Integers:
+    """Return how much of a sequence of disjoint spans lies before each instant."""
+    total = np.concatenate([[0], np.cumsum(end_ns - start_ns)])
+    begun = np.searchsorted(start_ns, time_ns, side="right")
+    last_ns = np.concatenate([[0], end_ns])[begun]
     before: Integers = total[begun] - np.maximum(0, last_ns - time_ns)
     return before
 

@@ -17,6 +17,7 @@ from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD
 from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style, save_figure
 from headway.reports.gantt_layout import (
     NETWORK,
+    STRENGTHS,
     Box,
     Row,
     checked_window,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _WIDTH_IN, _LEFT_IN, _RIGHT_IN = 11.0, 0.95, 0.15
 _BINS = 900
+_MOST_STEPS = 300
+"""Counters with more steps are drawn as means and maxima of bins: a line would fill the panel."""
 _JOB_COLOURS = COLOURS[:-1]
 """Without black, on which labels could not be read."""
 
@@ -44,15 +47,12 @@ _PATTERNS = ("", "....", "xxxx", "||||")
 _MAX_NAMED = 20
 """The most jobs in the legend."""
 
-_LABELS = ("forward", "backward", "all-reduce")
-"""The labels of the kinds of tasks."""
-
 
 def draw_report(run: RecordedRun, window: Window | None = None) -> Figure:
     """Draw the tasks in a window and, below, the network and the queue over the whole timeline.
 
     The default window is the 2 s from the moment of highest contention: the most messages on one
-    server, then the most all-reduces running and waiting.
+    server, then the most messages running and waiting.
 
     Raises:
         InputError: The window lies outside the timeline, or holds too many tasks to draw.
@@ -66,7 +66,7 @@ def draw_report(run: RecordedRun, window: Window | None = None) -> Figure:
         units = rows[-1].top + rows[-1].height
         row_in = min(0.26, max(0.125, 9.5 / units))
         heights = [units * row_in, 1.25, 0.95]
-        handles, columns = _legend(boxes)
+        handles, columns = _legend(boxes, run)
         top_in, bottom_in, gap_in = 0.48 + 0.16 * math.ceil(len(handles) / columns), 0.45, 0.62
         height_in = sum(heights) + 2 * gap_in + top_in + bottom_in
         figure = Figure(figsize=(_WIDTH_IN, height_in))
@@ -159,38 +159,39 @@ def _short(label: str, limit: int = 16) -> str:
     return f"{text[: limit - 1 - tail]}…{text[-tail:]}"
 
 
-_STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, COMMUNICATION: 0.25}
 _HATCH = "/////"
+_DARK = 0.6
+"""From here on a pattern in a task's own colour could not be seen."""
 
 
 def _hatch(look: Look, kind: int) -> str | None:
-    """Return the pattern of a task: stripes for an all-reduce, and its job's."""
+    """Return the pattern of a task: stripes for a message, and its job's."""
     return (_HATCH if kind == COMMUNICATION else "") + look.pattern or None
 
 
-def _edge(look: Look, kind: int) -> str:
+def _edge(look: Look, kind: int, strength: float) -> str:
     """Return the colour of edges and patterns."""
-    plain = kind == BACKWARD or (kind == FORWARD and not look.pattern)
+    plain = kind != COMMUNICATION and (not look.pattern or strength > _DARK)
     return "#FFFFFF" if plain else look.colour
 
 
 def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> None:
-    """Draw the tasks, with the job's id in those that are wide enough."""
+    """Draw the tasks, with the job's id in those that are wide enough, and the entry's name."""
     from matplotlib.collections import PolyCollection
 
     look_of = job_looks(boxes)
-    corners: dict[tuple[Look, int], list[list[tuple[float, float]]]] = defaultdict(list)
+    corners: dict[tuple[Look, int, float], list[list[tuple[float, float]]]] = defaultdict(list)
     for box in boxes:
         low, high = box.top + 0.06, box.top + box.height - 0.06
-        corners[look_of[box.job], box.kind].append(
+        corners[look_of[box.job], box.kind, box.strength].append(
             [(box.from_s, low), (box.to_s, low), (box.to_s, high), (box.from_s, high)]
         )
-    for (look, kind), polygons in sorted(corners.items()):
+    for (look, kind, strength), polygons in sorted(corners.items()):
         axes.add_collection(
             PolyCollection(
                 polygons,
-                facecolors=_tint(look.colour, _STRENGTHS[kind]),
-                edgecolors=_edge(look, kind),
+                facecolors=_tint(look.colour, strength),
+                edgecolors=_edge(look, kind, strength),
                 linewidths=0.4 if kind == COMMUNICATION else 0.25,
                 hatch=_hatch(look, kind),
             )
@@ -203,12 +204,12 @@ def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> 
         if size < 3.4 or fitting < min(4, len(box.job)):
             continue
         look = look_of[box.job]
-        colour = _tint(look.colour, _STRENGTHS[box.kind])
+        colour = _tint(look.colour, box.strength)
         plate = {"boxstyle": "round,pad=0.1", "fc": colour, "ec": "none"}
         axes.text(
             (box.from_s + box.to_s) / 2,
             box.top + box.height / 2,
-            _short(box.job, min(16, fitting)),
+            _label(box, fitting, len(look_of) == 1),
             size=size,
             color=_ink_on(colour),
             ha="center",
@@ -221,21 +222,36 @@ def _draw_boxes(axes: Axes, boxes: list[Box], window: Window, row_in: float) -> 
     axes.set_xlabel("simulated time [s]")
 
 
-def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
+def _label(box: Box, fitting: int, one_job: bool) -> str:
+    """Return the text of a task: its job and, if that fits, its entry."""
+    if box.entry is not None:
+        label = box.entry if one_job else f"{box.job} {box.entry}"
+        if len(label) <= fitting:
+            return _short(label, fitting)
+    return _short(box.job, min(16, fitting))
+
+
+def _legend(boxes: list[Box], run: RecordedRun) -> tuple[list[Patch], int]:
     """Return the entries of the legend, and its number of columns."""
     from matplotlib.patches import Patch
 
     grey, look_of = "#666666", job_looks(boxes)
+    has_graphs = any(graph is not None for graph in run.graphs)
+    light, dark = ["forward"] * (None in run.graphs), ["backward"] * (None in run.graphs)
+    if has_graphs:
+        light, dark = [*light, "first task of a graph"], [*dark, "last task"]
     handles = [
-        Patch(facecolor=_tint(grey, _STRENGTHS[FORWARD]), label=_LABELS[FORWARD]),
-        Patch(facecolor=grey, label=_LABELS[BACKWARD]),
+        Patch(facecolor=_tint(grey, STRENGTHS[kind]), label=", ".join(labels))
+        for kind, labels in ((FORWARD, light), (BACKWARD, dark))
+    ]
+    handles.append(
         Patch(
-            facecolor=_tint(grey, _STRENGTHS[COMMUNICATION]),
+            facecolor=_tint(grey, STRENGTHS[COMMUNICATION]),
             edgecolor=grey,
             hatch=_HATCH,
-            label=_LABELS[COMMUNICATION],
-        ),
-    ]
+            label="message" if has_graphs else "all-reduce",
+        )
+    )
     named = sorted(look_of, key=lambda job: (len(job), job))
     if len(named) > _MAX_NAMED + 1:
         named, more = named[:_MAX_NAMED], len(named) - _MAX_NAMED
@@ -244,7 +260,7 @@ def _legend(boxes: list[Box]) -> tuple[list[Patch], int]:
     handles += [
         Patch(
             facecolor=look_of[job].colour,
-            edgecolor=_edge(look_of[job], BACKWARD),
+            edgecolor=_edge(look_of[job], BACKWARD, STRENGTHS[BACKWARD]),
             hatch=_hatch(look_of[job], BACKWARD),
             label=f"job {_short(job)}",
         )
@@ -307,13 +323,13 @@ def _draw_counters(network: Axes, queue: Axes, run: RecordedRun, window: Window)
 
     steps = run.steps
     lines = (
-        (network, steps.waiting, "all-reduces waiting", 1),
-        (network, steps.running, "all-reduces running", 0),
+        (network, steps.waiting, "messages waiting", 1),
+        (network, steps.running, "messages running", 0),
         (network, steps.peak, "most on one server", 3),
         (queue, steps.queued, "queued jobs", 2),
     )
     from_s, to_s = run.window.from_ns / 1e9, run.window.to_ns / 1e9
-    exact = len(steps.time_ns) <= 2 * _BINS
+    exact = len(steps.time_ns) <= _MOST_STEPS
     for axes, values, label, style in lines:
         colour, dashes = COLOURS[style], DASHES[style]
         if exact:
@@ -336,7 +352,7 @@ def _draw_counters(network: Axes, queue: Axes, run: RecordedRun, window: Window)
         axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
         axes.ticklabel_format(axis="x", useOffset=False, style="plain")
-    network.set_ylabel("all-reduces")
+    network.set_ylabel("messages")
     queue.set_ylabel("jobs")
     note = "" if exact else "line: mean, shade: maximum; "
     network.set_title(f"Contention ({note}grey: the window above)")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph
+from headway.domain.records import BACKWARD, COMMUNICATION, COMPUTE, FORWARD
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.timeline.window import Window
 
@@ -37,6 +39,16 @@ class Box:
     height: float
     kind: int
     job: str
+    entry: str | None = None
+    strength: float = 1.0
+    """How dark it is, from 0 to 1."""
+
+
+STRENGTHS = {FORWARD: 0.4, BACKWARD: 1.0, COMMUNICATION: 0.25}
+"""How dark each kind of task is; those of a graph are between forward and backward."""
+
+_SHADES = 5
+"""The tasks of a graph have this many shades."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +122,12 @@ def lay_out(
     run: RecordedRun, window: Window, servers: list[int], tasks: polars.DataFrame
 ) -> tuple[list[Box], list[Row]]:
     """Return the boxes, and the rows: for each server its GPUs and then its network."""
-    columns = ("job_id", "server", "gpu", "start_ns", "end_ns")
-    found = tasks.sort("start_ns", maintain_order=True).select(columns)
-    kinds = tasks.sort("start_ns", maintain_order=True)["kind"].to_physical().to_list()
-    records = list(zip(found.iter_rows(), kinds, strict=True))
+    columns = ("server", "gpu", "start_ns", "end_ns")
+    found = tasks.sort("start_ns", maintain_order=True)
+    records = list(found.select(columns).iter_rows())
     lane_of: dict[int, int] = {}
     lanes: dict[int, list[int]] = defaultdict(list)
-    for index, ((_, server, gpu, start_ns, end_ns), _) in enumerate(records):
+    for index, (server, gpu, start_ns, end_ns) in enumerate(records):
         if gpu is None:
             lane_of[index] = _free_lane(lanes[server], start_ns, end_ns)
 
@@ -134,8 +145,17 @@ def lay_out(
         network_of[server] = Row(NETWORK, server, top, height)
         rows.append(network_of[server])
         top += height
+    looks = zip(
+        found["kind"].to_physical().to_list(),
+        found["job_id"].to_list(),
+        found["entry"].to_list(),
+        _strengths(run, found),
+        strict=True,
+    )
     boxes = []
-    for index, ((job_id, server, gpu, start_ns, end_ns), kind) in enumerate(records):
+    for index, ((server, gpu, start_ns, end_ns), look) in enumerate(
+        zip(records, looks, strict=True)
+    ):
         from_s, to_s = max(start_ns, window.from_ns) / 1e9, min(end_ns, window.to_ns) / 1e9
         if gpu is None:
             network = network_of[server]
@@ -143,8 +163,30 @@ def lay_out(
             top = network.top + lane_of[index] * height
         else:
             top, height = top_of_gpu[gpu], 1.0
-        boxes.append(Box(from_s, to_s, top, height, kind, job_id))
+        boxes.append(Box(from_s, to_s, top, height, *look))
     return boxes, rows
+
+
+def _strengths(run: RecordedRun, tasks: polars.DataFrame) -> list[float]:
+    """Return how dark each task is."""
+    shades = {id(graph): _shades(graph) for graph in run.graphs if graph is not None}
+    columns = (tasks["kind"].to_physical(), tasks["job"], tasks["node"])
+    return [
+        shades[id(run.graphs[job])][node] if kind == COMPUTE else STRENGTHS[kind]
+        for kind, job, node in zip(*(column.to_list() for column in columns), strict=True)
+    ]
+
+
+def _shades(graph: Graph) -> list[float]:
+    """Return how dark each task of a graph is: the darker, the later its rank comes to it."""
+    start, tasks = graph.expanded.rank_start, graph.expanded.rank_tasks
+    count = np.diff(start)
+    place = np.arange(len(tasks)) - np.repeat(start[:-1], count)
+    step = place * _SHADES // np.repeat(count, count)
+    lightest, darkest = STRENGTHS[FORWARD], STRENGTHS[BACKWARD]
+    shades = np.zeros(len(tasks))
+    shades[tasks] = lightest + (darkest - lightest) * step / (_SHADES - 1)
+    return list(shades.tolist())
 
 
 def _free_lane(lanes: list[int], start_ns: int, end_ns: int) -> int:

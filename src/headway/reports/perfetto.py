@@ -2,11 +2,12 @@
 
     export_perfetto(read_timeline("run.parquet"), "run.pftrace")
 
-Below a track `cluster` are the counters `queued jobs`, `all-reduces running` and `all-reduces
-waiting`, and for each server a track with its counter `messages`, its `network` and its GPUs.
-A task is a slice such as `JOB #0 forward`, with iterations counted from 0; an all-reduce is a slice
-on the network of each of its job's servers. The last track, `jobs`, has a track for each job with a
-slice `JOB queued`, from its arrival, and a slice `JOB running`, from its placement.
+Below a track `cluster` are the counters `queued jobs`, `messages running` and `messages waiting`,
+and for each server a track with its counter `messages`, its `network` and its GPUs. A task is a
+slice such as `JOB #0 forward`, with iterations counted from 0, or with the name of the entry of its
+job's graph; a message is a slice on the network of each of its servers. The last track, `jobs`, has
+a track for each job with a slice `JOB queued`, from its arrival, and a slice `JOB running`, from
+its placement.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +23,34 @@ from numpy.typing import NDArray
 from headway import jit
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import COMMUNICATION, NOBODY, TASK, Records, zeros
+from headway.domain.graph import Entry, Message
+from headway.domain.message_kinds import KINDS
+from headway.domain.records import COMMUNICATION, NOBODY, PLACEMENT, TASK, Records, zeros
 from headway.domain.workload import Workload
 from headway.files import open_output
 from headway.reports import perfetto_encoding as encoding
-from headway.reports.perfetto_encoding import SENT, TALLY, CounterEncoder, Encoder
+from headway.reports.perfetto_encoding import TALLY, Batch, CounterEncoder, Encoder
 from headway.results.columns import text
 from headway.results.schema import Result
-from headway.results.timeline.counters import Messages, counter_changes
+from headway.results.timeline.counters import Messages, counter_changes, joined
+from headway.results.timeline.nodes import GraphNodes, Lists, PlacedMessages
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.timeline.window import Window
 
-KINDS = ("forward", "backward", "all-reduce")
-"""The labels of the kinds of tasks; kind k is category k + 1 of its slices."""
+if TYPE_CHECKING:
+    import polars
+
+_PLAIN = ("forward", "backward", "all-reduce")
+"""The labels of the kinds of tasks of jobs without a graph; kind k is category k + 1."""
 
 _STATES = ("queued", "running")
-_FIRST_STATE = len(KINDS)
-"""The states of a job; state s is category `_FIRST_STATE + s + 1` of its slices."""
+"""The states of a job."""
+
+_CATEGORIES = ("forward", "backward", *KINDS, "compute", *_STATES)
+"""The categories of slices, counted from 1: a message's is its kind."""
 
 _CLUSTER, _NETWORK, _MESSAGES, _JOBS = "cluster", "network", "messages", "jobs"
-_COUNTERS = ("queued jobs", "all-reduces running", "all-reduces waiting")
+_COUNTERS = ("queued jobs", "messages running", "messages waiting")
 """Labels of tracks; counters in the order of their numbers."""
 
 BUFFER_BYTES = 1 << 22
@@ -81,13 +90,13 @@ def _track(uuid: int, name: str, parent: int = 0, rank: int = 0, extra: bytes = 
 
 _A_COUNTER = _field(8, b"")
 _ORDERED = _field(11, _EXPLICIT)
-_CATEGORIES = b"".join(
-    _field(1, _field(1, kind + 1) + _field(2, name)) for kind, name in enumerate((*KINDS, *_STATES))
+_INTERNED = b"".join(
+    _field(1, _field(1, number) + _field(2, name)) for number, name in enumerate(_CATEGORIES, 1)
 )
 _ROOT = 1
 _HEADER = _field(
     1,
-    _field(10, encoding.SEQUENCE) + _field(13, _STATE_CLEARED) + _field(12, _CATEGORIES),
+    _field(10, encoding.SEQUENCE) + _field(13, _STATE_CLEARED) + _field(12, _INTERNED),
 ) + _track(_ROOT, _CLUSTER, extra=_ORDERED)
 """The first bytes of every trace."""
 
@@ -99,21 +108,22 @@ class PerfettoWriter:
         self,
         stream: BinaryIO,
         job_ids: Sequence[str],
-        gpu_counts: Sequence[int],
+        nodes: GraphNodes,
         server_gpus: Sequence[int],
         window: Window,
     ) -> None:
         self._stream = stream
         self._job_ids = job_ids
+        self._nodes = nodes
+        self._sent: list[Messages] = []
         self._server_gpus = server_gpus
         self._window = window
         gpus, servers = sum(server_gpus), len(server_gpus)
         texts = [f"{job_id} #".encode() for job_id in job_ids]
-        most_bytes = max(
-            min(count, servers) * (len(label) + encoding.SLICE_BYTES)
-            for count, label in zip(gpu_counts, texts, strict=True)
-        )
-        texts += [f" {kind}".encode() for kind in KINDS]
+        texts += [f" {label}".encode() for label in _PLAIN]
+        texts += [f" {text(entry.name)}".encode() for entry in nodes.entries]
+        categories = [*_PLAIN, *(_category(entry) for entry in nodes.entries)]
+        self._category = np.array([_CATEGORIES.index(name) + 1 for name in categories], np.int64)
         # Tracks: the cluster, the GPUs, the servers, the counters, the lanes of the networks.
         self._first_gpu = _ROOT + 1
         self._first_server = self._first_gpu + gpus
@@ -128,34 +138,34 @@ class PerfettoWriter:
             tally=tally,
             texts=np.frombuffer(b"".join(texts), np.uint8).copy(),
             first_text=_starts([len(label) for label in texts]),
-            server_of_gpu=np.repeat(np.arange(servers), server_gpus),
-            servers=np.zeros(sum(min(count, servers) for count in gpu_counts), np.int64),
-            first_server=_starts([min(count, servers) for count in gpu_counts]),
-            server_count=np.zeros(len(job_ids), np.int64),
             lane_tracks=np.zeros(lanes, np.int64),
             lane_ends_ns=np.zeros(lanes, np.int64),
             lanes=np.zeros(servers, np.int64),
-            sent=zeros(1 << 10, SENT),
         )
         counters_bytes = self._counters * encoding.EVENT_BYTES
-        self._buffer = np.zeros(max(BUFFER_BYTES, most_bytes, counters_bytes), np.uint8)
+        self._buffer = np.zeros(max(BUFFER_BYTES, counters_bytes), np.uint8)
         self._write_tracks()
 
-    def set_servers(self, job: int, servers: Sequence[int]) -> None:
-        """Set the servers of a job, for a trace that does not begin with its first tasks."""
-        first = int(self._encoder.first_server[job])
-        self._encoder.servers[first : first + len(servers)] = servers
-        self._encoder.server_count[job] = len(servers)
-
-    def write_tasks(self, tasks: Records) -> None:
-        """Write a batch of tasks."""
+    def write_tasks(self, tasks: Records, servers: Lists) -> None:
+        """Write a batch of tasks, with the servers of each that is a message."""
+        self._note_messages(tasks, servers)
+        entry = self._nodes.entry(tasks.job, tasks.node)
+        label = np.where(entry == NOBODY, tasks.kind, len(_PLAIN) + entry)
+        batch = Batch(
+            tasks=tasks,
+            label=len(self._job_ids) + label,
+            category=self._category[label],
+            servers=servers.values,
+            first_server=servers.start,
+            server_count=servers.length,
+        )
+        self._make_room(batch)
         tally = self._encoder.tally
-        self._make_room(int(np.count_nonzero(tasks.kind == COMMUNICATION)))
         tally[0].row = 0
         status = encoding.BUFFER_FULL
         while status != encoding.DONE:
             lanes = self._encoder.lanes.copy()
-            arguments = (self._encoder, tasks, self._buffer)
+            arguments = (self._encoder, batch, self._buffer)
             status = jit.call(encoding.encode_tasks, "the export to Perfetto", *arguments)
             self._write_lanes(lanes)
             self._stream.write(self._buffer[: tally[0].bytes].data)
@@ -172,7 +182,7 @@ class PerfettoWriter:
         covered = self._window.clipped(int(finish_ns.max()))
         from_ns, end_ns = covered.from_ns, covered.to_ns
         self._write_jobs(arrival_ns, start_ns, finish_ns)
-        changes = counter_changes(arrival_ns, start_ns, self._messages())
+        changes = counter_changes(arrival_ns, start_ns, joined(self._sent))
         times = changes.time_ns
         begun = times <= from_ns
         between = np.flatnonzero(~begun & (times < end_ns))
@@ -200,15 +210,13 @@ class PerfettoWriter:
         np.add.at(values, changes.counter[at_end], changes.change[at_end])
         self._write_values(end_ns, values)
 
-    def _messages(self) -> Messages:
-        """Return all messages so far, each with its job's servers."""
-        e = self._encoder
-        sent = e.sent[: e.tally[0].sent].view(np.recarray)
-        copies = e.server_count[sent.job]
-        message = np.repeat(np.arange(len(sent)), copies)
-        offset = np.arange(len(message)) - np.repeat(np.cumsum(copies) - copies, copies)
-        server = e.servers[e.first_server[sent.job[message]] + offset]
-        return Messages(sent.ready_ns, sent.start_ns, sent.end_ns, message, server)
+    def _note_messages(self, tasks: Records, servers: Lists) -> None:
+        """Keep the messages of a batch that the counters of the window need."""
+        window = self._window
+        begun = (tasks.kind == COMMUNICATION) & (tasks.ready_ns <= window.to_ns)
+        chosen = np.flatnonzero(begun & (tasks.end_ns > window.from_ns))
+        times_ns = (tasks.ready_ns[chosen], tasks.start_ns[chosen], tasks.end_ns[chosen])
+        self._sent.append(Messages(*times_ns, *servers.take(chosen).pairs()))
 
     def _write_tracks(self) -> None:
         """Describe all tracks except the lanes."""
@@ -239,12 +247,13 @@ class PerfettoWriter:
                 from_ns, to_ns = instants[state : state + 2]
                 window = self._window
                 if from_ns < to_ns and from_ns < window.to_ns and to_ns > window.from_ns:
-                    kind = _FIRST_STATE + state
-                    self._write_slice(first + index, kind, f"{job_id} {label}", from_ns, to_ns)
+                    name = f"{job_id} {label}"
+                    self._write_slice(first + index, label, name, from_ns, to_ns)
 
-    def _write_slice(self, track: int, kind: int, name: str, from_ns: int, to_ns: int) -> None:
+    def _write_slice(self, track: int, category: str, name: str, from_ns: int, to_ns: int) -> None:
         """Write one slice; tasks, which are far more numerous, have a compiled encoder."""
-        begin = _field(9, encoding.SLICE_BEGIN) + _field(11, track) + _field(3, kind + 1)
+        begin = _field(9, encoding.SLICE_BEGIN) + _field(11, track)
+        begin += _field(3, _CATEGORIES.index(category) + 1)
         packet = _field(8, from_ns) + _field(10, encoding.SEQUENCE)
         packet += _field(13, encoding.NEEDS_INTERNED) + _field(11, begin + _field(23, name))
         self._stream.write(_field(1, packet))
@@ -275,14 +284,17 @@ class PerfettoWriter:
             lane_tracks=np.pad(e.lane_tracks, more), lane_ends_ns=np.pad(e.lane_ends_ns, more)
         )
 
-    def _make_room(self, messages: int) -> None:
-        """Grow the array of sent messages for a batch."""
-        e = self._encoder
-        needed = int(e.tally[0].sent) + messages
-        if needed > len(e.sent):
-            sent = zeros(max(needed, 2 * len(e.sent)), SENT)
-            sent[: len(e.sent)] = e.sent
-            self._encoder = e.replace(sent=sent)
+    def _make_room(self, batch: Batch) -> None:
+        """Grow the buffer until each task of a batch fits."""
+        text_bytes = np.diff(self._encoder.first_text)
+        slice_bytes = encoding.SLICE_BYTES + text_bytes[batch.tasks.job] + text_bytes[batch.label]
+        most_bytes = (np.maximum(1, batch.server_count) * slice_bytes).max(initial=0)
+        if most_bytes > len(self._buffer):
+            self._buffer = np.zeros(most_bytes, np.uint8)
+
+
+def _category(entry: Entry) -> str:
+    return entry.kind if isinstance(entry, Message) else "compute"
 
 
 def _starts(sizes: list[int]) -> NDArray[np.int64]:
@@ -297,13 +309,18 @@ class PerfettoSink:
         self, stream: BinaryIO, workload: Workload, cluster: Cluster, window: Window
     ) -> None:
         ids = [text(job.job_id) for job in workload]
-        counts = [job.gpus for job in workload]
-        self._writer = PerfettoWriter(stream, ids, counts, cluster.server_gpus, window)
+        self._placed = PlacedMessages([job.graph for job in workload], cluster.server_of_gpu)
+        nodes = self._placed.nodes
+        self._writer = PerfettoWriter(stream, ids, nodes, cluster.server_gpus, window)
         self.finished = False
 
     def append(self, tasks: Records) -> None:
         """Write a batch of tasks."""
-        self._writer.write_tasks(tasks)
+        is_placement = tasks.kind == PLACEMENT
+        if is_placement.any():
+            self._placed.place_rows(tasks[is_placement])
+            tasks = tasks[~is_placement]
+        self._writer.write_tasks(tasks, self._placed.servers_of(tasks))
 
     def finish(self, result: Result) -> Result:
         """Write jobs and counters, which need the result of the run; return the result."""
@@ -344,18 +361,23 @@ def export_perfetto(run: RecordedRun, path: str | os.PathLike[str]) -> None:
     """Write a recorded run to a Perfetto trace, or to standard output for `-`."""
     jobs = run.jobs
     with open_output(path) as stream:
-        ids, counts = jobs["job_id"].to_list(), jobs["gpu_count"].to_list()
-        writer = PerfettoWriter(stream, ids, counts, run.server_gpus, run.window)
-        for job, gpus in enumerate(jobs["gpus"].to_list()):
-            writer.set_servers(job, np.unique(run.server_of_gpu[gpus]).tolist())
+        ids, nodes = jobs["job_id"].to_list(), GraphNodes(run.graphs)
+        writer = PerfettoWriter(stream, ids, nodes, run.server_gpus, run.window)
         for batch in run.tasks.iter_slices(_EXPORT_ROWS):
             tasks = zeros(len(batch), TASK)
             for name in ("start_ns", "end_ns", "iteration", "job"):
                 tasks[name] = batch[name].to_numpy()
-            tasks.gpu[:] = batch["gpu"].fill_null(NOBODY).to_numpy()
+            for name in ("gpu", "node", "ready_ns"):
+                tasks[name] = batch[name].fill_null(NOBODY).to_numpy()
             tasks.kind[:] = batch["kind"].to_physical().to_numpy()
-            tasks.ready_ns[:] = batch["ready_ns"].fill_null(NOBODY).to_numpy()
-            writer.write_tasks(tasks)
+            writer.write_tasks(tasks, _lists(batch["servers"]))
         writer.write_rest(
             *(jobs[name].to_numpy() for name in ("arrival_ns", "start_ns", "finish_ns"))
         )
+
+
+def _lists(column: polars.Series) -> Lists:
+    """Return a column of lists; null is a list of none."""
+    length = column.list.len().fill_null(0).to_numpy().astype(np.int64)
+    values = column.drop_nulls().explode().to_numpy().astype(np.int64)
+    return Lists(values, np.cumsum(length) - length, length)

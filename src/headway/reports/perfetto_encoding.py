@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.records import COMMUNICATION, NOBODY, PLACEMENT, Records
+from headway.domain.records import COMMUNICATION, NOBODY, TASK, Records
 from headway.jit import View, part
 
 SEQUENCE = 1
@@ -29,23 +29,12 @@ VALUE, VALUE_MORE = 0xF0, 0x01
 
 EVENT_BYTES = 48
 SLICE_BYTES = 160
-"""Upper bounds: the size of a counter event, and of a slice without its job's id."""
+"""Upper bounds: the size of a counter event, and of a slice without its job's id and its label."""
 
 DONE, BUFFER_FULL, LANES_FULL = range(3)
 """Why an encoder stopped."""
 
 Bytes = NDArray[np.uint8]
-
-SENT = np.dtype(
-    [
-        ("ready_ns", np.int64),
-        ("start_ns", np.int64),
-        ("end_ns", np.int64),
-        ("job", np.int64),
-    ],
-    align=True,
-)
-"""A message, for the counters."""
 
 TALLY = np.dtype(
     [
@@ -53,7 +42,6 @@ TALLY = np.dtype(
         ("to_ns", np.int64),
         ("first_gpu", np.int64),
         ("next_track", np.int64),
-        ("sent", np.int64),
         ("row", np.int64),
         ("bytes", np.int64),
     ],
@@ -67,14 +55,9 @@ class Encoder(View):
 
     tally: Annotated[Records, TALLY]
     texts: Bytes
-    """Each job's `ID #`, then ` forward`, ` backward`, ` all-reduce`."""
+    """Each job's `ID #`, then labels such as ` forward`."""
     first_text: NDArray[np.int64]
     """Where each of these begins in `texts`, and where the last ends."""
-    server_of_gpu: NDArray[np.int64]
-    servers: NDArray[np.int64]
-    first_server: NDArray[np.int64]
-    server_count: NDArray[np.int64]
-    """Job j's servers are servers[first_server[j] + i] for i < server_count[j]."""
     lane_tracks: NDArray[np.int64]
     lane_ends_ns: NDArray[np.int64]
     lanes: NDArray[np.int64]
@@ -82,7 +65,19 @@ class Encoder(View):
 
     Lane i of server S, of N, is number i * N + S.
     """
-    sent: Annotated[Records, SENT]
+
+
+class Batch(View):
+    """Tasks with what is written of each: its label, its category, its servers if a message."""
+
+    tasks: Annotated[Records, TASK]
+    label: NDArray[np.int64]
+    """The index in `first_text`."""
+    category: NDArray[np.int64]
+    servers: NDArray[np.int64]
+    first_server: NDArray[np.int64]
+    server_count: NDArray[np.int64]
+    """The servers of row i are servers[first_server[i] + j] for j < server_count[i]."""
 
 
 @part
@@ -152,6 +147,8 @@ def _put_slice(
     texts: Bytes,
     first_text: NDArray[np.int64],
     task: Records,
+    label: int,
+    category: int,
     track: int,
 ) -> int:
     """Write a task as the begin and the end of a slice on a track."""
@@ -159,14 +156,14 @@ def _put_slice(
     while rest > 9:
         rest //= 10
         digits += 1
-    job, ending = task.job, len(first_text) - 4 + task.kind
+    job = task.job
     name_bytes = first_text[job + 1] - first_text[job] + digits
-    name_bytes += first_text[ending + 1] - first_text[ending]
+    name_bytes += first_text[label + 1] - first_text[label]
     event_bytes = 3 + _size(track) + 2 + 2 + _size(name_bytes) + name_bytes
     at = _put_head(buffer, at, task.start_ns, event_bytes, True)
     at = _put_type(buffer, at, SLICE_BEGIN, track)
     buffer[at] = CATEGORY
-    buffer[at + 1] = task.kind + 1
+    buffer[at + 1] = category
     buffer[at + 2] = NAME
     buffer[at + 3] = NAME_MORE
     at = _put(buffer, at + 4, name_bytes)
@@ -175,23 +172,9 @@ def _put_slice(
     for index in range(at + digits - 1, at - 1, -1):
         buffer[index] = 48 + rest % 10
         rest //= 10
-    at = _put_text(buffer, at + digits, texts, first_text[ending], first_text[ending + 1])
+    at = _put_text(buffer, at + digits, texts, first_text[label], first_text[label + 1])
     at = _put_head(buffer, at, task.end_ns, 3 + _size(track), False)
     return _put_type(buffer, at, SLICE_END, track)
-
-
-@part
-def _add_server(e: Encoder, job: int, server: int) -> None:
-    """Record that a job runs on a server."""
-    first = e.first_server[job]
-    for index in range(first + e.server_count[job] - 1, first - 1, -1):
-        if e.servers[index] == server:
-            return
-    # A damaged timeline may put a job on more servers than it has GPUs.
-    if first + e.server_count[job] == e.first_server[job + 1]:
-        return
-    e.servers[first + e.server_count[job]] = server
-    e.server_count[job] += 1
 
 
 @part
@@ -215,51 +198,44 @@ def _lane(e: Encoder, server: int, start_ns: int, end_ns: int) -> int:
     return int(e.lane_tracks[best])
 
 
-def encode_tasks(e: Encoder, tasks: Records, buffer: Bytes) -> int:
+def encode_tasks(e: Encoder, batch: Batch, buffer: Bytes) -> int:
     """Write tasks from row `tally.row` on into the buffer; return why it stopped.
 
     The track of a GPU is its number plus `tally.first_gpu`. Tasks outside the window are not
     written.
     """
-    tally, sent = e.tally, e.sent
+    tally, texts, first_text = e.tally, e.texts, e.first_text
     from_ns, to_ns = tally[0].from_ns, tally[0].to_ns
     most_lanes = len(e.lane_tracks) // len(e.lanes)
     at, row = 0, tally[0].row
-    while row < len(tasks):
-        task = tasks[row]
-        job = task.job
-        inside = task.start_ns < to_ns and task.end_ns > from_ns
-        if task.kind == PLACEMENT:
-            _add_server(e, job, e.server_of_gpu[task.gpu])
+    while row < len(batch.tasks):
+        task = batch.tasks[row]
+        if task.start_ns >= to_ns or task.end_ns <= from_ns:
             row += 1
             continue
-        copies = e.server_count[job] if task.kind == COMMUNICATION else 1
-        slice_bytes = SLICE_BYTES + e.first_text[job + 1] - e.first_text[job]
-        if inside and at + copies * slice_bytes > len(buffer):
+        label, category = batch.label[row], batch.category[row]
+        slice_bytes = SLICE_BYTES + first_text[task.job + 1] - first_text[task.job]
+        slice_bytes += first_text[label + 1] - first_text[label]
+        if at + max(1, batch.server_count[row]) * slice_bytes > len(buffer):
             break
         if task.kind == COMMUNICATION:
-            first = e.first_server[job]
+            first = batch.first_server[row]
+            last = first + batch.server_count[row]
             crowded = False
-            for index in range(first, first + copies):
-                crowded = crowded or e.lanes[e.servers[index]] == most_lanes
+            for index in range(first, last):
+                crowded = crowded or e.lanes[batch.servers[index]] == most_lanes
             if crowded:
                 tally[0].row, tally[0].bytes = row, at
                 return LANES_FULL
-            if task.end_ns > from_ns and task.ready_ns <= to_ns:
-                sent[tally[0].sent].ready_ns = task.ready_ns
-                sent[tally[0].sent].start_ns = task.start_ns
-                sent[tally[0].sent].end_ns = task.end_ns
-                sent[tally[0].sent].job = job
-                tally[0].sent += 1
-            if inside:
-                for index in range(first, first + copies):
-                    track = _lane(e, e.servers[index], task.start_ns, task.end_ns)
-                    at = _put_slice(buffer, at, e.texts, e.first_text, task, track)
-        elif inside:
-            at = _put_slice(buffer, at, e.texts, e.first_text, task, tally[0].first_gpu + task.gpu)
+            for index in range(first, last):
+                track = _lane(e, batch.servers[index], task.start_ns, task.end_ns)
+                at = _put_slice(buffer, at, texts, first_text, task, label, category, track)
+        else:
+            track = tally[0].first_gpu + task.gpu
+            at = _put_slice(buffer, at, texts, first_text, task, label, category, track)
         row += 1
     tally[0].row, tally[0].bytes = row, at
-    return DONE if row == len(tasks) else BUFFER_FULL
+    return DONE if row == len(batch.tasks) else BUFFER_FULL
 
 
 class CounterEncoder(View):

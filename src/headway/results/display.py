@@ -12,7 +12,7 @@ from headway.text_table import TextTable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.results.schema import Result
+    from headway.results.schema import Result, Summary
 
 _SHOWN_JOBS = 10
 _INDENT = "\u2003"
@@ -49,7 +49,6 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def describe_summary(result: Result) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
-    sampled = f"{summary.sampled_share:.0%} sampled" if summary.sampled_share else ""
     parts = [
         _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns(result).items()
     ]
@@ -61,9 +60,16 @@ def describe_summary(result: Result) -> list[tuple[str, str, str]]:
         _seconds("makespan", summary.makespan_s, summary.makespan_margin_s),
         ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}", ""),
         ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh", ""),
-        ("tasks simulated", f"{summary.simulated_tasks:,}", sampled),
+        ("tasks simulated", f"{summary.simulated_tasks:,}", _skipped(summary)),
         ("engine time", f"{summary.wall_s:.2f} s", ""),
     ]
+
+
+def _skipped(summary: Summary) -> str:
+    """Say how many tasks were skipped, exactly or estimated, if any were."""
+    skipped = [f"{summary.skipped_tasks:,} skipped exactly"] if summary.skipped_tasks else []
+    sampled = [f"{summary.sampled_share:.0%} sampled"] if summary.sampled_share else []
+    return ", ".join(skipped + sampled)
 
 
 def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str, str]:

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.cluster import Cluster
-from headway.domain.compute_times import compute_times, estimated_pairs, rank_times_ns
+from headway.domain.compute_times import compute_times, estimated_pairs
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from headway.results.columns import job_columns, job_table
 from headway.results.display import result_html, result_text
 from headway.results.time_parts import parts_ns
 from headway.results.timeline.sinks import Timeline
-from headway.results.usage import Integers, TypeUse, use_by_type
+from headway.results.usage import Integers, TypeUse, seat_compute_ns, use_by_type
 
 if TYPE_CHECKING:
     import polars
@@ -39,6 +39,8 @@ class Summary:
     average_gpu_utilization: float
     energy_j: float
     simulated_tasks: int
+    skipped_tasks: int
+    """How many of them needed no event, because they repeat others exactly."""
     sampled_share: float
     """How many of the tasks were estimated from others, between 0 and 1."""
     wall_s: float
@@ -79,6 +81,10 @@ class Result:
     finish_ns: Integers
     gpus: tuple[tuple[int, ...], ...]
     gpu_busy_ns: Integers
+    compute_ns: Integers
+    """The computing of one iteration of each job on its GPUs: u_J."""
+    service_ns: Integers
+    """One iteration of each job alone on its GPUs and servers: s_J."""
     jct_margin_s: NDArray[np.float64]
     """How far each job's exact completion time may be from `jct_s`, with 95% probability."""
     timeline: Timeline | None = None
@@ -100,17 +106,21 @@ class Result:
 
         What idle GPUs draw is charged to no job; the summary includes it.
         """
-        cluster = self.settings.cluster
+        cluster, types = self.settings.cluster, len(self.settings.cluster.gpu_types)
+        busy_w = [gpu.busy_w for gpu in cluster.gpu_types]
+        gpus = np.concatenate([np.array(own, np.int64) for own in self.gpus])
+        owner = np.repeat(np.arange(len(self.gpus)), [len(own) for own in self.gpus])
         times = compute_times(self.workload, cluster)
-        energies = []
-        for index, (job, gpus) in enumerate(zip(self.workload, self.gpus, strict=True)):
-            kinds = cluster.type_of_gpu[list(gpus)]
-            busy_ns = [0] * len(cluster.gpu_types)
-            rank_ns = rank_times_ns(times, index, job)[kinds, np.arange(job.gpus)]
-            for kind, time_ns in zip(kinds.tolist(), rank_ns.tolist(), strict=True):
-                busy_ns[kind] += job.iterations * time_ns
-            parts = zip(busy_ns, cluster.gpu_types, strict=True)
-            energies.append(sum(time_ns / 1e9 * gpu.busy_w for time_ns, gpu in parts))
+        by_type = np.zeros((len(self.gpus), types), np.int64)
+        seat_ns = seat_compute_ns(self.workload, times, gpus, cluster)
+        np.add.at(by_type, (owner, cluster.type_of_gpu[gpus]), seat_ns)
+        energies = [
+            sum(
+                job.iterations * time_ns / 1e9 * watts
+                for time_ns, watts in zip(own, busy_w, strict=True)
+            )
+            for job, own in zip(self.workload, by_type.tolist(), strict=True)
+        ]
         return np.array(energies)
 
     @property

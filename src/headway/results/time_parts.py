@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headway.domain.compute_times import compute_times, placed_unit_ns
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,20 +21,20 @@ def parts_ns(result: Result) -> dict[str, Integers]:
     """Return the parts of each job's completion time, which add up to it.
 
     Waiting is the time in the queue; computing and sending are what its iterations take on its GPUs
-    and between its servers if it is alone there. Contention is the rest: waiting for GPUs and for
-    the network that it shares with other jobs.
+    and between its servers if it is alone there. With a graph, computing is what they take if
+    messages take no time, and sending what messages add. Contention is the rest: waiting for GPUs
+    and for the network that it shares with other jobs.
     """
-    cluster, workload = result.settings.cluster, result.workload
-    times = compute_times(workload, cluster)
-    unit_ns = [
-        placed_unit_ns(times, index, job, cluster.type_of_gpu[list(gpus)])
-        for index, (job, gpus) in enumerate(zip(workload, result.gpus, strict=True))
-    ]
-    rounds = np.array([job.iterations for job in workload], np.int64)
-    computing = rounds * np.array(unit_ns, np.int64)
+    rounds = np.array([job.iterations for job in result.workload], np.int64)
+    computing = rounds * result.compute_ns
     alone = [
-        _all_reduce_alone_ns(job, gpus, result.settings)
-        for job, gpus in zip(workload, result.gpus, strict=True)
+        own_ns if job.graph is not None else _all_reduce_alone_ns(job, gpus, result.settings)
+        for job, gpus, own_ns in zip(
+            result.workload,
+            result.gpus,
+            (result.service_ns - result.compute_ns).tolist(),
+            strict=True,
+        )
     ]
     sending = rounds * np.array(alone, np.int64)
     waiting = result.start_ns - result.arrival_ns

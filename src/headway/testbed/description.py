@@ -45,7 +45,7 @@ class Testbed:
     def __post_init__(self) -> None:
         check_name(self.name)
         whole(self.hosts, "hosts", 2, MAX_HOSTS)
-        whole(self.rate_mbit, "rate", 1, MAX_RATE_MBIT, " Mbit/s")
+        whole(self.rate_mbit, "rate_mbit", 1, MAX_RATE_MBIT, " Mbit/s")
         if isinstance(self.eta, bool) or not isinstance(self.eta, (int, float)):
             raise InputError(f"must be a number, not {shown(self.eta)}.", field="eta")
         if not (math.isfinite(self.eta) and 0 <= self.eta <= MAX_ETA):

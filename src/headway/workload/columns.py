@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from headway.domain.errors import InputError, did_you_mean, shown
@@ -15,6 +14,7 @@ from headway.domain.limits import (
     MAX_BYTES,
     MAX_GPUS,
     whole,
+    whole_from,
 )
 from headway.domain.models import (
     MAX_BATCH,
@@ -174,9 +174,11 @@ def _measure(name: str, value: Value) -> int:
 
 def _integer(name: str, value: Value) -> int:
     if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?[0-9]{1,30}", value):
-            raise InputError(f"must be a whole number, not {shown(value)}.", field=name)
-        return int(value)
+        try:
+            return whole_from(value)
+        except ValueError:
+            problem = f"must be a whole number, not {shown(value)}."
+            raise InputError(problem, field=name) from None
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return int(value)
     raise InputError(f"must be a whole number, not {shown(value)}.", field=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cli.terminals import on_terminal
 from headway.calibrate.models.command import add_arguments, run
 from headway.domain.errors import InputError
 
@@ -132,14 +134,20 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
+FEW = ("--warm-up", "1", "--repeats", "3")
+
+
 def calibrate(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as users do, with few passes on the processor."""
-    command = [sys.executable, "-m", "headway.calibrate", "model", "--device", "cpu"]
-    few = ["--warm-up", "1", "--repeats", "3"]
+    return calibrate_without_gpu(home, "--device", "cpu", *arguments)
+
+
+def calibrate_without_gpu(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as users do, with few passes, where PyTorch finds no GPU."""
     return subprocess.run(
-        [*command, *few, *arguments],
+        [sys.executable, "-m", "headway.calibrate", "model", *FEW, *arguments],
         cwd=home,
-        env={**os.environ, "PYTHONPATH": SOURCE},
+        env={**os.environ, "PYTHONPATH": SOURCE, "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -177,6 +185,40 @@ def test_every_configuration_becomes_a_table_in_the_file(home: Path) -> None:
         assert model["bucket_ready_ms"][0] > 0
     assert "[4/4] tiny, batch 2, bf16: forward" in done.stderr
     assert "4 of 4 written to models.toml" in done.stderr
+
+
+def test_without_a_gpu_it_says_that_it_measures_the_cpu(home: Path) -> None:
+    done = calibrate_without_gpu(home, "own.py:tiny")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("note: PyTorch finds no GPU, so this measures the CPU.")
+    assert [model["gpu"] for model in models_of(home / "models.toml")] == ["cpu"]
+    asked = calibrate_without_gpu(home, "own.py:tiny", "--device", "cpu")
+    assert "note:" not in asked.stderr
+    refused = calibrate_without_gpu(home, "own.py:tiny", "--device", "cuda")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "headway: error: --device: PyTorch finds no GPU; use --device cpu to measure the CPU.\n",
+    )
+
+
+def test_a_terminal_shows_what_is_measured_and_the_time_left(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway.calibrate.progress._EVERY_S", 0.0)
+    monkeypatch.chdir(home)
+    words = ["calibrate", "model", "own.py:tiny", "--device", "cpu", "--batch-sizes", "1,3", *FEW]
+    lines = on_terminal(monkeypatch, 80, *words)
+    found = [re.fullmatch(r" *(\d+)%, (?:.* left, )?measuring tiny, batch (.*)", x) for x in lines]
+    shown = [(int(match[1]), match[2]) for match in found if match]
+    # One warm-up pass and three for each of two measurements; the larger batch counts three times.
+    assert [text for _, text in shown] == ["1, fp32 (1 of 2)"] * 8 + ["3, fp32 (2 of 2)"] * 8
+    assert [share for share, _ in shown] == [
+        *(0, 4, 7, 11, 14, 18, 21, 25),
+        *(25, 36, 46, 57, 68, 79, 89, 100),
+    ]
+    kept = [line for line in lines if line.startswith("[")]
+    assert re.fullmatch(r"\[1/2\] tiny, batch 1, fp32: forward .* ms; \d+ s left", kept[0])
+    assert re.fullmatch(r"\[2/2\] tiny, batch 3, fp32: forward .* ms", kept[1])
 
 
 def test_memory_is_that_of_weights_gradients_batch_and_activations(home: Path) -> None:

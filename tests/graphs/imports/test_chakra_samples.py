@@ -201,7 +201,7 @@ def test_what_is_guessed_dropped_and_merged_is_said(samples: Path) -> None:
     assert list(imported.notes) == [
         "1,432 nodes of 4 ranks: 1,328 computations, 26 collectives, 0 sends.",
         "Merged: 1,328 computations became 148 tasks; those with no message between them are one.",
-        "Guessed: 1,328 computations without a time take that of a GPU with 67 TFLOPS and 3350 "
+        "Guessed: 1,328 computations without a time take that of a GPU with 67 TFLOPS and 3,350 "
         "GB/s of memory bandwidth.",
         "Guessed: 600 matrix products of STG count multiply-adds, so each is two floating-point "
         "operations.",

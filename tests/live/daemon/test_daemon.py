@@ -428,7 +428,7 @@ def test_a_failing_policy_is_logged_and_shown(shared: SchedulerProcess, tmp_path
     shared.client.set_policy(f"{file}:broken+fifo+srsf:1")
     job = shared.submit(python(PRINTS))
     problem = eventually(lambda: shared.client.status()["policy_problem"])
-    assert problem.startswith("placement 'broken' failed: ")
+    assert problem.startswith("placement 'broken' failed (in broken, line ")
     assert problem in shared.client.job(job)["why"]
     eventually(lambda: [one for one in shared.log_entries() if one["event"] == "policy failed"])
     shared.client.set_policy("ff+srsf:1")

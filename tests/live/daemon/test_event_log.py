@@ -10,16 +10,21 @@ from typing import Any
 
 import pytest
 
+from headway.live.core.events import IterationDone, JobSpec, JobSubmitted, NodeLost
 from headway.live.daemon.event_log import writer
+from headway.live.daemon.event_log.format import encode_entry
+from headway.live.daemon.event_log.parts import headless_runs
 from headway.live.daemon.event_log.writer import EventLogWriter
 from live.scheduler_process import fill
 from waiting import eventually_async
+
+MAX_BYTES = 2**20
 
 
 def use(
     folder: Path,
     work: Callable[[EventLogWriter], Coroutine[Any, Any, None]],
-    max_bytes: int = 2**20,
+    max_bytes: int = MAX_BYTES,
 ) -> list[str]:
     """Write a log; return the problems it reported."""
     problems: list[str] = []
@@ -78,6 +83,45 @@ def test_a_long_run_is_split_into_parts_and_the_oldest_are_deleted(tmp_path: Pat
     lines = b"".join(path.read_bytes() for path in found).splitlines()
     numbers = [int(line[:4]) for line in lines]
     assert numbers == list(range(numbers[0], 40))
+
+
+def test_a_job_that_fills_the_log_leaves_others_their_history(tmp_path: Path) -> None:
+    """One job reports 200 times as often as another, for three times the size of the log."""
+    submitted = encode_entry(
+        JobSubmitted(at_ns=0, job_id="1", spec=JobSpec(command=("true",), name="quiet")), []
+    )
+
+    async def work(log: EventLogWriter) -> None:
+        log.add(submitted)
+        for number in range(20_000):
+            job_id = "1" if number % 200 == 0 else "2"
+            event = IterationDone(at_ns=number, job_id=job_id, attempt=1, iterations=number + 1)
+            log.add(encode_entry(event, []))
+            if number % 100 == 0:
+                log.flush()
+
+    assert use(tmp_path, work, max_bytes=MAX_BYTES) == []
+    files = sorted(tmp_path.glob("*-*.jsonl"))
+    assert sum(path.stat().st_size for path in files) <= MAX_BYTES
+    kept = b"".join(path.read_bytes() for path in files)
+    assert submitted in kept
+    assert kept.count(b'"job_id":"1"') == 101
+    assert 0 < kept.count(b'"job_id":"2"') < 10_000
+    # What is left cannot be replayed, and is not taken for a part.
+    assert headless_runs(tmp_path / "events.jsonl") == {1}
+
+
+def test_what_is_left_of_old_parts_is_deleted_too_when_it_fills_its_share(tmp_path: Path) -> None:
+    async def work(log: EventLogWriter) -> None:
+        for number in range(5_000):
+            log.add(encode_entry(NodeLost(at_ns=number, node=f"node {number}"), []))
+            if number % 100 == 0:
+                log.flush()
+
+    assert use(tmp_path, work, max_bytes=MAX_BYTES // 4) == []
+    files = sorted(tmp_path.glob("*-*.jsonl"))
+    assert sum(path.stat().st_size for path in files) <= MAX_BYTES // 4
+    assert any(path.name.startswith("thinned-") for path in files)
 
 
 @pytest.fixture

@@ -98,6 +98,21 @@ def test_grants_go_out_before_the_event_is_logged(
     use(tmp_path, work)
 
 
+def test_nonsense_that_is_ignored_is_not_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(daemon: Daemon, gate: RecordingGate) -> None:
+        logged: list[bytes] = []
+        monkeypatch.setattr(daemon.log, "add", logged.append)
+        for _ in range(1000):
+            daemon.gate_events.iteration_done("1", 1, 1, 0, 0, 0)
+            daemon.gate_events.message_done("2", 1, 9)
+        assert len(logged) == 1
+        assert b"IterationDone" in logged[0]
+
+    use(tmp_path, work)
+
+
 def test_an_event_raised_while_another_is_handled_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import scaled, whole
+from headway.domain.limits import number_from, scaled, whole, whole_from
 from headway.domain.models import MAX_BATCH, MEBIBYTE
-from headway.durations import duration_text
 from headway.files import check_output
+from headway.text_table import printable_lines
 
 if TYPE_CHECKING:
     from headway.calibrate.models.definitions import Definition
@@ -158,42 +158,44 @@ def _measure_all(cases: list[_Case], device: Device, settings: PassSettings) -> 
         _report(f"note: {notice}")
     found: list[Measurement] = []
     failed: set[str] = set()
-    started = time.monotonic()
-    for number, case in enumerate(cases, 1):
-        if case.definition.name in failed:
-            continue
-        if sys.stderr.isatty():
-            print(
-                f"[{number}/{len(cases)}] measuring {case} …", end="\r", file=sys.stderr, flush=True
-            )
-        try:
-            one = measure(case.definition, case.batch_size, case.precision, device, settings)
-            found.append(one)
-            said = (
-                f"forward {one.forward.median_ns / 1e6:.3g} ms, "
-                f"backward {one.backward.median_ns / 1e6:.3g} ms"
-            )
-        except InputError as error:
-            failed.add(case.definition.name)
-            if not found and all(other.definition.name in failed for other in cases[number:]):
-                raise
-            said = f"left out with the rest of this model: {error}"
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            said = "left out: out of memory"
-        _report(f"[{number}/{len(cases)}] {case}: {said}{_time_left(started, number, len(cases))}")
+    # A pass takes about as long as its batch is large.
+    total, done = sum(case.batch_size for case in cases), 0
+    with ProgressLine("") as line:
+        for number, case in enumerate(cases, 1):
+            done += case.batch_size
+            if case.definition.name in failed:
+                continue
+            line.title = f"measuring {case} ({number} of {len(cases)})"
+            passes = _share_of(line, (done - case.batch_size) / total, case.batch_size / total)
+            passes(0.0)
+            try:
+                one = measure(
+                    case.definition, case.batch_size, case.precision, device, settings, passes
+                )
+                found.append(one)
+                said = (
+                    f"forward {one.forward.median_ns / 1e6:.3g} ms, "
+                    f"backward {one.backward.median_ns / 1e6:.3g} ms"
+                )
+            except InputError as error:
+                failed.add(case.definition.name)
+                if not found and all(other.definition.name in failed for other in cases[number:]):
+                    raise
+                said = f"left out with the rest of this model: {error}"
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                said = "left out: out of memory"
+            left = f"; {line.time_left(done / total)}" if number < len(cases) else ""
+            line.print(f"[{number}/{len(cases)}] {case}: {said}{left}")
     if not found:
         raise InputError(f"nothing was measured: no configuration fits in {device.name}'s memory.")
     return found
 
 
-def _time_left(started: float, done: int, total: int) -> str:
-    """Estimate the time left from that of the configurations so far."""
-    if done == total:
-        return ""
-    left_s = (time.monotonic() - started) / done * (total - done)
-    return f"; about {duration_text(round(left_s))} left"
+def _share_of(line: ProgressLine, before: float, part: float) -> Callable[[float], None]:
+    """Return a function that shows the progress of a part of the work."""
+    return lambda share: line(before + part * share)
 
 
 def _parts(text: str, field: str) -> list[str]:
@@ -207,16 +209,14 @@ def _parts(text: str, field: str) -> list[str]:
 
 def _whole(text: str, field: str, least: int, most: int) -> int:
     try:
-        if not re.fullmatch(r"-?[0-9]{1,30}", text):
-            raise ValueError(text)
-        return whole(int(text), field, least, most)
+        return whole(whole_from(text), field, least, most)
     except ValueError:
         raise InputError(f"must be a whole number, not {shown(text)}.", field=field) from None
 
 
 def _bucket_bytes(text: str) -> int:
     try:
-        number = float(text)
+        number = number_from(text)
     except ValueError:
         raise InputError(
             f"must be a number of MB, not {shown(text)}.", field="--bucket-mb"
@@ -225,4 +225,4 @@ def _bucket_bytes(text: str) -> int:
 
 
 def _report(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable_lines(text), file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,14 +62,23 @@ class Measurement:
 
 
 def measure(
-    definition: Definition, batch_size: int, precision: str, device: Device, settings: PassSettings
+    definition: Definition,
+    batch_size: int,
+    precision: str,
+    device: Device,
+    settings: PassSettings,
+    progress: Callable[[float], None],
 ) -> Measurement:
-    """Measure a model; memory and gradients are taken from the warm-up."""
+    """Measure a model; memory and gradients are taken from the warm-up.
+
+    `progress` is called after each pass with the share that is done.
+    """
     with definition.explained():
         device.clear()
         _set_precision(precision)
         example = definition.example(batch_size, device.kind)
-        passes = _Passes(example, precision, device)
+        total = settings.warm_up + 2 * settings.repeats
+        passes = _Passes(example, precision, device, lambda done: progress(done / total))
         for _ in range(settings.warm_up - 1):
             passes.run()
         with device.watch(example.tensors) as peak:
@@ -98,10 +107,13 @@ def measure(
 
 
 class _Passes:
-    """Forward and backward passes of one example."""
+    """Forward and backward passes of one example, and how many were run."""
 
-    def __init__(self, example: Example, precision: str, device: Device) -> None:
+    def __init__(
+        self, example: Example, precision: str, device: Device, report: Callable[[int], None]
+    ) -> None:
         self.example, self.device = example, device
+        self._report, self._done = report, 0
         self._autocast = precision == "bf16"
 
     def run(self) -> tuple[Any, Any, Any]:
@@ -112,7 +124,10 @@ class _Passes:
             loss = self.example.loss()
         middle = self.device.mark()
         loss.backward()  # type: ignore[no-untyped-call]
-        return start, middle, self.device.mark()
+        end = self.device.mark()
+        self._done += 1
+        self._report(self._done)
+        return start, middle, end
 
     def trained(self) -> list[Any]:
         """Return the parameters that got a gradient in the last pass, in the model's order."""

@@ -20,9 +20,9 @@ from headway.calibrate.network.report import report
 from headway.calibrate.network.samples import Sample, read_samples, write_samples
 from headway.calibrate.progress import ProgressLine
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import whole
+from headway.domain.limits import whole, whole_from
 from headway.files import check_outputs
-from headway.text_table import UNLIMITED
+from headway.text_table import UNLIMITED, printable
 from headway.version import __version__
 
 DESCRIPTION = """\
@@ -32,7 +32,8 @@ model T = a + k*b*M + (k-1)*eta*M.
 Start it on every node with torchrun, with one process for each group that all-reduces at the same
 time:
 
-  torchrun --nnodes 4 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+  torchrun --nnodes 4 --nproc-per-node 4 \\
+      --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
       -m headway.calibrate network -o network.toml
 
 or start it here, on a Ray cluster (--on HOST:PORT) or on the testbed (--on testbed). It writes
@@ -75,44 +76,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--concurrent",
-        type=int,
+        type=_whole,
         default=default.concurrent,
         metavar="K",
         help="measure 1 to K concurrent all-reduces (default: %(default)s)",
     )
     parser.add_argument(
         "--repeats",
-        type=int,
+        type=_whole,
         default=default.repeats,
         metavar="N",
         help="measurements of every combination (default: %(default)s)",
     )
     parser.add_argument(
         "--warm-up",
-        type=int,
+        type=_whole,
         default=default.warm_up,
         metavar="N",
         help="rounds to discard before them (default: %(default)s)",
     )
     parser.add_argument(
         "--seed",
-        type=int,
+        type=_whole,
         default=default.seed,
         help="seed for the order of measurements (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
-        type=int,
+        type=_whole,
         default=default.timeout_s,
         metavar="SECONDS",
         help="how long to wait for an unresponsive process (default: %(default)s)",
     )
     parser.add_argument(
         "--port",
-        type=int,
+        type=_whole,
         default=DEFAULT_PORT,
         help="rendezvous port on host 1 of the testbed (default: %(default)s)",
     )
+
+
+def _whole(text: str) -> int:
+    try:
+        return whole_from(text)
+    except ValueError:
+        problem = f"must be a whole number, not {shown(text)}."
+        raise argparse.ArgumentTypeError(problem) from None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -222,4 +231,4 @@ class _Output:
             )
         on_terminal = sys.stdout.isatty()
         print(report(fitted, shutil.get_terminal_size().columns if on_terminal else UNLIMITED))
-        print(f"Written: {', '.join(map(str, written))}", file=sys.stderr)
+        print(printable(f"Written: {', '.join(map(str, written))}"), file=sys.stderr)

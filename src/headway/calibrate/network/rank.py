@@ -135,16 +135,19 @@ class _Rank:
         """Run one shot; return this process's time in ns, or 0 if it took no part."""
         dist, part = self._torch.distributed, self._local_rank < combination.k
         data = self._data[: combination.message_bytes // ELEMENT_BYTES]
+        took_ns = 0
         self._settle()
-        dist.barrier(self._control)  # All messages of the last shot have ended.
         with message_on_network() if part else nullcontext():
-            dist.barrier(self._control)  # All of this shot are counted.
-            if not part:
-                return 0
-            started = time.perf_counter_ns()
-            dist.all_reduce(data, group=self._group)
-            self._settle()
-            return max(1, time.perf_counter_ns() - started)
+            # The messages of the last shot no longer count, and all of this one do.
+            dist.barrier(self._control)
+            if part:
+                started = time.perf_counter_ns()
+                dist.all_reduce(data, group=self._group)
+                self._settle()
+                took_ns = max(1, time.perf_counter_ns() - started)
+            # Messages end at different times; a testbed's penalty is that of k until the last does.
+            dist.barrier(self._control)
+        return took_ns
 
     def _settle(self) -> None:
         if self._device.type == "cuda":

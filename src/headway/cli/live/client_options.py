@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.domain.errors import InputError
+from headway.text_table import printable
 
 if TYPE_CHECKING:
     from headway.live.api.client import Client
@@ -81,7 +82,7 @@ def connect_when_started(
             if server is not None or not (starting or time.monotonic() < until):
                 raise
         if not announced:
-            typer.echo(f"waiting for a scheduler on {path} to start …", err=True)
+            typer.echo(printable(f"waiting for a scheduler on {path} to start …"), err=True)
             announced = True
         time.sleep(_RETRY_S)
 

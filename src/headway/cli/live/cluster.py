@@ -14,7 +14,7 @@ from headway.cli.live.client_options import (
     TokenOption,
     connect,
 )
-from headway.text_table import TextTable
+from headway.text_table import TextTable, printable
 
 
 def nodes_command(
@@ -69,7 +69,7 @@ def drain_command(
 ) -> None:
     """Place no new jobs on a node; jobs already on it continue."""
     connect(folder, server, token_file, certificate).drain(node, not undo)
-    typer.echo(f"node {node} {'accepts jobs again' if undo else 'is draining'}")
+    typer.echo(printable(f"node {node} {'accepts jobs again' if undo else 'is draining'}"))
 
 
 def policy_command(
@@ -91,4 +91,4 @@ def policy_command(
     `headway policies` lists what there is.
     """
     client = connect(folder, server, token_file, certificate)
-    typer.echo(client.policy() if name is None else client.set_policy(name))
+    typer.echo(printable(client.policy() if name is None else client.set_policy(name)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 import sys
 import time
 from datetime import datetime
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 NOT_DONE = 1
 _POLL_S = 0.2
+_LAYOUT = re.compile(r"([\n\r\t])")
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
@@ -96,9 +99,9 @@ def submit_command(
     if model is not None:
         spec |= _profile(model)
     if memory_mb is not None:
-        spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory-mb", 0, MAX_BYTES, "MB")
+        spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory_mb", 0, MAX_BYTES, "MB")
     job = client.submit(spec)["job_id"]
-    typer.echo(job)
+    typer.echo(printable(job))
     if wait:
         raise typer.Exit(_wait_for(client, job))
 
@@ -267,15 +270,35 @@ def logs_command(
         bool, typer.Option("-f", "--follow", help="Until the job has ended.")
     ] = False,
     rank: Annotated[int, typer.Option(help="The rank of the process.")] = 0,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Let the job's colours and escapes control the terminal."),
+    ] = False,
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Print the output of one of a job's processes."""
-    for chunk in connect(folder, server, token_file, certificate).logs(job, rank, follow):
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+    """Print the output of one of a job's processes.
+
+    On a terminal, control characters are shown as escapes. Files and pipes get the output byte for
+    byte.
+    """
+    chunks = connect(folder, server, token_file, certificate).logs(job, rank, follow)
+    if raw or not sys.stdout.isatty():
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    for chunk in chunks:
+        print(_shown_output(decoder.decode(chunk)), end="", flush=True)
+    print(_shown_output(decoder.decode(b"", final=True)), end="", flush=True)
+
+
+def _shown_output(text: str) -> str:
+    """Return what a job printed for a terminal: lines, tabs and progress bars work, no more."""
+    return "".join(part if part in "\n\r\t" else printable(part) for part in _LAYOUT.split(text))
 
 
 def cancel_command(
@@ -287,4 +310,4 @@ def cancel_command(
 ) -> None:
     """Cancel a job: its processes get SIGTERM, and SIGKILL if they do not exit."""
     found = connect(folder, server, token_file, certificate).cancel(job)
-    typer.echo(f"job {job} is {found['state']}")
+    typer.echo(printable(f"job {job} is {found['state']}"))

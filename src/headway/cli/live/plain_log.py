@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from headway.text_table import printable
+from headway.text_table import printable, printable_lines
 
 
 class PlainFormatter(logging.Formatter):
@@ -23,7 +23,7 @@ class PlainFormatter(logging.Formatter):
             text = f"{record.getMessage()}: {details}" if details else record.getMessage()
         line = f"{when}  {level}{printable(text)}"
         if record.exc_info and record.exc_info[1] is not None:
-            line += f"\n{self.formatException(record.exc_info)}"
+            line += f"\n{printable_lines(self.formatException(record.exc_info))}"
         return line
 
 

@@ -92,18 +92,22 @@ def serve_command(
         from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
         raise InputError("this requires the extra 'serve': pip install 'headway[serve]'.") from None
+    settings = ServeSettings() if config is None else settings_from(str(config))
+    path = None if folder is None else folder.absolute()
+    try:
+        settings = replace(
+            settings,
+            **_given(folder=path, policy=policy, network=network, api_port=port),
+            executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
+        )
+    except InputError as error:
+        option = {"api_port": "port", "kind": "executor"}.get(error.field or "", error.field)
+        raise InputError(error.problem, field=option) from None
+    if adopt and forget:
+        raise InputError("--adopt and --forget exclude each other.")
     operator_log.configure(log_level)
     if sys.stderr.isatty() and not log_json:
         use_plain_log()
-    settings = ServeSettings() if config is None else settings_from(str(config))
-    path = None if folder is None else folder.absolute()
-    settings = replace(
-        settings,
-        **_given(folder=path, policy=policy, network=network, api_port=port),
-        executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
-    )
-    if adopt and forget:
-        raise InputError("--adopt and --forget exclude each other.")
     unknown = Unknown.ADOPT if adopt else Unknown.FORGET if forget else Unknown.REFUSE
     if not serve(settings, stop_jobs=stop_jobs, unknown=unknown):
         raise typer.Exit(FAILED)

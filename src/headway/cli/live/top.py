@@ -23,7 +23,7 @@ from headway.cli.live.client_options import (
 from headway.cli.live.cluster import nodes_table
 from headway.cli.live.jobs import jobs_table, status_lines
 from headway.domain.errors import InputError
-from headway.text_table import printable, wrap
+from headway.text_table import escapes_allowed, printable, wrap
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
@@ -46,6 +46,11 @@ def top_command(
     console = results()
     if not console.is_terminal or not sys.stdin.isatty():
         raise InputError("top requires a terminal; use headway status and headway nodes instead.")
+    if not escapes_allowed():
+        raise InputError(
+            "top requires escape sequences, which NO_COLOR or TERM=dumb rules out; use headway "
+            "status and headway nodes instead."
+        )
     screen = _screen(client, console.size)
     with (
         _keyboard() as read_key,

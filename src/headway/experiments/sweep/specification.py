@@ -246,8 +246,7 @@ class _Reader:
         name, seeds, source = part
         if isinstance(source, str):
             read = read_workload(source, self._profiles)
-            digest = _digest((read.jobs, read.profiles) if read.profiles else read.jobs)
-            return Entry({"workload": name}, WorkloadSource(read, seeds), digest)
+            return Entry({"workload": name}, WorkloadSource(read, seeds), _workload_digest(read))
         return Entry({"workload": name}, WorkloadSource(source, seeds), _digest(source))
 
     def _cluster(self, at: dict[str, Any]) -> Entry[Cluster]:
@@ -322,6 +321,15 @@ def _made(axis: str, make: Callable[[], Value]) -> Value:
         if error.source is None:
             raise InputError(error.problem, field=axis) from None
         raise
+
+
+def _workload_digest(workload: Workload) -> str:
+    """Return a hash of all that a workload holds; `repr` leaves out the entries of graphs."""
+    graphs = {id(job.graph): job.graph for job in workload if job.graph is not None}
+    numbers = {key: number for number, key in enumerate(graphs)}
+    used = [numbers.get(id(job.graph)) for job in workload]
+    entries = [graph.entries for graph in graphs.values()]
+    return _digest((workload.jobs, workload.profiles, used, entries))
 
 
 def _digest(value: object) -> str:

@@ -131,7 +131,7 @@ def _notes(
     if counts.costed and cost is not None:
         yield (
             f"Guessed: {counted(counts.costed, 'computation')} without a time take that of a GPU "
-            f"with {cost.tflops:g} TFLOPS and {cost.memory_gb_s:g} GB/s of memory bandwidth."
+            f"with {cost.tflops:,g} TFLOPS and {cost.memory_gb_s:,g} GB/s of memory bandwidth."
         )
     if counts.multiply_adds:
         yield (

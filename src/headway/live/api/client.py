@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -156,7 +157,7 @@ class Client:
             connection.request(method, path, data, headers)
             response = connection.getresponse()
             if response.status >= 400:
-                raise InputError(_problem(response))
+                raise _refusal(response)
             yield response
         except _BROKEN as error:
             raise NoSchedulerError(self._no_response(method, error)) from None
@@ -215,9 +216,11 @@ def _tls_context(address: ApiAddress) -> ssl.SSLContext:
         raise InputError(f"cannot be trusted: {error}.", source=str(address.certificate)) from None
 
 
-def _problem(response: http.client.HTTPResponse) -> str:
-    """Return the error message of a response."""
+def _refusal(response: http.client.HTTPResponse) -> InputError:
+    """Return the error in a response, with the field that it names, such as `gpus: …`."""
     try:
-        return str(json.loads(response.read(_CHUNK_BYTES))["error"])
+        problem = str(json.loads(response.read(_CHUNK_BYTES))["error"])
     except (ValueError, KeyError, TypeError):
-        return f"the scheduler responded {response.status} {response.reason}."
+        return InputError(f"the scheduler responded {response.status} {response.reason}.")
+    named = re.match(r"([a-z_]+): (?=.)", problem)
+    return InputError(problem[named.end() :], field=named[1]) if named else InputError(problem)

@@ -35,12 +35,20 @@ def add_cluster_routes(
     @app.get("/v1/status")
     async def _status() -> Response:
         """Describe the scheduler as a whole."""
-        return JsonResponse(await calls.call(lambda: status_view(daemon, settings)))
+
+        async def view() -> dict[str, Any]:
+            return status_view(daemon, settings)
+
+        return JsonResponse(await calls.shared("status", view))
 
     @app.get("/v1/nodes")
     async def _nodes() -> Response:
         """Describe every node: its slots, its messages in flight, and what waits there and why."""
-        return JsonResponse({"nodes": await calls.call(lambda: node_views(daemon))})
+
+        async def view() -> dict[str, Any]:
+            return {"nodes": node_views(daemon)}
+
+        return JsonResponse(await calls.shared("nodes", view))
 
     @app.post("/v1/nodes/{node}/drain", responses=error_responses(507))
     async def _drain(node: str) -> Response:

@@ -22,7 +22,7 @@ from headway.live.executors import Attempt
 from headway.live.executors.attempt_folders import KEPT_FOLDERS
 
 MAX_LISTED = 1000
-_JOBS_PER_SLICE = 50
+_JOBS_PER_SLICE = 10
 """Jobs described before other tasks of the event loop get to run."""
 
 
@@ -37,7 +37,8 @@ def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = MAX_LISTED,
     ) -> Response:
         """List jobs, unfinished ones first, then the most recent."""
-        return JsonResponse(await calls.run(lambda: list_jobs(state, limit)))
+        key = ("jobs", state, limit)
+        return JsonResponse(await calls.shared(key, lambda: list_jobs(state, limit)))
 
     async def list_jobs(state: str | None, limit: int) -> dict[str, Any]:
         records = [

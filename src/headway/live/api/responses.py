@@ -14,5 +14,5 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return the encoded value."""
-        return msgspec.json.encode(content)
+        """Return the encoded value; bytes are encoded already."""
+        return content if isinstance(content, bytes) else msgspec.json.encode(content)

@@ -7,6 +7,7 @@ latest failure is kept for people to read.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable
 
 import numpy as np
@@ -33,6 +34,7 @@ class Rules:
         chosen = policies.choices
         self.name = policies.name
         self.placement_name = chosen.placement.name
+        self.priority_name = chosen.priority.name
         self.admission_name = chosen.admission.name
         self.bucket_bytes = policies.bucket_bytes or MAX_BYTES
         self.placement_steady = chosen.placement.policy.steady
@@ -69,7 +71,7 @@ class Rules:
         try:
             key = int(self._key(cluster, job, self._parameters[1]))
         except Exception as error:
-            self._failed("priority", error)
+            self._failed(f"priority '{self.priority_name}'", error)
             return 0
         return key if key in _INT64 else 0
 
@@ -89,4 +91,15 @@ class Rules:
 
     def _failed(self, what: str, error: Exception) -> None:
         self.failures += 1
-        self.failure = f"{what} failed: {type(error).__name__}: {error}"
+        where = ""
+        if origin := _origin(error):
+            where = f" (in {origin[0]}, line {origin[1]})"
+        self.failure = f"{what} failed{where}: {type(error).__name__}: {error}"
+
+
+def _origin(error: Exception) -> tuple[str, int] | None:
+    """Return the function and the line that an error came from."""
+    if compiled_from := getattr(error, "compiled_from", None):
+        return compiled_from[0], compiled_from[2]
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call
+    return (frames[0].name, frames[0].lineno or 0) if frames else None

@@ -2,7 +2,8 @@
 
 1. Decide: the core handles the event and returns instructions.
 2. Grant: grants go out before anything else, because jobs are waiting for them.
-3. Log: the event and its instructions are appended to the event log.
+3. Log: the event and its instructions are appended to the event log, unless a worker reported
+   nonsense that the core ignored: it changed nothing, and could be sent without end.
 4. Save: the records of changed jobs are saved.
 5. Act: the other instructions are carried out. A launch waits until its record is on disk, so that
    after a kill the next scheduler knows what may be running.
@@ -94,9 +95,11 @@ class EventPipeline:
             self._wake_timer.cancel()
 
     def _run_steps(self, event: AnyEvent) -> None:
+        ignored = self._core.counts.ignored
         instructions = self._decide(event)
         others = self._grant(event, instructions)
-        self._log.add(encode_entry(event, instructions))
+        if self._core.counts.ignored == ignored or type(event) not in _TRANSIENT:
+            self._log.add(encode_entry(event, instructions))
         if others or type(event) not in _TRANSIENT:
             self._save(event, others)
             for instruction in others:

@@ -8,7 +8,14 @@ from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+import msgspec
+
+from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import Attempt
+from headway.live.executors.node_tools import read_regular
+
+RUNNING = "running.json"
+"""The file in an attempt's folder that says with what it was launched."""
 
 KEPT_FOLDERS = 1_000
 """How many folders of ended attempts are kept: the latest."""
@@ -25,7 +32,7 @@ def folder_name(attempt: Attempt) -> str:
 def attempt_of(name: str) -> Attempt | None:
     """Return the attempt of a folder; None if the name is not one of `folder_name`."""
     job_id, _, number = name.rpartition(".")
-    if not number.isdecimal():
+    if not (number.isascii() and number.isdecimal()):
         return None
     attempt = Attempt(unquote(job_id), int(number))
     return attempt if folder_name(attempt) == name else None
@@ -34,6 +41,22 @@ def attempt_of(name: str) -> Attempt | None:
 def log_path(folder: Path, rank: int) -> Path:
     """Return the path of a rank's output in the folder of its attempt."""
     return folder / f"rank-{rank}.log"
+
+
+class Launched(msgspec.Struct):
+    """With what an attempt was launched."""
+
+    spec: JobSpec
+    slots: tuple[Slot, ...]
+
+
+def launched_with(folder: Path) -> tuple[JobSpec | None, tuple[Slot, ...]]:
+    """Return the job and the slots of a running attempt, or None and no slots."""
+    try:
+        found = msgspec.json.decode(read_regular(folder / RUNNING), type=Launched)
+    except (OSError, msgspec.MsgspecError):
+        return None, ()
+    return found.spec, found.slots
 
 
 def last_job(folder: Path) -> int:

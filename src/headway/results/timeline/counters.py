@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,19 @@ class Messages:
     message: Integers
     server: Integers
     """Pairs: a message's index, and one of its servers."""
+
+
+def joined(batches: Sequence[Messages]) -> Messages:
+    """Return the messages of several batches as one."""
+    empty = np.zeros(0, np.int64)
+    sizes = [len(batch.end_ns) for batch in batches]
+    first = np.repeat(np.cumsum(sizes) - sizes, [len(batch.message) for batch in batches])
+    columns = {
+        name: np.concatenate([empty, *(getattr(batch, name) for batch in batches)])
+        for name in Messages.__slots__
+    }
+    columns["message"] = columns["message"] + first.astype(np.int64)
+    return Messages(**columns)
 
 
 def counter_changes(arrival_ns: Integers, placed_ns: Integers, messages: Messages) -> Changes:

@@ -3,8 +3,9 @@
     with record_timeline("run.parquet", workload, cluster) as sink:
         sink.finish(simulate(workload, cluster, timeline=sink))
 
-A file has one row per task (`RecordedRun.tasks`). Its metadata holds, as JSON, the jobs, the
-settings and the summary of the run, the window that was recorded, and the sizes of the servers.
+A file has one row per task (`RecordedRun.tasks`). Its metadata holds, as JSON, the jobs and their
+graphs, the settings and the summary of the run, the window that was recorded, and the sizes of the
+servers.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,20 +25,22 @@ import numpy as np
 
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
-from headway.domain.records import COMMUNICATION, PLACEMENT, TASK, Records
+from headway.domain.graph import Graph, Message, Task
+from headway.domain.records import COMMUNICATION, COMPUTE, PLACEMENT, TASK, Records
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.interrupts import before_forced_exit, uninterruptible
 from headway.results.columns import job_columns, job_schema, job_table, text
 from headway.results.schema import Result
 from headway.results.store import PARQUET_MAGIC, metadata_values, parquet_content, run_metadata
+from headway.results.timeline.nodes import PlacedMessages
 from headway.results.timeline.recorded import KINDS, RecordedRun, task_schema, task_table
 from headway.results.timeline.window import Window
 
 if TYPE_CHECKING:
     import polars
 
-FORMAT = 1
+FORMAT = 2
 """The version of the file format; a reader refuses all others."""
 
 PART_ROWS = 1 << 20
@@ -55,7 +59,8 @@ class TimelineWriter:
         self._window = window
         self.finished = False
         self._job_ids = [text(job.job_id) for job in workload]
-        self._servers: list[set[int]] = [set() for _ in workload]
+        graphs = [job.graph for job in workload]
+        self._placed = PlacedMessages(graphs, cluster.server_of_gpu)
         self._batches: list[Records] = []
         self._rows = 0
         self._parts: list[Path] = []
@@ -63,17 +68,14 @@ class TimelineWriter:
     def append(self, tasks: Records) -> None:
         """Add a batch of tasks."""
         is_placement = tasks.kind == PLACEMENT
-        placed, tasks = tasks[is_placement], tasks[~is_placement]
-        servers = self._cluster.server_of_gpu[placed.gpu]
-        for job, server in zip(placed.job.tolist(), servers.tolist(), strict=True):
-            self._servers[job].add(server)
+        self._placed.place_rows(tasks[is_placement])
         # A message counts from when it is ready: one that waits in the window belongs to it.
         is_message = tasks.kind == COMMUNICATION
         begun = np.where(
             is_message, tasks.ready_ns <= self._window.to_ns, tasks.start_ns < self._window.to_ns
         )
         inside = begun & (tasks.end_ns > self._window.from_ns)
-        self._batches.append(tasks[inside])
+        self._batches.append(tasks[inside & ~is_placement])
         self._rows += len(self._batches[-1])
         if self._rows >= PART_ROWS:
             part = self._folder / f"{len(self._parts)}.arrow"
@@ -86,7 +88,7 @@ class TimelineWriter:
 
         window = self._window.clipped(int(result.finish_ns.max()))
         metadata = run_metadata(result) | _timeline_metadata(
-            window, job_columns(result), self._cluster.server_gpus
+            window, job_columns(result), self._cluster.server_gpus, self._placed.graphs
         )
         last = self._table()
         with uninterruptible():
@@ -103,7 +105,7 @@ class TimelineWriter:
         empty = np.zeros(0, TASK).view(np.recarray)
         tasks = np.concatenate([empty, *self._batches]).view(np.recarray)
         self._batches, self._rows = [], 0
-        return task_table(tasks, self._job_ids, [sorted(own) for own in self._servers])
+        return task_table(tasks, self._job_ids, self._placed)
 
 
 @contextmanager
@@ -144,14 +146,37 @@ def record_timeline(
 
 
 def _timeline_metadata(
-    window: Window, jobs: dict[str, list[Any]], server_gpus: tuple[int, ...]
+    window: Window,
+    jobs: dict[str, list[Any]],
+    server_gpus: tuple[int, ...],
+    graphs: Sequence[Graph | None],
 ) -> dict[str, str]:
+    distinct = {id(graph): graph for graph in graphs if graph is not None}
+    numbers = {key: number for number, key in enumerate(distinct)}
     return {
         "headway.timeline": json.dumps(FORMAT),
         "headway.window": json.dumps([window.from_ns, window.to_ns]),
         "headway.jobs": json.dumps(jobs),
         "headway.server_gpus": json.dumps(server_gpus),
+        "headway.graphs": json.dumps([_graph_values(graph) for graph in distinct.values()]),
+        "headway.graph_of_job": json.dumps([numbers.get(id(graph)) for graph in graphs]),
     }
+
+
+def _graph_values(graph: Graph) -> dict[str, Any]:
+    return {
+        "ranks": graph.ranks,
+        "tasks": [asdict(task) for task in graph.tasks],
+        "messages": [asdict(message) for message in graph.messages],
+    }
+
+
+def _graph(values: dict[str, Any]) -> Graph:
+    return Graph(
+        values["ranks"],
+        [Task(**task) for task in values["tasks"]],
+        [Message(**message) for message in values["messages"]],
+    )
 
 
 def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
@@ -213,7 +238,7 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
     if values["timeline"] != FORMAT:
         raise InputError(
             f"has format {values['timeline']} of timelines, and this version of Headway reads "
-            f"format {FORMAT}."
+            f"format {FORMAT}; record the run again."
         )
     import polars
 
@@ -221,7 +246,11 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
         jobs = job_table({name: values["jobs"][name] for name in job_schema()})
         from_ns, to_ns = values["window"]
         server_gpus = tuple(int(count) for count in values["server_gpus"])
-        schema = task_schema(jobs["job_id"].to_list())
+        known = dict(enumerate(_graph(graph) for graph in values["graphs"]))
+        graphs = tuple(None if at is None else known[at] for at in values["graph_of_job"])
+        if len(graphs) != len(jobs):
+            raise ValueError
+        schema = task_schema(jobs["job_id"].to_list(), graphs)
         run = RecordedRun(
             source=source,
             window=Window(int(from_ns), int(to_ns)),
@@ -229,6 +258,7 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
             jobs=jobs,
             settings={**values["settings"]},
             server_gpus=server_gpus,
+            graphs=graphs,
         )
     except (KeyError, TypeError, ValueError, InputError, polars.exceptions.PolarsError) as error:
         raise InputError("is damaged: its metadata is incomplete.") from error
@@ -243,7 +273,17 @@ def _check_values(run: RecordedRun) -> None:
     import polars
 
     col, gpus = polars.col, sum(run.server_gpus)
-    is_message = col("kind") == KINDS[COMMUNICATION]
+    # Of each job: its tasks and its nodes in an iteration, 0 without a graph.
+    expanded = [None if graph is None else graph.expanded for graph in run.graphs]
+    sizes = polars.DataFrame(
+        {
+            "job": range(len(expanded)),
+            "tasks": [0 if one is None else one.tasks for one in expanded],
+            "nodes": [0 if one is None else one.nodes for one in expanded],
+        },
+        schema_overrides={"job": polars.Int32},
+    )
+    kind, plain = col("kind"), col("nodes") == 0
     compute = (
         col("gpu").is_between(0, gpus - 1) & col("servers").is_null() & col("ready_ns").is_null()
     )
@@ -255,14 +295,23 @@ def _check_values(run: RecordedRun) -> None:
         & (col("ready_ns") >= 0)
         & (col("ready_ns") <= col("start_ns"))
     )
+    no_graph = col("entry").is_null() & col("node").is_null()
+    in_graph = col("entry").is_not_null() & col("node").is_between(0, col("nodes") - 1)
     sound = (
-        col("job").is_between(0, len(run.jobs) - 1)
+        col("nodes").is_not_null()
         & (col("iteration") >= 0)
         & (col("start_ns") >= 0)
         & (col("start_ns") < col("end_ns"))
-        & polars.when(is_message).then(message).otherwise(compute)
+        & polars.when(kind == KINDS[COMMUNICATION]).then(message).otherwise(compute)
+        & polars.when(plain).then(no_graph).otherwise(in_graph)
+        & polars.when(kind == KINDS[COMMUNICATION])
+        .then(plain | (col("node") >= col("tasks")))
+        .when(kind == KINDS[COMPUTE])
+        .then(col("node") < col("tasks"))
+        .otherwise(plain)
     )
-    broken = run.tasks.lazy().select((~sound.fill_null(False)).sum()).collect().item()
+    tasks = run.tasks.lazy().join(sizes.lazy(), on="job", how="left")
+    broken = tasks.select((~sound.fill_null(False)).sum()).collect().item()
     job = (
         col("arrival_ns").is_between(0, col("start_ns"))
         & (col("start_ns") < col("finish_ns"))
@@ -272,5 +321,9 @@ def _check_values(run: RecordedRun) -> None:
         & (col("gpus").list.max() < gpus)
     )
     broken += run.jobs.select((~job.fill_null(False)).sum()).item()
+    broken += sum(
+        graph is not None and graph.ranks != count
+        for graph, count in zip(run.graphs, run.jobs["gpu_count"], strict=True)
+    )
     if broken or len(run.jobs) == 0 or min(run.server_gpus, default=0) < 1:
         raise InputError("is damaged: it holds values that no run can have.")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.domain.errors import InputError
-from headway.domain.records import COMMUNICATION, Records
+from headway.domain.graph import Graph
+from headway.domain.records import COMMUNICATION, NOBODY, Records
+from headway.results.columns import text
 from headway.results.timeline.compiled import Integers, Steps
 from headway.results.timeline.counters import Messages, counter_changes, counter_steps
+from headway.results.timeline.nodes import Lists, PlacedMessages
 from headway.results.timeline.window import Window
 
 if TYPE_CHECKING:
@@ -21,19 +25,25 @@ if TYPE_CHECKING:
 
     from headway.results.schema import Result
 
-KINDS = ("forward", "backward", "message")
-"""The kinds of tasks; kind k of a task record is `KINDS[k]`."""
+KINDS = ("forward", "backward", "message", "compute")
+"""The kinds of tasks; kind k of a task record is `KINDS[k]`. A task of a graph is `compute`."""
 
 
-def task_schema(job_ids: Sequence[str]) -> dict[str, polars.DataType]:
-    """Return the columns of a table of tasks, and their types."""
+def task_schema(
+    job_ids: Sequence[str], graphs: Iterable[Graph | None]
+) -> dict[str, polars.DataType]:
+    """Return the columns of a table of tasks of these jobs, and their types."""
     import polars
 
+    distinct = {id(graph): graph for graph in graphs if graph is not None}.values()
+    names = dict.fromkeys(text(entry.name) for graph in distinct for entry in graph.entries)
     return {
         "job": polars.Int32(),
         "job_id": polars.Enum(job_ids),
         "iteration": polars.Int64(),
         "kind": polars.Enum(KINDS),
+        "entry": polars.Enum(list(names)),
+        "node": polars.Int32(),
         "gpu": polars.Int32(),
         "servers": polars.List(polars.Int32),
         "ready_ns": polars.Int64(),
@@ -42,33 +52,48 @@ def task_schema(job_ids: Sequence[str]) -> dict[str, polars.DataType]:
     }
 
 
-def task_table(
-    tasks: Records, job_ids: Sequence[str], servers: Sequence[Sequence[int]]
-) -> polars.DataFrame:
-    """Return task records as a table; `servers` holds each job's servers."""
+def task_table(tasks: Records, job_ids: Sequence[str], placed: PlacedMessages) -> polars.DataFrame:
+    """Return task records as a table; the jobs of all its messages must be placed."""
     import polars
 
-    schema = task_schema(job_ids)
-    is_message = polars.Series(tasks.kind == COMMUNICATION)
-    job = polars.Series(tasks.job)
-    table = polars.DataFrame(
-        {
-            "job": job,
-            "job_id": polars.Series(job_ids, dtype=schema["job_id"]).gather(job),
-            "iteration": tasks.iteration,
-            "kind": polars.Series(KINDS, dtype=schema["kind"]).gather(polars.Series(tasks.kind)),
-            "gpu": tasks.gpu,
-            "ready_ns": tasks.ready_ns,
-            "start_ns": tasks.start_ns,
-            "end_ns": tasks.end_ns,
-        }
-    ).with_columns(
-        gpu=polars.when(~is_message).then(polars.col("gpu")),
-        ready_ns=polars.when(is_message).then(polars.col("ready_ns")),
-        sender=polars.when(is_message).then(polars.col("job")),
-    )
-    by_job = polars.Series([list(own) for own in servers], dtype=schema["servers"])
-    return table.with_columns(servers=by_job.gather(table["sender"])).select(list(schema))
+    schema = task_schema(job_ids, placed.graphs)
+    names = [text(entry.name) for entry in placed.nodes.entries]
+    indices = {
+        "job_id": (job_ids, tasks.job),
+        "kind": (KINDS, tasks.kind),
+        "entry": (names, placed.nodes.entry(tasks.job, tasks.node)),
+    }
+    servers = _list_series(placed.servers).cast(schema["servers"])
+    columns = {
+        "job": tasks.job,
+        "iteration": tasks.iteration,
+        "node": _without_nobody(tasks.node),
+        "gpu": _without_nobody(tasks.gpu),
+        "servers": servers.gather(_without_nobody(placed.index(tasks))),
+        "ready_ns": _without_nobody(tasks.ready_ns),
+        "start_ns": tasks.start_ns,
+        "end_ns": tasks.end_ns,
+    }
+    for name, (values, index) in indices.items():
+        columns[name] = polars.Series(values, dtype=schema[name]).gather(_without_nobody(index))
+    return polars.DataFrame(columns).select(list(schema))
+
+
+def _without_nobody(values: NDArray[Any]) -> polars.Series:
+    """Return values as a series, with null for NOBODY."""
+    import polars
+
+    series = polars.Series("value", values)
+    return series.to_frame().select(polars.when(series != NOBODY).then(series)).to_series()
+
+
+def _list_series(lists: Lists) -> polars.Series:
+    """Return lists, none of them empty, as a series."""
+    import polars
+
+    row, value = lists.pairs()
+    table = polars.DataFrame({"row": row, "value": value})
+    return table.group_by("row", maintain_order=True).agg("value")["value"]
 
 
 @dataclass(frozen=True)
@@ -81,9 +106,10 @@ class RecordedRun:
     tasks: polars.DataFrame
     """One row per task, ordered by their ends.
 
-    `job` and `job_id`; `iteration`, from 0; `kind`, one of KINDS; `gpu`, null for a message;
-    `servers` and `ready_ns` of a message, null for others; `start_ns` and `end_ns`. A message that
-    was waiting in the window is included even if it started after it.
+    `job` and `job_id`; `iteration`, from 0; `kind`, one of KINDS; `entry` and `node` of the job's
+    graph, its name and the number of the task or message, null for jobs without one; `gpu`, null
+    for a message; `servers` and `ready_ns` of a message, null for others; `start_ns` and `end_ns`.
+    A message that was waiting in the window is included even if it started after it.
     """
     jobs: polars.DataFrame
     """The same table as `Result.jobs`."""
@@ -91,6 +117,8 @@ class RecordedRun:
     """The settings of the run as plain values."""
     server_gpus: tuple[int, ...]
     """The number of GPUs of each server; GPUs are numbered server by server."""
+    graphs: tuple[Graph | None, ...]
+    """The graph of each job's iterations, or None."""
 
     @classmethod
     def of(cls, result: Result) -> RecordedRun:
@@ -105,14 +133,18 @@ class RecordedRun:
                 "simulate(..., timeline=headway.Timeline())."
             )
         tasks, jobs, cluster = result.timeline.tasks(), result.jobs, result.settings.cluster
-        servers = [cluster.servers_of(gpus) for gpus in result.gpus]
+        graphs = tuple(job.graph for job in result.workload)
+        placed = PlacedMessages(graphs, cluster.server_of_gpu)
+        for job, gpus in enumerate(result.gpus):
+            placed.place(job, gpus)
         return cls(
             source=result.workload.source or "run",
             window=Window(0, int(result.finish_ns.max())),
-            tasks=task_table(tasks, jobs["job_id"].to_list(), servers),
+            tasks=task_table(tasks, jobs["job_id"].to_list(), placed),
             jobs=jobs,
             settings=result.settings.to_dict(),
             server_gpus=cluster.server_gpus,
+            graphs=graphs,
         )
 
     @property

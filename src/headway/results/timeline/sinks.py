@@ -20,7 +20,7 @@ class TimelineSink(Protocol):
 
 
 class Timeline:
-    """A sink that keeps all tasks in memory, about 40 bytes each."""
+    """A sink that keeps all tasks in memory, about 50 bytes each."""
 
     def __init__(self) -> None:
         self._batches: list[Records] = []

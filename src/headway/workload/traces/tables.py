@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import LONGEST_NS, MAX_GPUS, MAX_ITERATIONS
+from headway.domain.limits import LONGEST_NS, MAX_GPUS, MAX_ITERATIONS, number_from
 from headway.workload.traces.reading import open_trace, source_name, trace_lines
 from headway.workload.traces.records import SECOND_NS, Reason, RowLog, UnusableError
 
@@ -70,10 +70,10 @@ class Row:
         """Return a finite number."""
         text = self.text(name)
         try:
-            value = float(text)
+            value = number_from(text.strip())
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or "_" in text:
+        if not math.isfinite(value):
             raise UnusableError(Reason.UNREADABLE, f"must be a number, not {shown(text)}.", name)
         return value
 

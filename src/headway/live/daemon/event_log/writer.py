@@ -1,4 +1,4 @@
-"""Writes the event log from a thread, in numbered parts, and deletes the oldest parts.
+"""Writes the event log from a thread, in numbered parts; old ones are thinned, then deleted.
 
 The first part of each run starts with a header, so concatenating a run's parts gives its whole log.
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headway.live.daemon.event_log.parts import log_parts, log_runs, part_path
+from headway.live.daemon.event_log.thinning import thin, thinned_parts
 
 FLUSH_S = 0.05
 RETRY_S = 1.0
@@ -21,6 +22,8 @@ MAX_UNWRITTEN_BYTES = 64 * 2**20
 """How much may wait for a full disk before the log of this run ends."""
 PARTS = 16
 """The size limit of all parts together is divided into this many parts."""
+THINNED_SHARE = 4
+"""One part in this many of the limit is for what is left of old parts."""
 
 
 class EventLogWriter:
@@ -131,10 +134,15 @@ class EventLogWriter:
         self._delete_oldest_parts()
 
     def _delete_oldest_parts(self) -> None:
-        """Delete the oldest parts so that one more full part still fits the size limit."""
+        """Thin the oldest parts and delete the oldest thinned ones: one more part must fit."""
+        part_bytes, thinned_bytes = self._max_bytes // PARTS, self._max_bytes // THINNED_SHARE
+        room_bytes = self._max_bytes - part_bytes - thinned_bytes
         earlier = sorted(log_parts(self._link))[:-1]
-        room_bytes = self._max_bytes - self._max_bytes // PARTS
         for _, _, path in reversed(earlier):
             room_bytes -= path.stat().st_size
             if room_bytes < 0:
+                thin(path)
+        for path in reversed(thinned_parts(self._link)):
+            thinned_bytes -= path.stat().st_size
+            if thinned_bytes < 0:
                 path.unlink()

@@ -23,14 +23,13 @@ from headway.live.executors import (
     LaunchedAttempt,
     shim,
 )
-from headway.live.executors.attempt_folders import attempt_of
+from headway.live.executors.attempt_folders import attempt_of, launched_with
 from headway.live.executors.attempt_tracker import AttemptTracker, TrackedAttempt
 from headway.live.executors.local.shim_process import (
     ShimProcess,
     final_outcome,
     find_shim,
     first_free_port,
-    launched_with,
     start_shim,
 )
 from headway.live.executors.node_tools import (

@@ -19,9 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import rendezvous, shim
 from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME, Outcome
 from headway.live.executors.node_tools import (
@@ -107,20 +104,6 @@ def find_shim(folder: Path) -> ShimProcess | None:
         return None
     finally:
         os.close(lock)
-
-
-def launched_with(folder: Path) -> tuple[JobSpec | None, tuple[Slot, ...]]:
-    """Return the job and the slots of a running attempt, or None and no slots."""
-    try:
-        plan = msgspec.json.decode(read_regular(folder / "running.json"), type=_Plan)
-    except (OSError, msgspec.MsgspecError):
-        return None, ()
-    return plan.spec, plan.slots
-
-
-class _Plan(msgspec.Struct):
-    spec: JobSpec
-    slots: tuple[Slot, ...]
 
 
 def final_outcome(folder: Path) -> Outcome:

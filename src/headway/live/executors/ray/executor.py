@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
+
 from headway.domain.errors import InputError
 from headway.files import make_folder
 from headway.gate.environment import GATE_CERTIFICATE
@@ -27,7 +29,13 @@ from headway.live.executors import (
     LaunchedAttempt,
     shim,
 )
-from headway.live.executors.attempt_folders import attempt_of, folder_name
+from headway.live.executors.attempt_folders import (
+    RUNNING,
+    Launched,
+    attempt_of,
+    folder_name,
+    launched_with,
+)
 from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME, AttemptTracker
 from headway.live.executors.node_tools import OVERDUE_S
 from headway.live.executors.rank_plans import rank_plans
@@ -96,7 +104,11 @@ class RayExecutor:
         """Return the attempts of an earlier scheduler that are running and not known."""
         names = await self._in_thread(self._cluster.find_groups)
         attempts = [attempt_of(name) for name in names]
-        return [LaunchedAttempt(one) for one in attempts if one is not None and one not in known]
+        return [
+            LaunchedAttempt(one, *launched_with(self._attempts.folder_of(one)))
+            for one in attempts
+            if one is not None and one not in known
+        ]
 
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over running attempts, report ended ones, stop unknown ones."""
@@ -160,7 +172,10 @@ class RayExecutor:
             )
             attempts.use_port(tracked, port)
             with contextlib.suppress(OSError):
-                attempts.folder_of(attempt).mkdir(mode=0o700)
+                folder = attempts.folder_of(attempt)
+                folder.mkdir(mode=0o700)
+                # If the database is lost: agents know neither the job nor its slots.
+                (folder / RUNNING).write_bytes(msgspec.json.encode(Launched(spec, tuple(slots))))
         except FileExistsError:
             del attempts.running[attempt]
             await self.recover([attempt, *attempts.running])

@@ -1,0 +1,87 @@
+"""Long commands show how far they are and, from the start, how long they will take."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.terminals import on_terminal
+from headway.cli.console import RunsBar, StagesLine, messages
+from headway.durations import left_text, time_left_text
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+
+def test_the_time_left_is_in_whole_seconds_and_in_words() -> None:
+    assert left_text(0) == "0 s left"
+    assert left_text(0.2) == "1 s left"
+    assert left_text(59.5) == "1 min left"
+    assert left_text(3 * 86_400 + 7_200) == "3 d 2 h left"
+    assert time_left_text(10, 0.25) == "30 s left"
+
+
+def test_a_time_left_that_would_be_a_guess_is_not_shown() -> None:
+    assert time_left_text(10, 0.0) == time_left_text(10, 0.01) == ""
+
+
+def test_the_time_left_of_stages_is_known_from_the_start_and_follows_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    line = StagesLine(messages(), {"reading": 2.0, "counting": 2.0, "drawing": 4.0})
+
+    def shown() -> str:
+        return str(line._text())
+
+    assert shown() == "  0% 8 s left, reading"
+    clock.now_s += 1
+    assert shown() == " 12% 7 s left, reading"
+    # Reading takes twice as long as expected, so all the rest will.
+    clock.now_s += 3
+    assert shown() == " 24% 7 s left, reading"
+    line.next_stage()
+    assert shown() == " 25% 12 s left, counting"
+    clock.now_s += 2
+    assert shown() == " 38% 10 s left, counting"
+    clock.now_s += 2
+    line.next_stage()
+    assert shown() == " 50% 8 s left, drawing"
+
+
+def test_runs_kept_from_an_earlier_start_do_not_shorten_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    with RunsBar(messages(), "out") as bar:
+        bar.start(80, 100)
+        clock.now_s += 10
+        bar.step(5)
+        assert bar._bar is not None
+        (task,) = bar._bar.tasks
+        assert task.description == "30 s left, 85 of 100 runs, 0.5 runs/s"
+        assert task.percentage == 25
+        bar.step(15)
+        assert task.description == "100 runs done, writing the results"
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_report_shows_its_stages(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    on_terminal(monkeypatch, 80, "workload", "generate", "--jobs", "5", "-o", "w.csv")
+    on_terminal(monkeypatch, 80, "simulate", "w.csv", "-q", "--timeline", "run.parquet")
+    lines = on_terminal(monkeypatch, width, "report", "run.parquet")
+    assert max(map(len, lines)) <= width
+    assert re.fullmatch(r" +\d+% [1-4] s left, reading run.parquet", lines[0])
+    assert any(re.fullmatch(r" +\d+% \d+ s left, drawing run.svg", line) for line in lines)
+    assert lines[-2:] == ["Written: run.svg", ""]
