@@ -264,7 +264,7 @@ def chain(case: Case, index: int) -> Graph:
     )
 
 
-@settings(max_examples=min(settings().max_examples, 40))
+@settings(max_examples=min(settings().max_examples, 15))
 @given(data=st.data())
 def test_a_chain_is_the_same_job_as_one_without_a_graph(data: st.DataObject) -> None:
     """Under priorities and placements that do not read s_J, with and without buckets."""
@@ -292,7 +292,7 @@ def anonymous(tasks: Iterable[oracle.OracleTask]) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
-@settings(max_examples=min(settings().max_examples, 40))
+@settings(max_examples=min(settings().max_examples, 15))
 @given(case=cases(general=True, graphs=True))
 def test_what_a_graph_says_holds_of_every_run(case: Case) -> None:
     """Every task and message once, after what it waits for; messages of a channel one by one."""

@@ -23,6 +23,7 @@ PAGES = {
     "docs/tutorial/own-policy.md": (PAPER, 4),
     "docs/tutorial/two-jobs.md": ("", 2),
     "docs/tutorial/your-trace.md": (EXAMPLES, 11),
+    "docs/tutorial/todays-training.md": (EXAMPLES, 8),
     "docs/how-to/compare.md": (f"{SITE}; cp examples/my_policies.py .", 1),
     "docs/how-to/sweep.md": ("", 1),
     "docs/how-to/explain.md": ("", 1),

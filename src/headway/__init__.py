@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headway.domain.cluster import Cluster, ServerGroup
     from headway.domain.errors import HeadwayError, InputError, PolicyError
     from headway.domain.gpus import GpuType
+    from headway.domain.graph import Graph, Message, Task
     from headway.domain.job import Job
     from headway.domain.profiles import Profile
     from headway.domain.workload import Workload
@@ -31,14 +32,17 @@ if TYPE_CHECKING:
     from headway.results.timeline.window import Window
     from headway.workload.files import read_workload, write_workload
     from headway.workload.generate import Recipe, generate_workload
+    from headway.workload.graphs import read_graph, write_graph
 
 _HOMES = {
     "Cluster": "domain.cluster",
     "Comparison": "experiments.compare",
     "GpuType": "domain.gpus",
+    "Graph": "domain.graph",
     "HeadwayError": "domain.errors",
     "InputError": "domain.errors",
     "Job": "domain.job",
+    "Message": "domain.graph",
     "NetworkModel": "network.contention",
     "PolicyError": "domain.errors",
     "PolicySet": "policies.policy_set",
@@ -50,16 +54,19 @@ _HOMES = {
     "ServerGroup": "domain.cluster",
     "StoredResult": "results.store",
     "Summary": "results.schema",
+    "Task": "domain.graph",
     "Timeline": "results.timeline.sinks",
     "Window": "results.timeline.window",
     "Workload": "domain.workload",
     "compare": "experiments.compare",
     "generate_workload": "workload.generate",
+    "read_graph": "workload.graphs",
     "read_result": "results.store",
     "read_timeline": "results.timeline.file",
     "read_workload": "workload.files",
     "record_timeline": "results.timeline.file",
     "simulate": "experiments.simulation",
+    "write_graph": "workload.graphs",
     "write_json": "results.store",
     "write_parquet": "results.store",
     "write_workload": "workload.files",
@@ -70,9 +77,11 @@ __all__ = [
     "Cluster",
     "Comparison",
     "GpuType",
+    "Graph",
     "HeadwayError",
     "InputError",
     "Job",
+    "Message",
     "NetworkModel",
     "PolicyError",
     "PolicySet",
@@ -84,16 +93,19 @@ __all__ = [
     "ServerGroup",
     "StoredResult",
     "Summary",
+    "Task",
     "Timeline",
     "Window",
     "Workload",
     "compare",
     "generate_workload",
+    "read_graph",
     "read_result",
     "read_timeline",
     "read_workload",
     "record_timeline",
     "simulate",
+    "write_graph",
     "write_json",
     "write_parquet",
     "write_workload",

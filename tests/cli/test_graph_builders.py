@@ -133,13 +133,19 @@ def test_a_bad_table_is_one_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (f"ddp {PLAIN} --ranks 0", "ranks: must be at least 1, not 0."),
-        (f"ddp {PLAIN} --ranks 2 --bucket-mb 0", "bucket_mb: must be at least 0.000001 MB, not 0"),
-        (f"ddp {PLAIN} --ranks 2 --optimizer-ms -1", "optimizer_ms: must be 0 or more milliseco"),
+        (f"ddp {PLAIN} --ranks 0", "--ranks: must be at least 1, not 0."),
+        (
+            f"ddp {PLAIN} --ranks 2 --bucket-mb 0",
+            "--bucket-mb: must be at least 0.000001 MB, not 0",
+        ),
+        (f"ddp {PLAIN} --ranks 2 --optimizer-ms -1", "--optimizer-ms: must be 0 or more mill"),
         (f"ddp {EXPERTS} --ranks 2", "line 1, column 5: unknown column 'expert_forward_ms'"),
         (f"moe {PLAIN} --ranks 2", "line 1, column 5: unknown column 'activation_mb'"),
         (f"fsdp {PLAIN} --ranks 2 --prefetch -1", "prefetch: must be at least 0, not -1."),
-        (f"moe {EXPERTS} --ranks 6 --expert-parallel 4", "expert_parallel: must divide the 6 ran"),
+        (
+            f"moe {EXPERTS} --ranks 6 --expert-parallel 4",
+            "--expert-parallel: must divide the 6 ran",
+        ),
         (f"pipeline {PLAIN} --stages 15 --microbatches 1", "stages: must be at most 14, one for"),
         (f"pipeline {PLAIN} --stages 0 --microbatches 1", "stages: must be at least 1, not 0."),
         (f"pipeline {PLAIN} --stages 2 --microbatches 0", "microbatches: must be at least 1, "),

@@ -8,7 +8,6 @@ import typer
 
 from headway.cli.console import ReadingBar, messages, print_lines, print_table, report_written
 from headway.files import STANDARD, check_outputs
-from headway.text_table import TextTable
 
 if TYPE_CHECKING:
     from headway.graphs.imports.imported import Imported
@@ -109,24 +108,15 @@ def simai(
 
 def _write(imported: Imported, output: str) -> None:
     """Write the graph, and say what it is."""
-    from headway.graphs.imports.imported import message_totals
+    from headway.reports.graph_text import totals_table
     from headway.workload.graphs import write_graph
 
     write_graph(imported.graph, output)
     console = messages()
     print_lines(console, *imported.notes)
-    totals = message_totals(imported.graph)
-    if totals:
-        table = TextTable(["messages"], ["ranks each", "number", "MB in all"])
-        for one in totals:
-            table.add_row(
-                one.kind,
-                f"{one.group_ranks:,}",
-                f"{one.messages:,}",
-                f"{one.total_bytes / 2**20:,.1f}",
-            )
+    if imported.graph.messages:
         console.print()
-        print_table(console, table)
+        print_table(console, totals_table(imported.graph))
         console.print()
     iteration_s = imported.graph.unit_ns() / 1e9
     print_lines(console, f"An iteration takes {iteration_s:,.6g} s if messages take no time.")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from headway.domain.graph import Graph
+from headway.graphs.imports.imported import message_totals
 from headway.text_table import TextTable
 
 
@@ -21,6 +22,19 @@ def entries_table(graph: Graph) -> TextTable:
         ranks = " | ".join(ranks_text(group, graph.ranks) for group in message.groups)
         size = f"{message.buffer_bytes / 2**20:,.3f}"
         table.add_row(message.name, message.kind, ranks, "", size, ", ".join(message.after))
+    return table
+
+
+def totals_table(graph: Graph) -> TextTable:
+    """Return the messages by kind and by the size of their groups, with the sum of their bytes."""
+    table = TextTable(["messages"], ["ranks each", "number", "MB in all"])
+    for one in message_totals(graph):
+        table.add_row(
+            one.kind,
+            f"{one.group_ranks:,}",
+            f"{one.messages:,}",
+            f"{one.total_bytes / 2**20:,.1f}",
+        )
     return table
 
 

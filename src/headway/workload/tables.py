@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.limits import number_from, scaled
+from headway.domain.limits import scaled
 from headway.workload.text import text_lines
 
 Value = str | int | float | None
+
+_NUMBER = re.compile(
+    r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,11 @@ class Unit:
     def convert(self, name: str, value: Value) -> int:
         """Return the value of a cell of column `name` in the record's unit."""
         if isinstance(value, str):
-            try:
-                number = number_from(value)
-            except ValueError:
-                problem = f"must be a number of {self.unit}, not {shown(value)}."
-                raise InputError(problem, field=name) from None
+            if not _NUMBER.fullmatch(value):
+                raise InputError(
+                    f"must be a number of {self.unit}, not {shown(value)}.", field=name
+                )
+            number = float(value)
             return scaled(number, self.factor, name, self.least, self.most, self.unit, given=value)
         assert value is not None
         return scaled(value, self.factor, name, self.least, self.most, self.unit)
@@ -83,31 +88,27 @@ class CsvTable:
         rows: list[_Row] = []
         numbers: list[int] = []
         header: list[str] | None = None
-        for fields in self._records(reader):
-            if header is None:
-                header = self._header([field.strip() for field in fields], reader.line_num)
-            else:
-                rows.append(self._row(header, fields, reader.line_num, make_row))
-                numbers.append(reader.line_num)
-        if header is None:
-            raise InputError(
-                f"the file is empty; it must begin with a header such as {self.wording.header}.",
-                source=self.source,
-            )
-        return rows, numbers, header
-
-    def _records(self, reader: Iterable[list[str]]) -> Iterator[list[str]]:
-        """Yield the records that are not blank."""
         try:
             for fields in reader:
-                if any(field.strip() for field in fields):
-                    yield fields
+                if not any(field.strip() for field in fields):
+                    continue
+                if header is None:
+                    header = self._header([field.strip() for field in fields], reader.line_num)
+                else:
+                    rows.append(self._row(header, fields, reader.line_num, make_row))
+                    numbers.append(reader.line_num)
         except csv.Error as error:
             unclosed = "end of data" in str(error)
             problem = "a quotation mark is not closed" if unclosed else str(error)
             raise InputError(
                 f"not CSV: {problem}.", source=self.source, line=reader.line_num
             ) from None
+        if header is None:
+            raise InputError(
+                f"the file is empty; it must begin with a header such as {self.wording.header}.",
+                source=self.source,
+            )
+        return rows, numbers, header
 
     def _header(self, names: list[str], line: int) -> list[str]:
         try:
