@@ -138,7 +138,7 @@ def test_policies_that_leave_everything_waiting_are_named() -> None:
         "placement policy 'never_place' leaves jobs queued for ever: nothing is running and "
         "nothing more will arrive."
     )
-    with pytest.raises(PolicyError, match="'never_admit' leaves all-reduces waiting for ever"):
+    with pytest.raises(PolicyError, match="'never_admit' leaves messages waiting for ever"):
         simulate(workload, "2x1", policy=f"lwf:1+srsf+{DATA}/faulty.py:never_admit")
 
 

@@ -120,7 +120,7 @@ def test_an_admission_by_port_that_lets_no_message_start_is_named() -> None:
     def never(cluster: Any, port: int, parameter: float) -> int:
         return 0
 
-    with pytest.raises(PolicyError, match="'test-never' leaves all-reduces waiting for ever"):
+    with pytest.raises(PolicyError, match="'test-never' leaves messages waiting for ever"):
         simulate(WORKLOAD, "4x2", policy=paper_with(admission="test-never"))
 
 

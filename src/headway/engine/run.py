@@ -330,7 +330,7 @@ def _failure(status: int, state: State, policies: Choices) -> InputError | Polic
             f"{tally.misplaced} a GPU twice, or one that was not among the candidates."
         )
     if tally.waiting > 0:
-        culprit = f"admission policy '{policies.admission.name}' leaves all-reduces waiting"
+        culprit = f"admission policy '{policies.admission.name}' leaves messages waiting"
     else:
         culprit = f"placement policy '{policies.placement.name}' leaves jobs queued"
     return PolicyError(f"{culprit} for ever: nothing is running and nothing more will arrive.")
