@@ -49,8 +49,8 @@ def test_a_simai_text_becomes_a_graph_on_standard_output(
     ("arguments", "expected"),
     [
         (("chakra", "t"), "t/t.0.et: node 2 ('n2') is a collective, but the trace has one rank; "),
-        (("chakra", "t", "--ranks", "0"), "ranks: must be at least 1, not 0."),
-        (("chakra", "t", "--gpu", "h10"), "gpu: unknown GPU 'h10'. Did you mean 'h100'?"),
+        (("chakra", "t", "--ranks", "0"), "--ranks: must be at least 1, not 0."),
+        (("chakra", "t", "--gpu", "h10"), "--gpu: unknown GPU 'h10'. Did you mean 'h100'?"),
         (("chakra", "none"), "none: No such file or directory."),
         (("simai", "none"), "none: No such file or directory."),
         (("simai", "g.json", "-o", "g.json"), "g.json: is an input too; give another file"),
