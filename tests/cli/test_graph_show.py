@@ -67,7 +67,7 @@ def test_it_is_drawn_to_a_file(suffix: str, capsys: pytest.CaptureFixture[str]) 
         ("g.json -o g.json", "g.json: is an input too; give another file"),
         ("g.json -o no/g.svg", "no/g.svg: there is no folder no."),
         ("g.json --gpus-per-server 0", "--gpus-per-server: must be at least 1, not 0."),
-        ("g.json --network 10gb", "--network: unknown network '10gb'"),
+        ("g.json --network 10gb", "network: unknown network '10gb'"),
         ("bad.json", "bad.json: the key 'tasks' is missing."),
     ],
 )

@@ -43,6 +43,7 @@ COMMANDS = {
     "sweep": "sweep --show runs",
     "sweep by rows": "sweep --show runs --rows cluster,policy",
     "explain": "explain run.parquet b",
+    "graph_show": "graph show g.json",
     "policies": "policies",
     "network": "network",
     "reproduce": "reproduce",
@@ -133,6 +134,9 @@ def _here(_made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.chdir(_made)
     if not Path("runs").exists():
         assert run_command(capsys, "sweep", "sweep.toml", "-o", "runs").status == 0
+        layers = f"{EXAMPLES}/layers/gpt.csv"
+        words = ["graph", "ddp", layers, "--ranks", "4", "-o", "g.json"]
+        assert run_command(capsys, *words).status == 0
         assert run_command(capsys, "simulate", "w.csv", "--timeline", "run.parquet").status == 0
     for module in (cluster, jobs, top):
         monkeypatch.setattr(module, "connect", lambda *_: _Client())

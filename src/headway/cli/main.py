@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -29,12 +31,14 @@ from headway.cli import (
 from headway.cli.command_groups import GroupedCommands
 from headway.cli.console import tolerate_encodings
 from headway.cli.live import cluster, jobs, serve, top
-from headway.domain.errors import HeadwayError, InputError
+from headway.domain.errors import HeadwayError, InputError, shown
 from headway.interrupts import check
 from headway.text_table import printable_lines
 from headway.version import __version__
 
 BAD_INPUT = 2
+
+_NUMBER = re.compile(r"[+-]?[\d.]+([eE][+-]?\d+)?")
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -113,6 +117,7 @@ def run() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
+        _check_digits(sys.argv[1:])
         app(prog_name="headway")
     except InputError as error:
         _fail(str(_with_option(error)))
@@ -140,6 +145,16 @@ def _with_option(error: InputError) -> InputError:
         if options and field in {parameter.name, *words}:
             return InputError(error.problem, field=options[0])
     return error
+
+
+def _check_digits(arguments: list[str]) -> None:
+    """Refuse numbers of options in digits other than 0 to 9, which Python would take."""
+    for before, argument in pairwise(["", *arguments]):
+        option, equals, value = argument.partition("=")
+        if not equals:
+            option, value = before, argument
+        if option.startswith("-") and not value.isascii() and _NUMBER.fullmatch(value):
+            raise InputError(f"must be in the digits 0 to 9, not {shown(value)}.", field=option)
 
 
 def _fail(message: str) -> None:

@@ -60,7 +60,7 @@ def operations(draw: st.DrawFn) -> tuple[list[Operation], int]:
     return found, total
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(drawn=operations())
 def test_assembling_changes_no_start_whatever_messages_take(
     drawn: tuple[list[Operation], int],
