@@ -8,10 +8,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-import oracle
+from agreement import check
 from headway.engine.setup import Acceleration
-from headway.results.schema import Result, Summary
-from headway.results.timeline.sinks import Timeline
 from repetitive_cases import repetitive
 from strategies import (
     ADMISSIONS,
@@ -23,44 +21,6 @@ from strategies import (
     run_oracle,
     run_state,
 )
-
-KINDS = ("forward", "backward", "message", "task")
-
-
-def same_figures(result: Result) -> Summary:
-    """Return what does not depend on how a run was simulated."""
-    return replace(result.summary, wall_s=0, skipped_tasks=0)
-
-
-def check(case: Case) -> None:
-    """Run both, with and without acceleration, and compare everything."""
-    timeline = Timeline()
-    result = run_engine(case, timeline)
-    expected = run_oracle(case)
-    assert result.start_ns.tolist() == expected.start_ns
-    assert result.finish_ns.tolist() == expected.finish_ns
-    assert list(result.gpus) == expected.gpus
-    tasks = sorted(
-        oracle.OracleTask(
-            int(task.start_ns),
-            int(task.end_ns),
-            KINDS[task.kind],
-            int(task.job),
-            int(task.iteration),
-            int(task.gpu),
-            int(task.node),
-        )
-        for task in timeline.tasks()
-    )
-    assert tasks == expected.tasks
-    assert result.summary.simulated_tasks == len(tasks)
-    for acceleration in ("none", "full"):
-        quick = run_engine(case, acceleration=acceleration)
-        assert quick.finish_ns.tolist() == expected.finish_ns
-        assert list(quick.gpus) == expected.gpus
-        assert replace(quick.summary, wall_s=0, skipped_tasks=0) == replace(
-            result.summary, wall_s=0, skipped_tasks=0
-        )
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
