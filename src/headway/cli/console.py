@@ -182,7 +182,7 @@ def reading_s(path: str) -> float:
     return 0.5 + (3e-8 * os.path.getsize(path) if os.path.isfile(path) else 0.0)
 
 
-class StagesLine:
+class StagesLine(_Bar):
     """The progress of work in stages, whose durations in seconds are roughly known.
 
     The time that the first stages took tells how fast this machine is, so that the rest is known
@@ -190,14 +190,14 @@ class StagesLine:
     """
 
     def __init__(self, console: Console, stages: Mapping[str, float]) -> None:
-        self._console, self._stages = console, stages
+        super().__init__(console)
+        self._stages = stages
         self._total_s = sum(stages.values())
         self._stage = next(iter(stages))
         self._done_s = 0.0
         self._pace = 1.0
         self._started = self._stage_started = time.monotonic()
         self._live: Live | None = None
-        self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
         if _can_animate(self._console):
@@ -224,14 +224,6 @@ class StagesLine:
         left = left_text(self._pace * (self._total_s - done_s))
         share = done_s / self._total_s
         return Text(f"{share:4.0%} {left}, {printable(self._stage)}", no_wrap=True)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._cleanup.close()
 
 
 class RunsBar(_Bar):

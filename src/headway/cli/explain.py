@@ -34,7 +34,6 @@ from headway.text_table import TextTable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headway.domain.job import Job
     from headway.policies.policy_set import PolicySet
     from headway.reports.explain import Explanation
     from headway.results.timeline.recorded import RecordedRun
@@ -132,7 +131,7 @@ def _simulated(
     from headway.workload.sources import workload_from
 
     jobs = workload_from(workload, seed=seed, profiles=profiles)
-    tasks = sum(job.iterations * _tasks_each(job) for job in jobs)
+    tasks = sum(job.iterations * (job.task_count + job.message_count) for job in jobs)
     if tasks > _MAX_TASKS:
         raise InputError(
             f"has {tasks:,} tasks, too many to keep in memory; record it with headway simulate "
@@ -150,11 +149,6 @@ def _simulated(
             progress=bar,
         )
     return RecordedRun.of(result)
-
-
-def _tasks_each(job: Job) -> int:
-    """Return the tasks and messages of an iteration, at the most."""
-    return 2 * job.gpus + 1 if job.graph is None else job.graph.expanded.nodes
 
 
 def _slowest(run: RecordedRun, count: int) -> list[str]:

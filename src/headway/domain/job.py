@@ -112,6 +112,16 @@ class Job:
         return self.forward_ns + self.backward_ns
 
     @property
+    def task_count(self) -> int:
+        """The compute tasks of one iteration, on all GPUs."""
+        return 2 * self.gpus if self.graph is None else self.graph.expanded.tasks
+
+    @property
+    def message_count(self) -> int:
+        """The messages of one iteration, if each is between servers and sent whole."""
+        return 1 if self.graph is None else self.graph.message_count
+
+    @property
     def gpu_compute_ns(self) -> int:
         """The sum of the times of all tasks of one iteration, on GPUs of the type `measured_on`."""
         if self.graph is not None:

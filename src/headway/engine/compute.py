@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from headway.domain.records import BACKWARD, FORWARD, NOBODY, Integers
 from headway.engine.cycles import note_iteration
-from headway.engine.events import schedule
+from headway.engine.groups import join_group, leave_group, new_group
 from headway.engine.order import comes_before
 from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
 from headway.engine.solo import end_solo, try_solo
@@ -79,7 +79,7 @@ def _end_iteration(s: State, job: int, now_ns: int) -> None:
 @inlined
 def complete_group(s: State, group: int, now_ns: int) -> None:
     """End the tasks of a group: their GPUs are idle, their successors ready."""
-    gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
+    seats, tally = s.seat_progress, s.tally
     job, stage, seat = s.groups[group].job, s.groups[group].stage, s.groups[group].first_seat
     s.free_groups[tally[0].free_groups] = group
     tally[0].free_groups += 1
@@ -90,14 +90,10 @@ def complete_group(s: State, group: int, now_ns: int) -> None:
         end_solo(s, job, now_ns)
     while seat != NOBODY:
         following = seats[seat].next
-        gpu = seats[seat].gpu
-        seats[seat].group = NOBODY
-        gpus[gpu].group = NOBODY
-        gpus[gpu].listed = 1
-        s.idle[tally[0].idle] = gpu
-        tally[0].idle += 1
+        leave_group(s, seat)
         if len(s.timeline) > 0:
-            record_task(s, stage, job, gpu, NOBODY, NOBODY, s.groups[group].start_ns, now_ns)
+            gpu, start_ns = seats[seat].gpu, s.groups[group].start_ns
+            record_task(s, stage, job, gpu, NOBODY, NOBODY, start_ns, now_ns)
         if stage == FORWARD:
             make_ready(s, seat, BACKWARD, now_ns)
         else:
@@ -137,31 +133,21 @@ def dispatch(s: State, now_ns: int) -> None:
         else:
             group, group_ns = paces[pace].backward_group, paces[pace].backward_group_ns
         if group_ns == now_ns:
-            seats[seat].next = s.groups[group].first_seat
-            s.groups[group].first_seat = seat
-            s.groups[group].seats += 1
+            join_group(s, group, seat)
         else:
-            s.tally[0].free_groups -= 1
-            group = s.free_groups[s.tally[0].free_groups]
-            seats[seat].next = NOBODY
-            s.groups[group].first_seat = seat
-            s.groups[group].seats = 1
-            s.groups[group].job = job
-            s.groups[group].stage = stage
-            s.groups[group].start_ns = now_ns
+            own_stage, end_ns = stage, now_ns + paces[pace].backward_ns
+            if stage == FORWARD:
+                end_ns = now_ns + paces[pace].forward_ns
+                if s.rules[0].fuses != 0:
+                    own_stage = FUSED
+                    end_ns += paces[pace].backward_ns
+            group = new_group(s, seat, own_stage, now_ns, end_ns)
             if stage == FORWARD:
                 paces[pace].forward_group = group
                 paces[pace].forward_group_ns = now_ns
-                end_ns = now_ns + paces[pace].forward_ns
-                if s.rules[0].fuses != 0:
-                    s.groups[group].stage = FUSED
-                    end_ns += paces[pace].backward_ns
             else:
                 paces[pace].backward_group = group
                 paces[pace].backward_group_ns = now_ns
-                end_ns = now_ns + paces[pace].backward_ns
-            s.groups[group].end_ns = end_ns
-            s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
         seats[seat].group = gpus[gpu].group = group
         if s.job_progress[job].inert != 0:
             s.rare.stir(s, int(job), now_ns)

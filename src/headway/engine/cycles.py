@@ -30,7 +30,7 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY, UNLISTED
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import comes_before, key_with, skip_iterations, skip_messages
-from headway.engine.ranks import change_of_order_ns
+from headway.engine.order_changes import change_of_order_ns
 from headway.engine.sampling import (
     FIRST_HALF,
     MEASURED,
@@ -140,12 +140,12 @@ def note_iteration(s: State, job: int, now_ns: int) -> None:
     """Remember that an iteration of a job ended, if this may be a time to look at its set."""
     if s.rules[0].skips_sets == 0:
         return
+    anchor = s.job_progress[job].cycle
     if s.rules[0].window > 0:
         s.job_progress[job].lasted_ns = now_ns - s.job_progress[job].ended_ns
         s.job_progress[job].ended_ns = now_ns
-        if s.job_progress[job].cycle != NOBODY:
-            s.cycles[s.job_progress[job].cycle].seen += 1
-    anchor = s.job_progress[job].cycle
+        if anchor != NOBODY:
+            s.cycles[anchor].seen += 1
     if anchor == NOBODY or anchor == job:  # noqa: PLR1714, SIM109
         s.ended[s.tally[0].ended] = job
         s.tally[0].ended += 1

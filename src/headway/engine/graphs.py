@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 
 from headway.domain.records import COMPUTE, NOBODY, READY
-from headway.engine.events import remove_first, schedule, schedule_rarely
+from headway.engine.events import remove_first, schedule_rarely
+from headway.engine.groups import join_group, leave_group, new_group
 from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
 from headway.engine.state import DONE, GRAPH, State
 from headway.jit import inlined, part
@@ -101,24 +102,13 @@ def start_task(s: State, seat: int, now_ns: int) -> None:
     pace = job * s.rules[0].types + gpus[gpu].type
     group = paces[pace].forward_group
     if paces[pace].forward_group_ns == now_ns and groups[group].entry == entry:
-        seats[seat].next = groups[group].first_seat
-        groups[group].first_seat = seat
-        groups[group].seats += 1
+        join_group(s, group, seat)
     else:
-        s.tally[0].free_groups -= 1
-        group = s.free_groups[s.tally[0].free_groups]
+        end_ns = now_ns + _entry_ns(s, job, entry, gpus[gpu].type)
+        group = new_group(s, seat, GRAPH, now_ns, end_ns)
+        groups[group].entry = entry
         paces[pace].forward_group = group
         paces[pace].forward_group_ns = now_ns
-        seats[seat].next = NOBODY
-        groups[group].first_seat = seat
-        groups[group].seats = 1
-        groups[group].job = job
-        groups[group].stage = GRAPH
-        groups[group].entry = entry
-        groups[group].start_ns = now_ns
-        end_ns = now_ns + _entry_ns(s, job, entry, gpus[gpu].type)
-        groups[group].end_ns = end_ns
-        s.tally[0].heap = schedule(s.heap, s.positions, s.tally[0].heap, group, end_ns)
     seats[seat].group = gpus[gpu].group = group
     if s.job_progress[job].inert != 0:
         s.rare.stir(s, int(job), now_ns)
@@ -133,19 +123,15 @@ def _entry_ns(s: State, job: int, entry: int, gpu_type: int) -> int:
 
 def end_tasks(s: State, group: int, now_ns: int) -> None:
     """End the tasks of a group: their GPUs are idle, their successors ready."""
-    gpus, seats, tally = s.gpu_progress, s.seat_progress, s.tally
+    seats = s.seat_progress
     job, seat = s.groups[group].job, s.groups[group].first_seat
     while seat != NOBODY:
         following = seats[seat].next
-        gpu, node = seats[seat].gpu, seats[seat].stage - GRAPH
-        seats[seat].group = NOBODY
+        node = seats[seat].stage - GRAPH
         seats[seat].stage = DONE
-        gpus[gpu].group = NOBODY
-        gpus[gpu].listed = 1
-        s.idle[tally[0].idle] = gpu
-        tally[0].idle += 1
+        leave_group(s, seat)
         if len(s.timeline) > 0:
-            start_ns = s.groups[group].start_ns
+            gpu, start_ns = seats[seat].gpu, s.groups[group].start_ns
             record_task(s, COMPUTE, job, gpu, node, NOBODY, start_ns, now_ns)
         _end_node(s, job, node, now_ns)
         seat = following

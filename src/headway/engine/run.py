@@ -106,13 +106,7 @@ def simulate(
 
 
 def _has_few_tasks(workload: Workload) -> bool:
-    return (
-        sum(
-            job.iterations * (2 * job.gpus if job.graph is None else job.graph.expanded.tasks)
-            for job in workload
-        )
-        < _FEW_TASKS
-    )
+    return sum(job.iterations * job.task_count for job in workload) < _FEW_TASKS
 
 
 def _check_sampling(
@@ -157,11 +151,9 @@ class _Run:
     ) -> Result:
         """Simulate, sampling with this window or, with 0, exactly."""
         workload, cluster, policies = self.workload, self.cluster, self.policy.choices
-        rows = (
-            0
-            if timeline is None
-            else max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
-        )
+        rows = 0
+        if timeline is not None:
+            rows = max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
         times = compute_times(workload, cluster)
         state = prepare(
             workload,

@@ -118,11 +118,7 @@ def prepare(
 
 def rows_of_an_instant(workload: Workload, cluster: Cluster) -> int:
     """Return the most rows of a timeline that an instant may add: tasks that end, placements."""
-    return cluster.gpus + _message_count(workload) + sum(job.gpus for job in workload)
-
-
-def _message_count(workload: Workload) -> int:
-    return sum(1 if job.graph is None else job.graph.message_count for job in workload)
+    return cluster.gpus + sum(job.message_count + job.gpus for job in workload)
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
@@ -162,7 +158,7 @@ def _check_ranges(
             f"the jobs ask for {seats:,} GPUs in all; the engine can count {MAX_SEATS:,}.",
             source=workload.source,
         )
-    messages = _message_count(workload)
+    messages = sum(job.message_count for job in workload)
     factor = max(1.0, *cluster.uplinks, 1.0)
     slowest = network.cost_ns_per_byte(messages) * factor
     services = []

@@ -397,7 +397,7 @@ class State(View):
     scratch: Integers  # jobs: whose iteration ended, or placed, or found in the search for a set
     visited: Integers  # by GPU, then by port: the latest search for a set that visited it
     latest: Integers  # likewise: the job found there last
-    ranked: Integers  # scratch: the members of a set in priority order
+    by_priority: Integers  # scratch: the members of a set in priority order
     cycles: Annotated[Records, CYCLE]
     job_snapshots: Annotated[Records, JOB_SNAPSHOT]
     message_snapshots: Annotated[Records, MESSAGE_SNAPSHOT]
@@ -527,7 +527,7 @@ def make_state(
         scratch=integers(len(jobs)),
         visited=integers(len(gpus) + len(ports)),
         latest=integers(len(gpus) + len(ports)),
-        ranked=integers(len(jobs)),
+        by_priority=integers(len(jobs)),
         cycles=zeros(len(jobs) if skips else 0, CYCLE),
         job_snapshots=zeros(len(jobs) if skips else 0, JOB_SNAPSHOT),
         message_snapshots=zeros(len(messages) if skips else 0, MESSAGE_SNAPSHOT),

@@ -20,15 +20,15 @@ from headway.network.messages import messages_meet
 def change_of_order_ns(s: State, anchor: int, most_ns: int) -> int:
     """Return when, soon after, neighbours have changed their order; `most_ns` if not before."""
     jobs, seats, links = s.cluster.jobs, s.cluster.seats, s.cluster.links
-    members, gpu_count = _rank(s, anchor), len(s.cluster.gpus)
+    members, gpu_count = _list_by_priority(s, anchor), len(s.cluster.gpus)
     for i in range(members):
-        job = s.ranked[i]
+        job = s.by_priority[i]
         s.job_snapshots[job].last_key = _key_after(s, job, most_ns)
     s.tally[0].searches += 1
     meet = messages_meet(s.cluster)
     change_ns = most_ns
     for i in range(members):
-        job = s.ranked[i]
+        job = s.by_priority[i]
         compared = NOBODY
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             before = _one_before(s, job, seats[seat].gpu)
@@ -50,7 +50,7 @@ def change_of_order_ns(s: State, anchor: int, most_ns: int) -> int:
 
 
 @part
-def _rank(s: State, anchor: int) -> int:
+def _list_by_priority(s: State, anchor: int) -> int:
     """List the members of a set in priority order, and link them so; return their number.
 
     The anchor stays the first of the links. Most are in order since the last time.
@@ -58,15 +58,15 @@ def _rank(s: State, anchor: int) -> int:
     members, job = 0, anchor
     while job != NOBODY:
         index = members
-        while index > 0 and comes_before(s, job, s.ranked[index - 1]):
-            s.ranked[index] = s.ranked[index - 1]
+        while index > 0 and comes_before(s, job, s.by_priority[index - 1]):
+            s.by_priority[index] = s.by_priority[index - 1]
             index -= 1
-        s.ranked[index] = job
+        s.by_priority[index] = job
         members += 1
         job = s.job_progress[job].next_member
     following = NOBODY
     for i in range(members - 1, -1, -1):
-        job = s.ranked[i]
+        job = s.by_priority[i]
         if job != anchor:
             s.job_progress[job].next_member = following
             following = job
