@@ -19,6 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import graph_jobs
+import sampling
 from baseline import run_baseline
 
 import headway
@@ -42,7 +44,8 @@ import resource, subprocess, sys, time
 began = time.perf_counter()
 subprocess.run(sys.argv[1:], check=True)
 wall_s = time.perf_counter() - began
-print(wall_s, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss)
 """
 
 
@@ -54,9 +57,13 @@ def main() -> None:
     print(f"headway {headway.__version__}, Python {sys.version.split()[0]}, {os.cpu_count()} cores")
     speed(repeats)
     features(repeats)
+    graph_jobs.main(1 if quick else 3)
     starts(2 if quick else 5)
     contention((1, 2, 4) if quick else (1, 2, 4, 8), not quick)
     growth(1 if quick else 3, (2, 4) if quick else (2, 4, 8))
+    print("\nSampled simulation, accuracy 1%")
+    sampling.times_ten("1%", seeds=1 if quick else 4)
+    sampling.coverage(4 if quick else 20, "1%")
 
 
 def best(run: Callable[[], float], repeats: int) -> float:
@@ -126,19 +133,23 @@ def features(repeats: int) -> None:
 
 
 def starts(repeats: int) -> None:
-    print("\n`headway simulate` of the paper's workload, start-up included")
+    print("\n`headway simulate` of the paper's workload, start-up included: wall time, CPU time")
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [*COMMAND, "workload", "generate", "-o", f"{folder}/paper.csv"],
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
-        environment = {**os.environ, "HEADWAY_CACHE_DIR": f"{folder}/cache"}
-        runs = [("first ever", "paper"), *[("warm", "paper")] * repeats]
-        runs += [("first", policy) for policy in ("headway", "spread+fifo+k-way", "apart+k-srsf")]
-        for name, policy in runs:
+        for name, options in (("paper", []), ("graphs", ["--parallel", "ddp"])):
+            subprocess.run(
+                [*COMMAND, "workload", "generate", *options, "-o", f"{folder}/{name}.csv"],
+                check=True,
+                stderr=subprocess.DEVNULL,
+            )
+        others = ("headway", "spread+fifo+k-way", "apart+k-srsf")
+        runs = [("first ever", "paper", "paper"), *[("warm", "paper", "paper")] * repeats]
+        runs += [("first", "paper", policy) for policy in others]
+        runs += [("first ever", "graphs", policy) for policy in ("paper", "headway")]
+        for number, (name, workload, policy) in enumerate(runs):
+            cache = f"{folder}/cache-{number}" if name == "first ever" else f"{folder}/cache-0"
+            environment = {**os.environ, "HEADWAY_CACHE_DIR": cache}
             command = [
-                *(*COMMAND, "simulate", f"{folder}/paper.csv", "-q", "--policy", policy),
+                *(*COMMAND, "simulate", f"{folder}/{workload}.csv", "-q", "--policy", policy),
                 *("--json", f"{folder}/out.json"),
             ]
             done = subprocess.run(
@@ -149,9 +160,12 @@ def starts(repeats: int) -> None:
                 check=True,
                 text=True,
             )
-            wall_s, peak_kb = done.stdout.split()
-            title = f"{name}, {policy}"
-            print(f"  {title:28}{float(wall_s):>8.2f} s{int(peak_kb) / 1024:>8.0f} MB peak")
+            wall_s, cpu_s, peak_kb = done.stdout.split()
+            title = f"{name}, {policy}" + (", overlapped" if workload == "graphs" else "")
+            print(
+                f"  {title:34}{float(wall_s):>8.2f} s{float(cpu_s):>8.2f} s"
+                f"{int(peak_kb) / 1024:>8.0f} MB peak"
+            )
 
 
 def contention(factors: tuple[int, ...], large: bool) -> None:

@@ -13,6 +13,7 @@ from graph_nodes import expansion_of, latency_ns, nodes_of, size_bytes
 from headway.domain.compute_times import compute_times
 from headway.domain.graph import Graph
 from headway.domain.records import COMMUNICATION, COMPUTE, Records
+from headway.policies.registry import NEEDED_FIRST
 from headway.results.schema import Result
 from oracle import Node
 
@@ -117,6 +118,7 @@ def _check_graph_iteration(
                 assert all(found.kind == COMMUNICATION)
                 ends[node] = _check_buckets(result, (job, node.number), found, ready)
             else:
+                assert len(rows[node.number]) == 1
                 (task,) = rows[node.number]
                 (rank,) = node.ranks
                 assert (task.kind, task.gpu) == (COMPUTE, gpus[rank])
@@ -167,12 +169,26 @@ def _buckets(result: Result, message: MessageId) -> list[int]:
 
 
 def _links(result: Result, message: MessageId) -> dict[tuple[str, int], float]:
-    """Return a message's servers, and the uplinks of its racks if it has several, by factor."""
-    cluster = result.settings.cluster
-    servers = set(_rank_servers(result, message))
-    racks = {cluster.server_rack[server] for server in servers}
-    links = {("server", server): 1.0 for server in servers}
-    return links | {("rack", rack): cluster.uplinks[rack] for rack in racks if len(racks) > 1}
+    """Return a message's rails and uplinks by the factor on the cost of its bytes there."""
+    cluster, gpus, node = result.settings.cluster, result.gpus[message[0]], _node(result, message)
+    ranks = range(len(gpus)) if node is None else node.ranks
+    links: dict[tuple[str, int], float] = defaultdict(float)
+    servers = _rank_servers(result, message)
+    for rank in ranks:
+        server = int(cluster.server_of_gpu[gpus[rank]])
+        first = sum(cluster.server_gpus[:server])
+        rails = cluster.server_rails[server]
+        rail = (gpus[rank] - first) * rails // cluster.server_gpus[server]
+        links["server", sum(cluster.server_rails[:server]) + rail] += 1 / servers.count(server)
+    factor = 1.0
+    for tier, switches in zip(cluster.all_tiers, cluster.server_switches, strict=True):
+        factor *= tier.oversubscription
+        used = {switches[server] for server in servers}
+        for switch in used if len(used) > 1 else ():
+            below = [s for s in range(cluster.servers) if switches[s] == switch]
+            capacity = sum(cluster.server_rails[server] for server in below) / factor
+            links[tier.name, switch] = 1 / capacity
+    return links
 
 
 def check_bytes(result: Result, tasks: Records) -> None:
@@ -205,17 +221,22 @@ def _speed(result: Result, message: MessageId, running: list[MessageId]) -> floa
     """Return the bytes per ns of a message among all that are in flight, itself included."""
     network = result.settings.network
     if not network.messages_meet:
-        return 1 / network.b_ns_per_byte
+        own = _links(result, message).items()
+        rails = [factor for (kind, _), factor in own if kind == "server"]
+        return 1 / (max(rails) * network.b_ns_per_byte)
     links = {other: _links(result, other) for other in running}
     factors = {link: factor for own in links.values() for link, factor in own.items()}
     users = {link: {other for other in running if link in links[other]} for link in factors}
+    if network.law == "busiest":
+        return min(
+            1 / (factor * network.cost_ns_per_byte(len(users[link])))
+            for link, factor in links[message].items()
+        )
     # What a link carries in all: k messages at its cost(k) each.
     carries = {
         link: len(own) / (factors[link] * network.cost_ns_per_byte(len(own)))
         for link, own in users.items()
     }
-    if network.law == "busiest":
-        return min(carries[link] / len(users[link]) for link in links[message])
     # All messages become faster together; those on a link that is full stay as they are.
     speed: dict[MessageId, float] = {}
     while message not in speed:
@@ -238,7 +259,7 @@ def check_admission(result: Result, tasks: Records) -> None:
         "srsf:1": 1,
         "srsf:2": 2,
         "srsf:3": 3,
-    }.get(result.settings.admission)
+    }.get(result.settings.admission.removesuffix(NEEDED_FIRST))
     if most is None or not result.settings.network.messages_meet:
         return
     changes: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)

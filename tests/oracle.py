@@ -12,10 +12,14 @@ Inputs are taken as valid. Of a job's graph it reads the entries alone and expan
 (`Expansion`).
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+Link = tuple[str, int, int]
+"""("rail", server, rail) or ("uplink", tier, switch)."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class Expansion:
             for group in entry.groups:
                 self.add(frozenset(group), entry, place, True)
         self.waits = {node: self.waits_of(node) for node in self.nodes}
+        self.behind: dict[Node, int] = {}
 
     def add(self, ranks: frozenset[int], entry: Any, place: int, is_message: bool) -> None:
         self.nodes.append(Node(len(self.nodes), ranks, entry, place, is_message))
@@ -100,6 +105,20 @@ class Expansion:
                 before = [other for other in before if other.entry.channel == node.entry.channel]
             waits |= set(before[-1:])
         return waits
+
+    def behind_ns(self, node: Node, fastest_ns: list[int]) -> int:
+        """The longest chain of tasks after a node, from the time of each entry's tasks."""
+        if node not in self.behind:
+            followers = [other for other in self.nodes if node in self.waits[other]]
+            self.behind[node] = max(
+                (
+                    (0 if other.is_message else fastest_ns[other.place])
+                    + self.behind_ns(other, fastest_ns)
+                    for other in followers
+                ),
+                default=0,
+            )
+        return self.behind[node]
 
     def length_ns(self, time_ns: dict[Node, int]) -> int:
         """When the last node ends if each takes so long and starts as soon as it is ready."""
@@ -135,11 +154,12 @@ class Transfer:
     job: "Job"
     number: int  # of its node; -1 for the all-reduce of a job without a graph
     servers: int
-    links: list[tuple[str, int]]  # servers, and the uplinks of their racks if they are several
+    links: dict[Link, float]  # and the part of its bytes that each carries
     unsent_bytes: int  # without what is on the network
     latency_ns: int
-    v: float  # how much dearer a byte is among so many servers than where b was measured
+    v: float  # how much dearer a byte is among this many servers than where b was measured
     message: Message | None = None  # on the network
+    bucket_bytes: int = 0  # what it is to carry
     not_before_ns: int = -1  # the time that an admission named, until it says something else
 
 
@@ -230,9 +250,10 @@ class Simulation:
     jobs: list[Job]
     server: list[int]  # of each GPU
     server_type: list[int]
-    server_rack: list[int]
+    rails: list[int]  # of each server
+    # Lowest first: the switch of each server, and by how much its uplink is oversubscribed.
+    tiers: list[tuple[Sequence[int], float]]
     memory_bytes: list[int]  # of a GPU of each type
-    uplinks: list[float]  # of each rack: a byte's cost over that on a server's link
     a_ns: int
     b: float
     eta: float
@@ -242,6 +263,7 @@ class Simulation:
     placement: str
     priority: str
     admission: str
+    needed_first: bool
     seed: int
     bucket_bytes: int | None
 
@@ -292,13 +314,13 @@ class Simulation:
         return round(factor * float(node.entry.buffer_bytes))
 
     def a(self, servers: int) -> int:
-        """Latency among so many servers."""
+        """Latency among this many servers."""
         if self.ring is None:
             return self.a_ns
         return round(float(self.a_ns) * float(servers - 1) / float(self.ring - 1))
 
     def v(self, servers: int) -> float:
-        """How much dearer a byte is among so many servers than where b was measured."""
+        """How much dearer a byte is among this many servers than where b was measured."""
         if self.ring is None:
             return 1.0
         return ((servers - 1) / servers) / ((self.ring - 1) / self.ring)
@@ -399,7 +421,7 @@ class Simulation:
         if len(job.servers) == 1:
             self.end_iteration(job, t)
         else:
-            self.make_ready(job, -1, job.servers, job.spec.gradient_bytes)
+            self.make_ready(job, -1, job.gpus, job.spec.gradient_bytes)
 
     def complete_graph(self, job: Job, t: int) -> None:
         """Make ready what is; an iteration ends with the last of its tasks and messages."""
@@ -420,35 +442,58 @@ class Simulation:
                     continue
                 if not job.expansion.waits[node] <= job.ended:
                     continue
-                on = [self.server[job.gpus[rank]] for rank in sorted(node.ranks)]
+                gpus = [job.gpus[rank] for rank in sorted(node.ranks)]
+                on = [self.server[gpu] for gpu in gpus]
                 if len(set(on)) == 1:
                     job.ended.add(node)
                     changed = True
                 else:
                     size = self.size(node, max(on.count(server) for server in on))
-                    self.make_ready(job, node.number, frozenset(on), size, node.entry.kind)
+                    self.make_ready(job, node.number, gpus, size, node.entry.kind)
 
-    def sent_among(self, job: Job) -> list[frozenset[int]]:
-        """Return the servers of each message of a placed job that takes time."""
-        among = [job.servers]
+    def sent_among(self, job: Job) -> list[Sequence[int]]:
+        """Return the GPUs of each message of a placed job that takes time."""
+        among: list[Sequence[int]] = [job.gpus]
         if job.expansion is not None:
             messages = [node for node in job.expansion.nodes if node.is_message]
-            among = [frozenset(self.server[job.gpus[r]] for r in m.ranks) for m in messages]
-        return [servers for servers in among if len(servers) > 1]
+            among = [[job.gpus[rank] for rank in message.ranks] for message in messages]
+        return [gpus for gpus in among if len({self.server[gpu] for gpu in gpus}) > 1]
 
-    def links_of(self, servers: frozenset[int]) -> list[tuple[str, int]]:
-        """Return the links of a message among these servers."""
-        racks = {self.server_rack[server] for server in servers}
-        links = [("server", server) for server in sorted(servers)]
-        if len(racks) > 1:
-            links += [("rack", rack) for rack in sorted(racks)]
+    def rail(self, gpu: int) -> int:
+        """The rail of a GPU in its server: the GPUs share the rails in equal blocks."""
+        server = self.server[gpu]
+        return self.server[:gpu].count(server) * self.rails[server] // self.server.count(server)
+
+    def links_of(self, gpus: Sequence[int]) -> dict[Link, float]:
+        """Return the links of a message among these GPUs, and the part of its bytes on each."""
+        servers = sorted({self.server[gpu] for gpu in gpus})
+        links: dict[Link, float] = {}
+        for server in servers:
+            ranks = [self.rail(gpu) for gpu in gpus if self.server[gpu] == server]
+            links |= {("rail", server, rail): ranks.count(rail) / len(ranks) for rail in ranks}
+        for tier, (switch_of, _) in enumerate(self.tiers):
+            switches = {switch_of[server] for server in servers}
+            if len(switches) > 1:
+                links |= {("uplink", tier, switch): 1.0 for switch in switches}
         return links
 
+    def w(self, link: Link) -> float:
+        """A byte's cost on a link over that on a rail."""
+        kind, tier, switch = link
+        if kind == "rail":
+            return 1.0
+        below = [server for server, of in enumerate(self.tiers[tier][0]) if of == switch]
+        factor = 1.0
+        for _, oversubscription in self.tiers[: tier + 1]:
+            factor *= oversubscription
+        return factor / sum(self.rails[server] for server in below)
+
     def make_ready(
-        self, job: Job, number: int, servers: frozenset[int], size: int, kind: str = "all-reduce"
+        self, job: Job, number: int, gpus: Sequence[int], size: int, kind: str = "all-reduce"
     ) -> None:
-        """A message among these servers is ready."""
-        links = self.links_of(servers)
+        """A message among the ranks on these GPUs is ready."""
+        links = self.links_of(gpus)
+        servers = {self.server[gpu] for gpu in gpus}
         latency = self.a(len(servers))
         if kind != "all-reduce":
             latency = round(latency / 2)
@@ -492,6 +537,7 @@ class Simulation:
             jobs=[alone],
             priority="fifo",
             admission="always",
+            needed_first=False,
             bucket_bytes=None,
             to_arrive=[],
             queue=[],
@@ -556,16 +602,35 @@ class Simulation:
 
     def ask(self, transfer: Transfer, t: int) -> None:
         """Ask about one message, once."""
-        answer = self.admits(transfer, t)
+        answer = False if self.is_held_back(transfer) else self.admits(transfer, t)
         transfer.not_before_ns = -1
         if answer is True or (answer is not False and answer <= t):
             size = self.bucket(transfer)
             transfer.unsent_bytes -= size
+            transfer.bucket_bytes = size
             latency = t + transfer.latency_ns
             transfer.message = Message(t, latency, float(size), t, self.admitted)
             self.admitted += 1
         elif answer is not False:
             transfer.not_before_ns = answer
+
+    def is_held_back(self, transfer: Transfer) -> bool:
+        """Whether a message of its job that is needed before it is ready or sent on its links."""
+        if not self.needed_first or not self.contends:
+            return False
+        return any(
+            self.urgency(other) < self.urgency(transfer) and set(other.links) & set(transfer.links)
+            for other in transfer.job.transfers
+        )
+
+    def urgency(self, transfer: Transfer) -> tuple[int, int]:
+        """The lower, the sooner it is needed: by the computing behind it, then by number."""
+        expansion = transfer.job.expansion
+        if expansion is None:
+            return 0, 0
+        fastest = [min(times) for times in zip(*transfer.job.times_ns, strict=True)]
+        node = expansion.nodes[transfer.number]
+        return -expansion.behind_ns(node, fastest), transfer.number
 
     def dispatch(self, t: int) -> None:
         """Step 5: every idle GPU starts the ready compute task of its first job in order."""
@@ -587,7 +652,7 @@ class Simulation:
         """Nanoseconds a byte takes under k-way contention."""
         return k * self.b + (k - 1) * self.eta
 
-    def messages_on(self, link: tuple[str, int]) -> list[Message]:
+    def messages_on(self, link: Link) -> list[Message]:
         """The messages that count on a link: none on a network without contention."""
         if not self.contends:
             return []
@@ -604,23 +669,21 @@ class Simulation:
     def cost_of_byte(self, transfer: Transfer) -> float:
         """What a byte of a message costs: that on the dearest of its links."""
         if not self.contends:
-            return self.cost(1)
-        costs = []
-        for kind, number in transfer.links:
-            cost = self.cost(len(self.messages_on((kind, number))))
-            costs.append(cost if kind == "server" else self.uplinks[number] * cost)
-        return max(costs)
+            rails = [part for link, part in transfer.links.items() if link[0] == "rail"]
+            return max(rails) * self.cost(1)
+        return max(
+            part * self.w(link) * self.cost(len(self.messages_on(link)))
+            for link, part in transfer.links.items()
+        )
 
     def fair_costs(self) -> dict[Transfer, float]:
         """What a byte of each running message costs if links are shared fairly."""
         sending = self.sending()
-        links = [("server", server) for server in range(len(self.server_type))]
-        links += [("rack", rack) for rack in range(len(self.uplinks))]
+        links: list[Link] = [("rail", server, 0) for server in range(len(self.server_type))]
+        for tier, (switch_of, _) in enumerate(self.tiers):
+            links += [("uplink", tier, switch) for switch in sorted(set(switch_of))]
         users = {link: [one for one in sending if link in one.links] for link in links}
-        full = {}
-        for (kind, number), on_it in users.items():
-            cost = self.cost(len(on_it))
-            full[kind, number] = cost if kind == "server" else self.uplinks[number] * cost
+        full = {link: self.w(link) * self.cost(len(on_it)) for link, on_it in users.items()}
         left = {link: float(len(on_it)) for link, on_it in users.items()}
         costs: dict[Transfer, float] = {}
         while len(costs) < len(sending):
@@ -730,11 +793,16 @@ class Simulation:
         """The GPUs where the job is delayed, and delays others, least; none if it should wait."""
         n, server = job.spec.gpus, self.server
         compute_ns = job.iterations_left * job.compute_ns
-        sending_ns = 0
         size = self.block_size(job)
-        if size > 1:
-            sending_ns = job.iterations_left * self.alone_ns(job)
-        mine = (compute_ns + sending_ns, job.index)
+        time_ns = compute_ns
+        if size > 1 and job.expansion is None:
+            time_ns += job.iterations_left * self.alone_ns(job)
+        elif size > 1:
+            # As many GPUs on each server, and where that does not work out one more on the first.
+            even = sorted(rank % size for rank in range(n))
+            sent = self.sent_ns(job, even)
+            time_ns = max([compute_ns, *(job.iterations_left * each for each in sent.values())])
+        mine = (time_ns, job.index)
 
         # A machine is ("gpu", number) or ("network", server).
         work: dict[tuple[int, int], dict[tuple[str, int], int]] = {}
@@ -742,8 +810,11 @@ class Simulation:
             busy = other.iterations_left * other.compute_ns
             time = other.iterations_left * self.s_ns(other)
             uses = {("gpu", gpu): busy for gpu in other.gpus}
-            for servers in self.sent_among(other):
-                uses |= {("network", server): time - busy for server in servers}
+            if other.expansion is not None:
+                sent = self.sent_ns(other, [server[gpu] for gpu in other.gpus])
+                uses |= {("network", on): other.iterations_left * sent[on] for on in sent}
+            elif len(other.servers) > 1:
+                uses |= {("network", on): time - busy for on in other.servers}
             work[time, other.index] = uses
 
         def ahead(key: tuple[int, int], machine: tuple[str, int]) -> int:
@@ -761,24 +832,66 @@ class Simulation:
             later = [key for key in work if key > mine and work[key].keys() & extra.keys()]
             return delay(extra) + sum(end(key, extra) - end(key, {}) for key in later)
 
-        cheap = sorted(fitting, key=lambda gpu: (cost({("gpu", gpu): compute_ns}), gpu))
+        alone = {gpu: cost({("gpu", gpu): compute_ns}) for gpu in fitting}
+        cheap = sorted(fitting, key=lambda gpu: (alone[gpu], gpu))
         if n == 1:
             return cheap
         choices = []
-        for start in self.blocks(size):
-            inside = [gpu for gpu in cheap if start <= server[gpu] < start + size][:n]
+        talks = job.expansion is not None and size > 1
+        units = [unit for unit in range(1, n) if n % unit == 0] if talks else [1]
+        for unit, start in itertools.product(units, self.blocks(size)):
+            offer = []  # a server's GPUs, cheapest first, in units that cost as much as their last
+            for on in range(start, start + size):
+                own = [gpu for gpu in cheap if server[gpu] == on]
+                for at in range(0, len(own) - unit + 1, unit):
+                    offer += [(alone[own[at + unit - 1]], gpu) for gpu in own[at : at + unit]]
+            inside = [gpu for _, gpu in sorted(offer)[:n]]
             if len(inside) < n:
                 continue
             extra = {("gpu", gpu): compute_ns for gpu in inside}
+            sending_ns = 0
             if size > 1:
-                extra |= {("network", server[gpu]): sending_ns for gpu in inside}
+                cut = [server[gpu] for gpu in sorted(inside)]
+                sent = dict.fromkeys(cut, 0)
+                if job.expansion is None:
+                    sent = dict.fromkeys(cut, self.alone_ns(job))
+                else:
+                    sent |= self.sent_ns(job, cut)
+                    sending_ns = job.iterations_left * max(sent.values())
+                extra |= {("network", each): job.iterations_left * sent[each] for each in sent}
                 if delay(extra) > mine[0]:
                     continue
-            choices.append((cost(extra), start, inside))
-        return min(choices)[2] if choices else []
+            choices.append((cost(extra) + sending_ns, unit, start, inside))
+        if choices or size == 1:
+            return min(choices)[3] if choices else []
+        # Empty servers, wherever they are, if as many as a block has are enough.
+        taken = {server[gpu] for other in self.held() for gpu in other.gpus}
+        empty = sorted({server[gpu] for gpu in fitting} - taken)[:size]
+        inside = [gpu for gpu in sorted(fitting) if server[gpu] in empty]
+        return inside[:n] if len(inside) >= n else []
+
+    def sent_ns(self, job: Job, server_of: list[int]) -> dict[int, int]:
+        """The time of a graph's messages, each alone, on each server, from the server of each rank.
+
+        Servers without any are left out.
+        """
+        assert job.expansion is not None
+        total: dict[int, int] = {}
+        for node in job.expansion.nodes:
+            on = [server_of[rank] for rank in node.ranks]
+            if not node.is_message or len(set(on)) == 1:
+                continue
+            latency = self.a(len(set(on)))
+            if node.entry.kind != "all-reduce":
+                latency = round(latency / 2)
+            size = self.size(node, max(on.count(server) for server in on))
+            alone = latency + math.floor(self.v(len(set(on))) * self.b * size)
+            for server in set(on):
+                total[server] = total.get(server, 0) + alone
+        return total
 
     def blocks(self, size: int) -> list[int]:
-        """The first servers of the aligned blocks of so many, and of the last so many."""
+        """The first servers of the aligned blocks of `size` servers, and of the last block."""
         last = len(self.server_type) - size
         return sorted({start for start in range(last + 1) if start % size == 0} | {last})
 
@@ -873,7 +986,7 @@ class Simulation:
         ]
         return free[0] if free else t
 
-    def joins_all(self, transfer: Transfer, link: tuple[str, int], t: int) -> bool:
+    def joins_all(self, transfer: Transfer, link: Link, t: int) -> bool:
         """Whether to start now beats, on one link, to start at the end of any message there."""
         new = float(self.bucket(transfer))
         newest_first = sorted(self.messages_on(link), key=lambda old: -old.number)
@@ -909,15 +1022,15 @@ def own_times(job: OracleJob) -> tuple[int, ...]:
     return tuple(entry.duration_ns for entry in job.graph.tasks)
 
 
-def run(
+def make(
     jobs: Sequence[OracleJob],
     *,
     server_gpus: Sequence[int],
     memory_bytes: Sequence[int],
     server_type: Sequence[int] | None = None,
     times_ns: Sequence[Sequence[tuple[int, ...]]] | None = None,
-    server_rack: Sequence[int] | None = None,
-    uplinks: Sequence[float] = (),
+    rails: Sequence[int] | None = None,
+    tiers: Sequence[tuple[Sequence[int], float]] = (),
     a_ns: int,
     b: float,
     eta: float,
@@ -929,18 +1042,18 @@ def run(
     admission: str = "ada-dual",
     seed: int = 0,
     bucket_bytes: int | None = None,
-) -> OracleOutcome:
-    """Simulate the jobs until the last has finished.
+) -> Simulation:
+    """Return a simulation of the jobs that has not begun.
 
-    Servers have so many GPUs each, of type 0 and in rack 0 unless told; `memory_bytes` is that of a
+    Servers have `server_gpus`, of type 0 unless told, and one rail; `memory_bytes` is that of a
     GPU of each type, `times_ns` each job's (forward, backward), or its graph's times by entry, on
-    each type, its own unless told, and `uplinks` each rack's factor on the cost of a byte. Sharing
-    is `busiest` or `max-min`, and `ring` the number of servers among which a and b hold, None for
-    any.
+    each type, its own unless told, and `tiers`, lowest first, the switch of each server and the
+    oversubscription. Sharing is `busiest` or `max-min` (with one rail), and `ring` the number of
+    servers among which a and b hold, None for any.
     Placement is `ff`, `rand`, `ls`, `lwf:K`, `spread`, `consolidate`, `tiresias` or `apart`;
     priority `srsf`, `srtf`, `fifo`, `smallest`, `las`, `2d-las:QUANTUM_S` or `gpu-intensity`;
-    admission `srsf:N`, `ada-dual`, `k-way`, `interleave` or one of tests/data/lattice.py.
-    Raises RuntimeError when a job can never finish.
+    admission `srsf:N`, `ada-dual`, `k-way`, `interleave` or one of tests/data/lattice.py, each with
+    `/needed-first` or without.
     """
     if times_ns is None:
         times_ns = [[own_times(job)] * len(memory_bytes) for job in jobs]
@@ -948,13 +1061,13 @@ def run(
     for job in states:
         if job.spec.graph is not None:
             job.expansion = Expansion(job.spec.graph)
-    simulation = Simulation(
+    return Simulation(
         jobs=states,
         server=[server for server, count in enumerate(server_gpus) for _ in range(count)],
         server_type=list(server_type or [0] * len(server_gpus)),
-        server_rack=list(server_rack or [0] * len(server_gpus)),
+        rails=list(rails or [1] * len(server_gpus)),
+        tiers=list(tiers),
         memory_bytes=list(memory_bytes),
-        uplinks=list(uplinks),
         a_ns=a_ns,
         b=b,
         eta=eta,
@@ -963,11 +1076,21 @@ def run(
         ring=ring,
         placement=placement,
         priority=priority,
-        admission=admission,
+        admission=admission.removesuffix("/needed-first"),
+        needed_first=admission.endswith("/needed-first"),
         seed=seed,
         bucket_bytes=bucket_bytes,
         to_arrive=list(states),
     )
+
+
+def run(jobs: Sequence[OracleJob], **settings: Any) -> OracleOutcome:
+    """Simulate the jobs until the last has finished; the settings are those of `make`.
+
+    Raises RuntimeError when a job can never finish.
+    """
+    simulation = make(jobs, **settings)
+    states = simulation.jobs
     while any(job.finish_ns < 0 for job in states):
         simulation.instant(simulation.next_instant())
     return OracleOutcome(

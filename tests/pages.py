@@ -3,9 +3,9 @@
 A `bash` or `python` block is run as it stands, and a `text` block right after it must be what it
 prints, where a line `…` stands for any lines. Before a block a comment may say what to do with it
 instead: `<!-- file: NAME -->` writes it to a file, `<!-- append: NAME -->` adds it to one,
-`<!-- background: WHY -->` runs it beside the blocks that follow and ends it after the last, and
-`<!-- skip: WHY -->` does nothing. Schedulers listen on any free port and keep their state in the
-folder.
+`<!-- background: WHY -->` runs it beside the blocks that follow, which wait until it says `ready`,
+and ends it after the last, and `<!-- skip: WHY -->` does nothing. Schedulers listen on any free
+port and keep their state in the folder.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from waiting import eventually
 
 _BLOCK = re.compile(
     r"(?:<!-- (?P<order>file|append|background|skip): (?P<what>[^>]*?) -->\n+)?"
@@ -74,17 +76,21 @@ def _check_blocks(page: Path, folder: Path, background: contextlib.ExitStack) ->
 @contextlib.contextmanager
 def _running(text: str, folder: Path) -> Iterator[None]:
     """Run a block until the end; it must then end well when asked to."""
-    process = subprocess.Popen(
-        ["bash", "-ec", f"exec {text}"],
-        cwd=folder,
-        env=_environment(folder),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    said = folder / ".background"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", "-ec", f"exec {text}"],
+            cwd=folder,
+            env=_environment(folder),
+            stdout=output,
+            stderr=output,
+        )
     try:
+        eventually(lambda: b"ready" in said.read_bytes() or process.poll() is not None)
+        assert process.poll() is None, f"{text}\n{said.read_text()}"
         yield
         process.terminate()
-        assert process.wait(_TIMEOUT_S) == 0, text
+        assert process.wait(_TIMEOUT_S) == 0, f"{text}\n{said.read_text()}"
     finally:
         process.kill()
         process.wait()

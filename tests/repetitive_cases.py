@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from graph_strategies import FEW_RANKS, job_graphs
 from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
 from strategies import (
-    MOST_RANKS,
+    OPTIONS,
     Case,
-    iteration_graphs,
     mixed_clusters,
     uniform_clusters,
     varied,
@@ -81,8 +81,8 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...], graphs: bool = Fals
         )
     if graphs:
         shapes = {
-            gpus: in_units(draw(iteration_graphs(gpus)), unit)
-            for gpus in {job.gpus for job in jobs if job.gpus <= MOST_RANKS}
+            gpus: in_units(draw(job_graphs(gpus)), unit)
+            for gpus in {job.gpus for job in jobs if job.gpus <= FEW_RANKS}
         }
         jobs = [
             with_graph(job, shapes[job.gpus])
@@ -96,7 +96,8 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...], graphs: bool = Fals
         network=draw(varied(NETWORKS)),
         placement=draw(st.sampled_from(["lwf:1", "lwf:1", "ls", "ff", "rand", "least-delay"])),
         priority=draw(st.sampled_from(ORDERS)),
-        admission=draw(st.sampled_from(STEADY_ADMISSIONS)),
+        admission=draw(st.sampled_from(STEADY_ADMISSIONS))
+        + draw(st.sampled_from(OPTIONS if graphs else OPTIONS[:1])),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(st.sampled_from([None, None, 10 * unit, 3 * unit])),
     )

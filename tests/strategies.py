@@ -6,19 +6,24 @@ that rounding shows; a few are huge, so that messages last far longer than compu
 
 from __future__ import annotations
 
+import itertools
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
 import oracle
 from builders import built_in
+from graph_strategies import durations, gradients, graphs_of_jobs
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.compute_times import compute_times
-from headway.domain.errors import InputError
 from headway.domain.gpus import V100, GpuType
-from headway.domain.graph import Graph, Message, Task
+from headway.domain.graph import Graph
 from headway.domain.job import Job
-from headway.domain.message_kinds import KINDS
+from headway.domain.moment import Moment
+from headway.domain.tiers import Tier
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
@@ -28,12 +33,18 @@ from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.network.laws.registry import LAWS
 from headway.policies.policy_set import PolicySet
+from headway.policies.registry import NEEDED_FIRST
 from headway.results.schema import Result
 from headway.results.timeline.sinks import Timeline
+
+_Made = TypeVar("_Made")
 
 PLACEMENTS = built_in("placement")
 PRIORITIES = built_in("priority")
 ADMISSIONS = built_in("admission")
+OPTIONS = ("", NEEDED_FIRST)
+"""Of every admission; they concern jobs with graphs."""
+
 LAWS_THAT_MEET = [law.name for law in LAWS.values() if law.messages_meet]
 NETWORKS = (
     NetworkModel(),
@@ -71,18 +82,6 @@ class Case:
         return PolicySet(self.placement, self.priority, self.admission, self.bucket_bytes)
 
 
-def durations() -> st.SearchStrategy[int]:
-    return st.one_of(st.sampled_from([1, 2, 3, 10, 1_000, 1_000_000]), st.integers(1, 3_000_000))
-
-
-def gradients() -> st.SearchStrategy[int]:
-    return st.one_of(
-        st.sampled_from([0, 1, 1_000, 10_000, 1_000_000, 3_000_000]),
-        st.integers(0, 5_000_000),
-        st.integers(0, 2**40),
-    )
-
-
 def largest_message(job: Job) -> int:
     """Return the bytes of a job's largest message; an all-to-all may be larger, once placed."""
     if job.graph is None:
@@ -102,89 +101,13 @@ def buckets(jobs: list[Job]) -> st.SearchStrategy[int | None]:
     )
 
 
-@st.composite
-def groups(draw: st.DrawFn, ranks: int, size: int | None) -> list[list[int]]:
-    """Draw one or more disjoint groups of ranks, all of one size if it is given."""
-    left = draw(st.permutations(range(ranks)))
-    found = []
-    while len(left) >= 2:
-        most = size or draw(st.integers(2, len(left)))
-        found.append(left[:most])
-        left = left[most:]
-        if draw(st.booleans()):
-            break
-    return found
-
-
-@st.composite
-def iteration_graphs(draw: st.DrawFn, ranks: int) -> Graph:
-    """Draw a graph of so many ranks: any DAG of a few entries, several channels, every kind.
-
-    Entries wait for earlier ones, so that there is no cycle; where that keeps the graph valid, also
-    for any other, so that two entries may wait for each other on different ranks.
-    """
-    everyone = st.just(list(range(ranks)))
-    some = st.lists(st.integers(0, ranks - 1), min_size=1, unique=True)
-    entries: list[Task | Message] = []
-    for index in range(draw(st.integers(1, 8))):
-        entry: Task | Message
-        if ranks == 1 or draw(st.booleans()):
-            entry = Task(f"e{index}", draw(st.one_of(everyone, some)), draw(durations()))
-        else:
-            kind = draw(st.sampled_from(KINDS))
-            sets = draw(groups(ranks, 2 if kind == "send" else None))
-            channel = draw(st.sampled_from(["default", "default", "a", "b"]))
-            entry = Message(f"e{index}", kind, sets, draw(gradients()), channel)
-        near = [other.name for other in entries if ranks_of(other) & ranks_of(entry)]
-        after = tuple(name for name in near if draw(st.integers(0, 2)) == 0)
-        entries.append(replace(entry, after=after))
-    idle = set(range(ranks)).difference(*(ranks_of(e) for e in entries if isinstance(e, Task)))
-    if idle:
-        entries.append(Task("last", idle, draw(durations())))
-    if draw(st.booleans()):
-        try:
-            return graph_of(ranks, draw(with_any_after(entries)))
-        except InputError:
-            pass
-    return graph_of(ranks, entries)
-
-
-@st.composite
-def with_any_after(draw: st.DrawFn, entries: list[Task | Message]) -> list[Task | Message]:
-    """Draw entries that may also wait for one of any other; there may be a cycle."""
-    found = []
-    for place, entry in enumerate(entries):
-        others = [
-            other.name
-            for number, other in enumerate(entries)
-            if other is not entry and ranks_of(other) & ranks_of(entry)
-            if number < place or not (isinstance(entry, Task) and isinstance(other, Task))
-        ]
-        more = draw(st.lists(st.sampled_from(others), max_size=1)) if others else []
-        found.append(replace(entry, after=(*entry.after, *more)))
-    return found
-
-
-def ranks_of(entry: Task | Message) -> set[int]:
-    """Return the ranks that an entry has to do with."""
-    if isinstance(entry, Task):
-        return set(entry.ranks)
-    return {rank for group in entry.groups for rank in group}
-
-
-def graph_of(ranks: int, entries: list[Task | Message]) -> Graph:
-    """Return a graph of tasks and messages in one list."""
-    tasks = [entry for entry in entries if isinstance(entry, Task)]
-    return Graph(ranks, tasks, [entry for entry in entries if isinstance(entry, Message)])
-
-
 def with_graph(job: Job, graph: Graph) -> Job:
     """Return the job with a graph in place of its times and its gradient."""
     return replace(job, forward_ns=0, backward_ns=0, gradient_bytes=0, graph=graph)
 
 
-MOST_RANKS = 6
-"""Ranks of a random graph: the oracle looks at all its nodes, all the time."""
+MOST_NODES = 80
+"""Tasks and messages of a job with a graph in all its iterations, unless one has more."""
 
 TYPES = [
     GpuType(name, memory_bytes, performance, 10.0, 100.0)
@@ -229,16 +152,48 @@ def mixed_clusters(draw: st.DrawFn, crowded: bool) -> Cluster:
     )
 
 
+FACTORS = (1, 1.7, 2, 4, 10)
+"""Oversubscriptions."""
+
+
 @st.composite
-def cases(draw: st.DrawFn, general: bool = False, graphs: bool = False) -> Case:
+def fabrics(draw: st.DrawFn, cluster: Cluster) -> Cluster:
+    """Draw tiers and rails for a cluster; those of groups are named, others filled in order."""
+    factors = draw(st.lists(st.sampled_from(FACTORS), min_size=1, max_size=3))
+    names = [f"tier {index}" for index in range(len(factors))]
+    if not cluster.groups:
+        steps = [draw(st.integers(1, 3)) for _ in factors]
+        sizes = itertools.accumulate(steps, operator.mul)
+        tiers = map(Tier, names, factors, sizes)
+        rails = draw(st.integers(1, cluster.gpus_per_server))
+        return replace(cluster, rails=rails, tiers=tuple(tiers))
+    groups = []
+    for group in cluster.groups:
+        path = ""
+        switches: list[str] = []
+        for _ in factors:
+            path += draw(st.sampled_from("ab"))
+            switches.insert(0, path)
+        rails = draw(st.integers(1, group.gpus_per_server))
+        groups.append(replace(group, rack="", rails=rails, switches=tuple(switches)))
+    return Cluster.of(groups, tiers=list(map(Tier, names, factors)))
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn, general: bool = False, graphs: bool = False, fabric: bool = False
+) -> Case:
     """Draw a case; every other one is crowded: many jobs across few servers.
 
     In general, two of three clusters are mixed; else all are uniform. With graphs, two of three
-    jobs of a few GPUs have one.
+    jobs of a few GPUs have one, some of them from a builder. With a fabric, there are tiers and
+    rails.
     """
     crowded = draw(st.booleans())
     mixed = general and draw(st.sampled_from([True, True, False]))
     cluster = draw(mixed_clusters(crowded) if mixed else uniform_clusters(crowded))
+    if fabric:
+        cluster = draw(fabrics(cluster))
     memories = [cluster.gpu_types[kind].memory_bytes for kind in cluster.type_of_gpu]
     profiles = draw(
         st.lists(
@@ -264,19 +219,29 @@ def cases(draw: st.DrawFn, general: bool = False, graphs: bool = False) -> Case:
             gradient_bytes=gradient,
             memory_bytes=memory,
         )
-        if graphs and job.gpus <= MOST_RANKS and draw(st.sampled_from([True, True, False])):
-            job = with_graph(job, draw(iteration_graphs(job.gpus)))
+        graph = draw(graphs_of_jobs(job.gpus)) if graphs else None
+        if graph is not None:
+            most = max(1, MOST_NODES // graph.expanded.nodes)
+            job = replace(with_graph(job, graph), iterations=min(job.iterations, most))
         jobs.append(job)
     return Case(
         workload=Workload(jobs),
         cluster=cluster,
-        network=draw(varied(NETWORKS)),
+        network=_for_rails(draw(varied(NETWORKS)), cluster),
         placement=draw(st.sampled_from(PLACEMENTS)),
         priority=draw(st.sampled_from(PRIORITIES)),
-        admission=draw(st.sampled_from(ADMISSIONS)),
+        admission=draw(st.sampled_from(ADMISSIONS))
+        + draw(st.sampled_from(OPTIONS if graphs else OPTIONS[:1])),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(buckets(jobs)),
     )
+
+
+def _for_rails(network: NetworkModel, cluster: Cluster) -> NetworkModel:
+    """Return the network, by the paper's law if the cluster has rails and it shares fairly."""
+    if max(cluster.server_rails) > 1 and network.law == "max-min":
+        return replace(network, law="busiest")
+    return network
 
 
 def run_engine(
@@ -284,6 +249,7 @@ def run_engine(
     timeline: Timeline | None = None,
     acceleration: Acceleration = "full",
     accuracy: float | None = None,
+    initial: Moment | None = None,
 ) -> Result:
     return simulate(
         case.workload,
@@ -293,6 +259,7 @@ def run_engine(
         seed=case.seed,
         acceleration=acceleration,
         accuracy=accuracy,
+        initial=initial,
         timeline=timeline,
     )
 
@@ -323,8 +290,17 @@ def run_state(case: Case, acceleration: Acceleration) -> State:
 
 def run_oracle(case: Case) -> oracle.OracleOutcome:
     """Return what the oracle makes of a case."""
+    return _with_oracle(oracle.run, case)
+
+
+def oracle_before(case: Case) -> oracle.Simulation:
+    """Return the oracle before a case's first instant."""
+    return _with_oracle(oracle.make, case)
+
+
+def _with_oracle(do: Callable[..., _Made], case: Case) -> _Made:
     times = compute_times(case.workload, case.cluster)
-    return oracle.run(
+    return do(
         [
             oracle.OracleJob(
                 job.arrival_ns,
@@ -345,8 +321,13 @@ def run_oracle(case: Case) -> oracle.OracleOutcome:
             [tuple(times) for times in (plain if graph is None else graph).tolist()]
             for plain, graph in zip(times.times_ns, times.graph_times_ns, strict=True)
         ],
-        server_rack=case.cluster.server_rack,
-        uplinks=case.cluster.uplinks,
+        rails=case.cluster.server_rails,
+        tiers=[
+            (switches, tier.oversubscription)
+            for switches, tier in zip(
+                case.cluster.server_switches, case.cluster.all_tiers, strict=True
+            )
+        ],
         a_ns=case.network.a_ns,
         b=case.network.b_ns_per_byte,
         eta=case.network.eta_ns_per_byte,

@@ -5,6 +5,7 @@ The network has a = 1000 ns, b = 2 and eta = 1 ns per byte: cost(1) = 2, cost(2)
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -100,8 +101,7 @@ def test_a_job_goes_where_the_type_has_memory_for_it() -> None:
 # server. The second is ready at 291, the first at 300.
 RACKS: dict[str, Any] = {
     "server_gpus": [1, 1, 1, 1],
-    "server_rack": [0, 1, 0, 1],
-    "uplinks": [2.0, 2.0],
+    "tiers": [([0, 1, 0, 1], 4.0)],
 }
 LATE = job(arrival_ns=150, forward_ns=60, backward_ns=81, gradient_bytes=600)
 
@@ -137,14 +137,94 @@ def test_without_contention_uplinks_do_not_slow() -> None:
 
 
 def test_a_job_in_one_rack_is_on_no_uplink() -> None:
-    racks = RACKS | {"server_rack": [0, 0, 1, 1]}
+    racks = RACKS | {"tiers": [([0, 0, 1, 1], 4.0)]}
     outcome = run(job(), LATE, **racks, admission="srsf:1")
     assert outcome.finish_ns == [7300, 2491]
 
 
 def test_a_wide_uplink_leaves_the_servers_as_the_bottleneck() -> None:
-    racks = RACKS | {"uplinks": [0.25, 0.25]}
+    racks = RACKS | {"tiers": [([0, 1, 0, 1], 0.5)]}
     assert run(job(), LATE, **racks, admission="srsf:2").finish_ns == [7300, 2491]
+
+
+# Eight servers, two under each leaf and four under each pod. Leaves are oversubscribed by 2, pods
+# by 3: an uplink of a leaf has w = 2 / 2, one of a pod w = 2 * 3 / 4 = 1.5.
+TIERS: dict[str, Any] = {
+    "server_gpus": [1] * 8,
+    "tiers": [([0, 0, 1, 1, 2, 2, 3, 3], 2.0), ([0, 0, 0, 0, 1, 1, 1, 1], 3.0)],
+}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "factor"),
+    [
+        (2, 1.0),  # under one leaf
+        (4, 1.0),  # under two leaves of a pod: their uplinks are as wide as a server's link
+        (5, 1.5),  # under two pods
+    ],
+)
+def test_a_message_uses_the_uplinks_of_every_tier_that_it_crosses(gpus: int, factor: float) -> None:
+    outcome = run(job(gpus=gpus), **TIERS)
+    assert outcome.finish_ns == [300 + 1000 + 3000 * 2 * factor]
+
+
+def test_messages_that_share_no_leaf_meet_on_the_uplinks_of_pods() -> None:
+    """The first job is on servers 0 and 1, the second on 2 and 3, each under a leaf of its own.
+
+    Servers 0 and 2 are in one pod, 1 and 3 in another: w = 1 for a leaf, 3 / 2 for a pod, where a
+    byte costs 1.5 * 5 among two.
+    """
+    outcome = run(
+        job(gpus=2),
+        job(gpus=2),
+        server_gpus=[1, 1, 1, 1],
+        tiers=[([0, 1, 2, 3], 1.0), ([0, 1, 0, 1], 3.0)],
+        admission="srsf:2",
+    )
+    assert outcome.gpus == [(0, 1), (2, 3)]
+    assert outcome.finish_ns == [300 + 1000 + 3000 * 7.5] * 2
+
+
+@pytest.mark.parametrize(
+    ("gpus", "rails", "part"),
+    [
+        (8, 4, 1 / 4),  # one GPU on each rail of each server
+        (8, 2, 1 / 2),
+        (8, 1, 1.0),
+        (5, 4, 1.0),  # four rails of the first server, one of the second
+        (7, 2, 2 / 3),  # on the second server two GPUs on a rail, one on the other
+    ],
+)
+def test_a_message_is_spread_over_the_rails_of_its_ranks(
+    gpus: int, rails: int, part: float
+) -> None:
+    """Two servers of four GPUs each: it goes at the pace of the rail that carries most."""
+    outcome = run(job(gpus=gpus), server_gpus=[4, 4], rails=[rails, rails])
+    assert outcome.finish_ns == [300 + 1000 + math.ceil(3000 * (part * 2))]
+    free = run(job(gpus=gpus), server_gpus=[4, 4], rails=[rails, rails], contends=False)
+    assert free.finish_ns == outcome.finish_ns
+
+
+def test_messages_on_different_rails_do_not_meet() -> None:
+    """Two jobs each have a GPU on both servers: GPUs 0 and 2, on rail 0, and GPUs 1 and 3."""
+    jobs = [job(gpus=2), job(gpus=2)]
+    place = {"server_gpus": [2, 2], "placement": "spread"}
+    one = run(*jobs, **place, admission="srsf:2")
+    two = run(*jobs, **place, rails=[2, 2], admission="srsf:1")
+    assert one.gpus == two.gpus == [(0, 2), (1, 3)]
+    assert one.finish_ns == [300 + 1000 + 3000 * 5] * 2
+    assert two.finish_ns == [300 + 1000 + 3000 * 2] * 2
+
+
+def test_the_rails_of_servers_add_up_below_an_uplink() -> None:
+    """Two servers of two rails under each leaf: w = 8 / 4; alone on its rails a byte costs 1."""
+    outcome = run(
+        job(gpus=8),
+        server_gpus=[2] * 4,
+        rails=[2] * 4,
+        tiers=[([0, 0, 1, 1], 8.0)],
+    )
+    assert outcome.finish_ns == [300 + 1000 + 3000 * 2 * 2]
 
 
 @pytest.mark.parametrize(

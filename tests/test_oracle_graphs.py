@@ -15,9 +15,10 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 import oracle
+from graph_strategies import MOST_RANKS, iteration_graphs, job_graphs
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.workload import Workload
-from strategies import Case, cases, iteration_graphs, run_oracle, with_graph
+from strategies import Case, cases, run_oracle, with_graph
 
 
 def graph_job(graph: Graph, **changes: Any) -> oracle.OracleJob:
@@ -319,7 +320,7 @@ def test_what_a_graph_says_holds_of_every_run(case: Case) -> None:
 
 @given(data=st.data())
 def test_the_domain_and_the_oracle_expand_a_graph_alike(data: st.DataObject) -> None:
-    graph = data.draw(iteration_graphs(data.draw(st.integers(1, 6))))
+    graph = data.draw(job_graphs(data.draw(st.integers(1, MOST_RANKS))))
     expansion, found = oracle.Expansion(graph), graph.expanded
     successors = {
         (node, int(other))

@@ -15,6 +15,7 @@ seed=0
 for day in monday tuesday wednesday; do
   headway workload generate --preset paper --seed $((seed += 1)) -o $day.csv
 done"""
+SACCT = f"cp {ROOT / 'tests/data/traces/sacct/october.txt'} ."
 PAPER = "headway workload generate --preset paper --seed 0 -o jobs.csv"
 PAGES = {
     "README.md": (EXAMPLES, 1),
@@ -23,11 +24,13 @@ PAGES = {
     "docs/tutorial/own-policy.md": (PAPER, 4),
     "docs/tutorial/two-jobs.md": ("", 2),
     "docs/tutorial/your-trace.md": (EXAMPLES, 11),
-    "docs/tutorial/todays-training.md": (EXAMPLES, 8),
+    "docs/tutorial/todays-training.md": (EXAMPLES, 9),
     "docs/how-to/compare.md": (f"{SITE}; cp examples/my_policies.py .", 1),
+    "docs/how-to/predict-a-large-model.md": ("", 2),
     "docs/how-to/sweep.md": ("", 1),
     "docs/how-to/explain.md": ("", 1),
     "docs/how-to/network-from-link.md": (PAPER, 3),
+    "docs/how-to/slurm-history.md": (SACCT, 1),
     "docs/how-to/astra-sim.md": (EXAMPLES, 4),
 }
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.text_table import TextTable, cells_wide, wrap
+from headway.text_table import TextTable, cells_wide, small_number, wrap
 
 POLICY = "my_policies.py:packed+srsf:1"
 
@@ -72,3 +73,11 @@ def test_wrapping_keeps_every_letter_in_order(text: str, width: int) -> None:
     lines = wrap(text, width)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(cells_wide(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.00"), (1234.5, "1,234.50"), (0.1, "0.10"), (0.0164, "0.016"), (2.4e-5, "2.4e-05")],
+)
+def test_a_small_number_keeps_two_digits(value: float, text: str) -> None:
+    assert small_number(value) == text

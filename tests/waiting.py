@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+"""Far longer than anything takes, even on a machine that is ten times slower than usual."""
+
 _PAUSE_S = 0.01
 
 T = TypeVar("T")

@@ -165,7 +165,7 @@ def judge(setting: Testbed) -> Judged:
     """Fit a setting to one half of its calibration, and predict everything else."""
     samples = read_samples(samples_path(setting))
     known, rest = halves(samples)
-    network = fit(known).network()
+    network = fit(known).network
     mixes = {}
     for kind in kinds(setting):
         measured = read_mixes(mixes_path(setting, kind))

@@ -61,7 +61,7 @@ while True:
     began = time.perf_counter()
     request = gate.message_ready(2**20, 2**20)
     gate.wait_for_grant(request)
-    print("granted", time.perf_counter() - began, flush=True)
+    sys.stdout.write(f"granted {time.perf_counter() - began}\\n")
     time.sleep(hold_s)
     gate.message_done(request)
 """
@@ -157,7 +157,7 @@ class Target:
 
     def grants(self, job: str) -> list[float]:
         """Return how long each of a job's requests waited, in seconds."""
-        lines = self.output(job).splitlines()
+        lines = self.output(job).split("\n")[:-1]  # The last may not be whole yet.
         return [float(line.split()[1]) for line in lines if line.startswith("granted ")]
 
     def clear(self) -> None:

@@ -28,6 +28,7 @@ from headway.domain.errors import HeadwayError
 from headway.gate import connections
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
+from headway.gate.frames import Profile
 from headway.gate.server import Gate
 from headway.gate.sockets import prioritize
 from headway.gate.tokens import job_token
@@ -72,6 +73,8 @@ class GrantAll:
         backward_ns: int,
         gradient_bytes: int,
     ) -> None: ...
+
+    def profiled(self, job: str, attempt: int, profile: Profile) -> None: ...
 
     def worker_lost(self, job: str, attempt: int, rank: int, hung: bool) -> None: ...
 

@@ -38,6 +38,8 @@ def soak(jobs: int, seed: int, rates: Rates) -> int:
     """Run a soak and print its results; return 1 if anything is wrong."""
     folder = Path(tempfile.mkdtemp(prefix="headway-soak-"))
     running = Soak(folder, jobs, seed, rates)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, running.interrupt)
     began_s = time.monotonic()
     verdict = Verdict()
     try:
@@ -58,10 +60,10 @@ def soak(jobs: int, seed: int, rates: Rates) -> int:
         print(f"| {name} | {value} |")
     for problem in verdict.problems:
         print(f"WRONG: {problem}")
+    running.scheduler.unmount(keep=bool(verdict.problems))
     if verdict.problems:
         print(f"{len(verdict.problems)} problems; all files are kept in {folder}")
         return 1
-    running.scheduler.unmount()
     shutil.rmtree(folder)
     return 0
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from headway.domain.gpus import GpuType
     from headway.domain.graph import Graph, Message, Task
     from headway.domain.job import Job
+    from headway.domain.moment import InFlight, Moment, PendingMessage, StartedJob
     from headway.domain.profiles import Profile
+    from headway.domain.tiers import Tier
     from headway.domain.workload import Workload
     from headway.engine.progress import Progress
     from headway.experiments.compare import Comparison, compare
@@ -40,10 +42,13 @@ _HOMES = {
     "GpuType": "domain.gpus",
     "Graph": "domain.graph",
     "HeadwayError": "domain.errors",
+    "InFlight": "domain.moment",
     "InputError": "domain.errors",
     "Job": "domain.job",
     "Message": "domain.graph",
+    "Moment": "domain.moment",
     "NetworkModel": "network.contention",
+    "PendingMessage": "domain.moment",
     "PolicyError": "domain.errors",
     "PolicySet": "policies.policy_set",
     "Profile": "domain.profiles",
@@ -52,9 +57,11 @@ _HOMES = {
     "RecordedRun": "results.timeline.recorded",
     "Result": "results.schema",
     "ServerGroup": "domain.cluster",
+    "StartedJob": "domain.moment",
     "StoredResult": "results.store",
     "Summary": "results.schema",
     "Task": "domain.graph",
+    "Tier": "domain.tiers",
     "Timeline": "results.timeline.sinks",
     "Window": "results.timeline.window",
     "Workload": "domain.workload",
@@ -79,10 +86,13 @@ __all__ = [
     "GpuType",
     "Graph",
     "HeadwayError",
+    "InFlight",
     "InputError",
     "Job",
     "Message",
+    "Moment",
     "NetworkModel",
+    "PendingMessage",
     "PolicyError",
     "PolicySet",
     "Profile",
@@ -91,9 +101,11 @@ __all__ = [
     "RecordedRun",
     "Result",
     "ServerGroup",
+    "StartedJob",
     "StoredResult",
     "Summary",
     "Task",
+    "Tier",
     "Timeline",
     "Window",
     "Workload",

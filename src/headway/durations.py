@@ -27,6 +27,11 @@ def duration_text(seconds: float) -> str:
     return f"{whole:,} {unit}" + (f" {rest} {lower}" if rest else "")
 
 
+def milliseconds_text(time_ns: int) -> str:
+    """Return a time as a number of ms, to the microsecond; below half of that, to the ns."""
+    return f"{time_ns / 1e6:,.{3 if time_ns >= 500 or not time_ns else 6}f}"
+
+
 def time_left_text(elapsed_s: float, share: float) -> str:
     """Return `12 s left` for work of which this share is done; at first, nothing."""
     if share < _LEAST_SHARE:

@@ -206,6 +206,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def small_number(value: float) -> str:
+    """Return a number with two decimals or, if it is smaller than 0.1, with two digits."""
+    return f"{value:,.2f}" if value >= 0.0995 or not value else f"{value:,.2g}"
+
+
 def printable(text: str) -> str:
     r"""Return a text whose control characters are written as escapes, such as `\x1b`."""
     if text.isprintable():

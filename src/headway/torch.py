@@ -27,9 +27,18 @@ from headway.domain.errors import InputError, shown
 from headway.domain.limits import MAX_BYTES, whole
 from headway.gate.environment import GATE
 from headway.worker.backward import at_end_of_backward
+from headway.worker.profile import IterationAverage
 from headway.worker.queue_thread import QueueThread
 from headway.worker.session import Session, session_of
-from headway.worker.timing import Laps, PassTimer, forward_backward_ns
+from headway.worker.timing import (
+    Laps,
+    Mark,
+    PassTimer,
+    backward_parts_ns,
+    forward_backward_ns,
+    mark,
+    optimizer_ns,
+)
 from headway.worker.turn_client import (
     TurnClient,
     computing,
@@ -44,6 +53,10 @@ GATE_SHARE = 0.5
 """The part of a process group's timeout for which rank 0 waits for a grant. The other ranks wait
 for rank 0 inside the all-reduce, and need the rest of the timeout for the all-reduce itself."""
 
+WARMUP_ITERATIONS = 2
+"""Iterations that are not part of the average one: in the first PyTorch allocates memory, and
+before the second DDP rebuilds its buckets, for which all ranks wait for each other."""
+
 _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
 
@@ -53,6 +66,7 @@ def attach(
     gate: Literal["bucket", "iteration"] = "bucket",
     *,
     compute: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """Make a model's all-reduces ask the gate; call it on every rank, before the first iteration.
 
@@ -61,6 +75,7 @@ def attach(
         gate: ask for each bucket of gradients, or once per iteration for all of them.
         compute: also ask before each forward and backward pass, on every rank, so that jobs on a
             shared GPU compute one at a time. Inside a pass the model must not communicate.
+        optimizer: with `compute`, also ask before each of its steps; these must not communicate.
     """
     if gate not in ("bucket", "iteration"):
         raise InputError(f"must be 'bucket' or 'iteration', not {shown(gate)}.", field="gate")
@@ -71,6 +86,8 @@ def attach(
             "SyncBatchNorm communicates inside a pass: jobs that take turns could deadlock.",
             field="compute",
         )
+    if optimizer is not None and not compute:
+        raise InputError("takes turns only with compute=True.", field="optimizer")
     if not os.environ.get(GATE):
         return
     # A separate group: rank 0 starts these all-reduces later than other ranks, so in a group with
@@ -86,14 +103,15 @@ def attach(
     turns = turn_client_of(dist.get_rank()) if compute else None
     if turns is not None:
         turns.follow(ddp_model)
+        if optimizer is not None:
+            turns.follow_steps(optimizer, next(ddp_model.parameters()).device)
     # Lambdas: DDP compares the annotations of a hook with its own types, and these have none.
-    if session is None:
-        ddp_model.register_comm_hook(
-            None, lambda _state, bucket: _all_reduce(bucket, group, average)
-        )
-    else:
-        gated = _GatedModel(session, ddp_model, group, average, turns, each_bucket=gate == "bucket")
-        ddp_model.register_comm_hook(None, lambda _state, bucket: gated.all_reduce(bucket))
+    reducer = (
+        _UngatedModel(group, average)
+        if session is None
+        else _GatedModel(session, ddp_model, group, average, turns, each_bucket=gate == "bucket")
+    )
+    ddp_model.register_comm_hook(None, lambda _state, bucket: reducer.all_reduce(bucket))
 
 
 @contextlib.contextmanager
@@ -250,24 +268,49 @@ def _size_bytes(tensor: torch.Tensor) -> int:
     return tensor.nbytes
 
 
-def _all_reduce(
-    bucket: GradBucket, group: dist.ProcessGroup, average: _Average
-) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket over all ranks without asking."""
-    tensor = average(bucket)
-    if bucket.is_last():
-        end_turn_around_backward()
-    work: Any = dist.all_reduce(tensor, group=group, async_op=True)
-    averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(
-        lambda future: future.value()[0]
-    )
-    return averaged
+class _UngatedModel:
+    """The all-reduces of a rank that does not ask: all but rank 0's.
+
+    On the CPU a thread of ours sends them, as on rank 0: Gloo would call Python in a thread of its
+    own, and one that does so while the interpreter shuts down aborts the process (SIGABRT).
+    """
+
+    def __init__(self, group: dist.ProcessGroup, average: _Average) -> None:
+        self._group, self._average = group, average
+        self._sender = QueueThread(self._send, "headway-sender")
+
+    def all_reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Average a bucket over all ranks; never blocks."""
+        tensor = self._average(bucket)
+        if bucket.is_last():
+            end_turn_around_backward()
+        if tensor.is_cuda:
+            work: Any = dist.all_reduce(tensor, group=self._group, async_op=True)
+            averaged: torch.futures.Future[torch.Tensor] = work.get_future().then(
+                lambda future: future.value()[0]
+            )
+            return averaged
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._sender.put((tensor, future))
+        return future
+
+    def _send(self, item: tuple[torch.Tensor, torch.futures.Future[torch.Tensor]]) -> None:
+        tensor, future = item
+        try:
+            dist.all_reduce(tensor, group=self._group)
+        except Exception as error:
+            # Raised again where the backward pass waits for this bucket.
+            failed: Any = future
+            failed.set_exception(error)
+        else:
+            future.set_result(tensor)
 
 
 class _Bucket(NamedTuple):
     """A bucket to send: whether it waits for a grant first, and whether its end is the message's.
 
-    `ready` is the event of a GPU stream after which its gradients are complete.
+    `ready` is the event of a GPU stream after which its gradients are complete. The last bucket of
+    an iteration has its `laps`, and `sizes`, the bytes of all its buckets.
     """
 
     tensor: torch.Tensor
@@ -277,6 +320,7 @@ class _Bucket(NamedTuple):
     ends_message: bool
     ready: Any
     laps: Laps | None
+    sizes: list[int]
     wait_until_s: float
 
 
@@ -305,6 +349,10 @@ class _GatedModel:
         # Hooks run after the one that waits for a turn, and so do not measure that wait.
         self._timer = PassTimer(model if turns is None else model.module)
         self._counts = session.counts_next_model()
+        self._sizes: list[int] = []  # of the iteration's buckets so far
+        self._iterations = 0
+        self._last_end: Mark = None  # when the last all-reduce of an iteration ended
+        self._mean = IterationAverage()
         if turns is not None and self._counts:
             turns.timer = self._timer
         self._streams: dict[torch.device, Any] = {}
@@ -314,10 +362,12 @@ class _GatedModel:
         """Ask for a bucket and hand it to the thread; runs in autograd's thread, never blocks."""
         tensor = self._average(bucket)
         first, last = bucket.index() == 0, bucket.is_last()
+        size_bytes = _size_bytes(tensor)
         if first:
-            self._unsent_bytes = self._total_bytes
+            self._unsent_bytes, self._sizes = self._total_bytes, []
+        self._sizes.append(size_bytes)
+        self._timer.bucket_ready(first)
         if self._each_bucket:
-            size_bytes = _size_bytes(tensor)
             unsent_bytes = size_bytes if last else max(self._unsent_bytes, size_bytes)
             self._request = self._session.client.message_ready(size_bytes, unsent_bytes)
             self._unsent_bytes -= size_bytes
@@ -340,6 +390,7 @@ class _GatedModel:
                 ends_message=self._each_bucket or last,
                 ready=_cuda.current_stream(tensor.device).record_event() if on_gpu else None,
                 laps=self._timer.stop(on_gpu) if last else None,
+                sizes=self._sizes,
                 wait_until_s=time.monotonic() + self._longest_wait_s,
             )
         )
@@ -375,7 +426,7 @@ class _GatedModel:
                 dist.all_reduce(bucket.tensor, group=self._group)
             finally:
                 self._report_end(bucket)
-            self._count(bucket)
+            self._count(bucket, mark(on_gpu=False))
             bucket.future.set_result(bucket.tensor)
             return
         stream = self._stream(bucket.tensor.device)
@@ -383,24 +434,32 @@ class _GatedModel:
             with _cuda.stream(stream):
                 stream.wait_event(bucket.ready)
                 dist.all_reduce(bucket.tensor, group=self._group)
-                end = stream.record_event(_cuda.Event(blocking=True))
+                end = mark(on_gpu=True)
                 # A stream that uses the result waits for this one to reach this point.
                 bucket.future.set_result(bucket.tensor)
             end.synchronize()
         finally:
             self._report_end(bucket)
-        self._count(bucket)
+        self._count(bucket, end)
 
     def _report_end(self, bucket: _Bucket) -> None:
         """Report the end of a message, whether it succeeded or failed."""
         if bucket.ends_message:
             self._session.client.message_done(bucket.request)
 
-    def _count(self, bucket: _Bucket) -> None:
-        """Count an iteration when its last bucket is sent."""
-        if bucket.laps is not None and self._counts:
-            forward_ns, backward_ns = forward_backward_ns(bucket.laps)
-            self._session.iteration_done(forward_ns, backward_ns, self._total_bytes)
+    def _count(self, bucket: _Bucket, end: Mark) -> None:
+        """Count and measure an iteration when its last bucket is sent."""
+        if bucket.laps is None or not self._counts:
+            return
+        forward_ns, backward_ns = forward_backward_ns(bucket.laps)
+        self._session.iteration_done(forward_ns, backward_ns, self._total_bytes)
+        self._iterations += 1
+        if self._iterations > WARMUP_ITERATIONS and bucket.laps.passes:
+            between_ns = optimizer_ns(self._last_end, bucket.laps)
+            parts_ns = backward_parts_ns(bucket.laps)
+            if self._mean.add(forward_ns, between_ns, parts_ns, bucket.sizes):
+                self._session.profiled(self._mean)
+        self._last_end = end
 
     def _stream(self, device: torch.device) -> Any:
         if device not in self._streams:

@@ -8,7 +8,7 @@ from headway.calibrate.command import run
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("command", [[], ["network"], ["model"]])
+@pytest.mark.parametrize("command", [[], ["network"], ["model"], ["gpu"]])
 def test_help_fits_the_terminal(
     command: list[str],
     width: int,

@@ -90,5 +90,7 @@ def _read(terminal: int, received: list[bytes], quit_with: bytes) -> None:
         if not part:
             return
         received.append(part)
-        if quit_with and b"quits" in part:
+        # A terminal passes text on in pieces: the word may be divided among them.
+        if quit_with and b"quits" in b"".join(received):
             os.write(terminal, quit_with)
+            quit_with = b""

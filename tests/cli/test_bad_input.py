@@ -67,7 +67,8 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     "no header": (
         "a,0,1,1,vgg16\n",
         "w.csv, line 1, column 1: unknown column 'a'. Known: arrival_s, backward_ms, batch_size, "
-        "forward_ms, gpus, gradient_mb, graph, iterations, job_id, measured_on, memory_mb, model.",
+        "forward_ms, gpus, gradient_mb, graph, iterations, job_id, measured_on, memory_mb, model, "
+        "parallel.",
     ),
     "too few fields": (
         GOOD + "b,0,1,1\n",
@@ -254,6 +255,9 @@ def test_a_bad_workload(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 GROUP = '[[cluster.group]]\nservers = 2\ngpus_per_server = 4\ngpu = "a100"\n'
+SHAPE = "[cluster]\nservers = 4\ngpus_per_server = 2\n"
+TIER = '[[cluster.tier]]\nname = "leaf"\nservers_per_switch = 2\n'
+NAMED = '[[cluster.tier]]\nname = "leaf"\n[[cluster.tier]]\nname = "pod"\n'
 TYPE = "[gpu.tpu]\nmemory_gb = 8\ntflops = 9\nidle_w = 1\nbusy_w = 2\n"
 MEASURED = '[[profile]]\nmodel = "vgg16"\ngpu = "a100"\nforward_ms = 2.5\nbackward_ms = 5\n'
 
@@ -374,11 +378,87 @@ CLUSTERS = {
         "[cluster]\nservers = 4\ngpus_per_server = 2\n"
         "[cluster.racks]\nservers_per_rack = 2\noversubscription = 0.25\n",
         "c.toml, line 6, column 1 (oversubscription): must be from 1 (an uplink carries all that "
-        "the servers of its rack can send) to 1,000,000, not 0.25.",
+        "comes from below it) to 1,000,000, not 0.25.",
     ),
     "an empty rack": (
         f"{GROUP}[cluster.racks]\nservers_per_rack = 0\n",
         "c.toml, line 6, column 1 (servers_per_rack): must be at least 1, not 0.",
+    ),
+    "more rails than GPUs": (
+        f"{SHAPE}rails = 3\n",
+        "c.toml, line 4, column 1 (rails): must be at most the number of GPUs of a server, 2, "
+        "not 3.",
+    ),
+    "no rails": (
+        f"{GROUP}rails = 0\n",
+        "c.toml, line 5, column 1 (rails): must be at least 1, not 0.",
+    ),
+    "rails beside groups": (
+        f"[cluster]\nrails = 2\n{GROUP}",
+        "c.toml, line 2, column 1 (rails): belongs in the groups, [[cluster.group]].",
+    ),
+    "a tier without a name": (
+        f"{SHAPE}[[cluster.tier]]\nservers_per_switch = 2\n",
+        "c.toml, line 4, column 11: 'name' is missing.",
+    ),
+    "a tier of unknown size": (
+        f'{SHAPE}[[cluster.tier]]\nname = "leaf"\n',
+        "c.toml, line 4, column 11: needs 'servers_per_switch', unless every group of servers "
+        "names its 'switches'.",
+    ),
+    "an unknown key of a tier": (
+        f"{SHAPE}{TIER}oversubscripton = 2\n",
+        "c.toml, line 7, column 1 (oversubscripton): unknown key. Did you mean 'oversubscription'?",
+    ),
+    "a tier that carries more than it gets": (
+        f"{SHAPE}{TIER}oversubscription = 0.5\n",
+        "c.toml, line 7, column 1 (oversubscription): must be from 1 (an uplink carries all that "
+        "comes from below it) to 1,000,000, not 0.5.",
+    ),
+    "two tiers of one name": (
+        f"{SHAPE}{TIER}{TIER}",
+        "c.toml, line 8, column 1 (name): 'leaf' is duplicated.",
+    ),
+    "tiers that are not nested": (
+        f"{SHAPE}{TIER}{TIER.replace('leaf', 'pod').replace('2', '3')}",
+        "c.toml, line 9, column 1 (servers_per_switch): must be a multiple of that of the tier "
+        "below, 2, not 3.",
+    ),
+    "too many tiers": (
+        SHAPE + "".join(TIER.replace("leaf", f"tier {number}") for number in range(9)),
+        "c.toml, line 28, column 11: there can be at most 8 tiers.",
+    ),
+    "tiers and racks": (
+        f"{SHAPE}{TIER}[cluster.racks]\nservers_per_rack = 2\n",
+        "c.toml, line 7, column 10 (racks): racks are a tier; give only one of the two.",
+    ),
+    "tiers and a rack": (
+        f'{GROUP}rack = "a"\n{TIER}',
+        "c.toml, line 5, column 1 (rack): racks are a tier; give only one of the two.",
+    ),
+    "switches twice": (
+        f'{GROUP}switches = ["a"]\n{TIER}',
+        "c.toml, line 8, column 1 (servers_per_switch): the groups name their switches already; "
+        "give only one of the two.",
+    ),
+    "switches without tiers": (
+        f'{GROUP}switches = ["a"]\n',
+        "c.toml, line 5, column 1 (switches): needs tiers, which describe the switches.",
+    ),
+    "too few switches": (
+        f'{GROUP}switches = ["a"]\n{NAMED}',
+        "c.toml, line 5, column 1 (switches): must name a switch of each tier, lowest first: 2, "
+        "not 1.",
+    ),
+    "a group without switches": (
+        f'{GROUP}switches = ["a", "b"]\n{GROUP}{NAMED}',
+        "c.toml, line 6, column 11 (switches): must name a switch of each tier, lowest first: 2, "
+        "not 0.",
+    ),
+    "a switch under two others": (
+        f'{GROUP}switches = ["a", "b"]\n{GROUP}switches = ["a", "c"]\n{NAMED}',
+        "c.toml, line 10, column 1 (switches): 'a' is under 'b' and under 'c'; give different "
+        "switches different names.",
     ),
     "racks as a number": (
         "[cluster]\nservers = 4\ngpus_per_server = 2\nracks = 2\n",
@@ -416,7 +496,7 @@ CLUSTERS = {
     "an oversubscription of 400 digits": (
         f"{GROUP}[cluster.racks]\nservers_per_rack = 1\noversubscription = 1{'0' * 400}\n",
         "c.toml, line 7, column 1 (oversubscription): must be from 1 (an uplink carries all that "
-        "the servers of its rack can send) to 1,000,000, not "
+        "comes from below it) to 1,000,000, not "
         "100000000000000000000000000000000000000….",
     ),
     "a GPU that is less busy than idle": (
@@ -614,7 +694,7 @@ OPTIONS = {
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
     "--accuracy 2": "--accuracy: must be between 0 and 100%, such as 1% or 0.01, not '2'.",
-    "--accuracy 1% --timeline x.parquet": "--accuracy leaves tasks out, and --timeline shows all; "
+    "--accuracy 1% --timeline x.parquet": "--accuracy leaves tasks out, and --timeline needs all; "
     "choose one.",
     "--seed -1": "--seed: must be at least 0, not -1.",
     "--parquet /nowhere/x.parquet": "/nowhere/x.parquet: there is no folder /nowhere.",

@@ -20,7 +20,7 @@ from builders import EXAMPLES
 from cli.commands import headway
 from headway.cli.command_groups import GROUPS
 from headway.cli.main import app
-from waiting import eventually
+from waiting import PATIENCE_S, eventually
 
 HEADWAY = [sys.executable, "-m", "headway"]
 
@@ -265,7 +265,7 @@ def test_an_interrupted_run_leaves_no_files(number: signal.Signals, status: int)
     maps = Path(f"/proc/{process.pid}/maps")
     eventually(lambda: "llvmlite" in maps.read_text())
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == status
     assert out == b""
     assert b"Traceback" not in err

@@ -66,6 +66,27 @@ def test_a_job_that_contends_with_itself_is_named(capsys: pytest.CaptureFixture[
     assert re.search(r"sending under contention .*itself \([\d.]+\)", outcome.out)
 
 
+def test_the_entries_on_the_critical_path_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = [{"name": f"part-{number:02}", "ms": number} for number in range(1, 14)]
+    messages = [{"name": "all", "kind": "all-reduce", "mb": 10, "after": ["part-13"]}]
+    graph = {"ranks": 4, "tasks": tasks, "messages": messages}
+    Path("g.json").write_text(json.dumps(graph))
+    Path("w.csv").write_text("job_id,arrival_s,gpus,iterations,graph\nlone,0,4,3,g.json\n")
+    outcome = headway(capsys, "explain", "w.csv", "lone", "--cluster", "2x2", "--json", "lone.json")
+    lines = outcome.out[outcome.out.index("on the critical path") :].splitlines()
+    assert lines[1].split() == ["part-13", "3", "0.000", "0.039", "0.000", "12.9%"]
+    assert [line.split()[0] for line in lines[2:13]] == [
+        *("part-12", "part-11", "part-10", "all", "part-09", "part-08", "part-07", "part-06"),
+        *("part-05", "part-04", "part-03"),
+    ]
+    assert lines[13].split() == ["…", "(2", "more)"]
+    found = json.loads(Path("lone.json").read_text())
+    assert len(found["entries"]) == 14
+    assert found["entries"][4]["kind"] == "all-reduce"
+    assert {one["kind"] for one in found["entries"]} == {"all-reduce", "task"}
+    assert sum(one["running_ns"] for one in found["entries"]) == found["jct_ns"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -67,7 +67,19 @@ def test_compare_takes_times_from_the_given_set(
 def test_every_shipped_set_is_listed_with_its_models(capsys: pytest.CaptureFixture[str]) -> None:
     told = headway(capsys, "workload", "profiles").out
     for name in shipped_names():
-        assert f"{name}\nmodel " in told
-    row = ["inception-v3", "v100-sxm2", "16", "34.90", "52.40", "103.0", "3,291"]
+        assert f"{name} on {name}-sxm" in told
+    row = ["inception-v3", "16", "34.90", "52.40", "103.0", "3,291", "18"]
     assert row in [line.split() for line in told.splitlines()]
+    assert max(map(len, told.splitlines())) <= 80
     assert "mine" in headway(capsys, "workload", "profiles", "m.toml").out
+
+
+def test_a_set_of_several_types_is_listed_with_the_type_of_each_profile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = Path("m.toml").read_text()
+    Path("two.toml").write_text(text + text.replace("h100", "a100"))
+    told = headway(capsys, "workload", "profiles", "two.toml").out
+    title, header, *_ = told.splitlines()
+    assert (title, header.split()[1]) == ("two.toml: times in ms, sizes in MB", "GPU")
+    assert {line.split()[1] for line in told.splitlines()[2:]} == {"h100-sxm5", "a100-sxm4"}

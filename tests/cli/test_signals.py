@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import eventually
+from waiting import PATIENCE_S, eventually
 
 HEADWAY = [sys.executable, "-m", "headway"]
 SIGNALS = pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def ended_by(number: signal.Signals, process: subprocess.Popen[bytes]) -> int:
     """Send a signal, and return the status with which the process soon ends."""
     process.send_signal(number)
     sent = time.monotonic()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert time.monotonic() - sent < PROMPT_S
     assert b"Traceback" not in err
     return process.returncode
@@ -91,7 +91,7 @@ def test_an_interrupt_while_a_policy_file_is_imported_exits_with_130(body: str) 
 
 
 STORM = """
-import json, os, random, signal, sys, time
+import itertools, json, os, random, signal, sys, time
 import headway.cli.main, headway.engine.run, headway.results.store, headway.workload.files
 from headway import __main__
 
@@ -120,13 +120,17 @@ outcome(run())  # which may have to compile
 begun = time.monotonic()
 seen = [(0, 0.0, *outcome(run()))]
 length = time.monotonic() - begun
-for number in [signal.SIGINT, signal.SIGTERM] * 15:
+for number in itertools.cycle([signal.SIGINT, signal.SIGTERM]):
     open("o.json", "w").write("old")
     open("err", "w").close()
     child, delay = run(), draw.uniform(0, 1.2 * length)
     time.sleep(delay)
     os.kill(child, number)
     seen.append((number, delay, *outcome(child)))
+    # Runs do not all take the same time: go on until both signals have met some of them.
+    both = {130, 143} <= {status for _, _, status, *_ in seen}
+    if len(seen) > 30 and (both or len(seen) > 300):
+        break
 print(json.dumps(seen))
 """
 
@@ -135,7 +139,7 @@ print(json.dumps(seen))
 def test_no_signal_is_lost_whenever_it_comes() -> None:
     Path("storm.py").write_text(STORM)
     done = subprocess.run(
-        [sys.executable, "storm.py", "1"], capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "storm.py", "1"], capture_output=True, text=True, check=True, timeout=900
     )
     (_, _, status, _, new, listing), *stormy = json.loads(done.stdout)
     assert status == 0

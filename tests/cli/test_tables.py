@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 import headway.cli
@@ -16,7 +18,11 @@ from builders import EXAMPLES
 from cli.commands import headway as run_command
 from cli.terminals import on_terminal
 from headway import testbed
-from headway.cli.live import cluster, jobs, top
+from headway.cli.live import cluster, jobs, top, what_if
+from headway.live.api.views import state_view
+from headway.live.core.core import Core
+from headway.live.core.events import JobSpec, JobSubmitted, NodeUp
+from headway.network.contention import NetworkModel
 from headway.testbed.inspection import HostStatus
 from headway.text_table import cells_wide
 from workload.traces.samples import sample
@@ -36,6 +42,13 @@ clusters = ["3x2", "2x4"]
 policies = ["paper", "headway", "ff+srsf:1@25"]
 """
 
+MEASURED = """\
+gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline,iteration_ms
+8,32,4,1024,16,24,1024,2,2,2,219.732754
+4,16,2,2048,16,24,1024,1,4,1,304.165703
+64,512,8,3072,32,30,2048,1,64,1,3566.5
+"""
+
 COMMANDS = {
     "simulate": f"simulate w.csv --cluster {EXAMPLES}/mixed-cluster.toml",
     "compare": f"compare w.csv --policies paper,headway,{EXAMPLES}/my_policies.py:packed+srsf:1",
@@ -53,6 +66,9 @@ COMMANDS = {
     "workload profiles": "workload profiles",
     "live jobs": "status",
     "live cluster": "nodes",
+    "live what_if": "whatif --add-nodes 1 --submit gpus=2,iterations=900,model=vgg16",
+    "model": "model list",
+    "validate": "validate measured.csv",
     "calibrate": f"calibrate network --fit-only {SAMPLES} -o network.toml",
 }
 
@@ -79,9 +95,9 @@ class _Client:
         now = time.time() - 0.5
         why = "waits for 4 free slots with 12,345 MB each; the most free is 2 slots on node-1"
         rows = [
-            ("1041", "queued", 8, now - 400, None, None, why),
-            ("1040", "running", 4, now - 4_000, now - 3_601, None, "computing"),
-            ("1039", "failed", 16, now - 90_000, now - 80_000, now - 70_000, "exit code 1"),
+            ("1041", "queued", 8, now - 400, None, None, now + 7_400, why),
+            ("1040", "running", 4, now - 4_000, now - 3_601, None, now + 3_601, "computing"),
+            ("1039", "failed", 16, now - 90_000, now - 80_000, now - 70_000, None, "exit code 1"),
         ]
         return [
             {
@@ -92,6 +108,7 @@ class _Client:
                 "submitted_at": submitted,
                 "started_at": started,
                 "ended_at": ended,
+                "predicted_finish_at": predicted,
                 "why": text,
                 "reason": text,
                 "spec": {
@@ -101,8 +118,17 @@ class _Client:
                     "command": ["python", "train.py"],
                 },
             }
-            for job_id, state, gpus, submitted, started, ended, text in rows[:limit]
+            for job_id, state, gpus, submitted, started, ended, predicted, text in rows[:limit]
         ]
+
+    def state(self) -> dict[str, Any]:
+        core = Core("paper", NetworkModel())
+        core.handle(NodeUp(at_ns=0, node="gpu-node-0.example.org", gpus=4, memory_bytes=1 << 34))
+        for number in range(4):
+            spec = JobSpec(command=("train.py",), gpus=2, iterations=10_000 * (number + 1))
+            core.handle(JobSubmitted(at_ns=number, job_id=f"104{number}", spec=spec))
+        state = asyncio.run(state_view(core, lambda: "paper", lambda: 10**9))
+        return cast(dict[str, Any], msgspec.to_builtins(state))
 
     def nodes(self) -> list[dict[str, Any]]:
         slots = [{"jobs": ["1040", f"10{index}"], "computing": "1040"} for index in range(8)]
@@ -126,6 +152,7 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     (folder / "w.csv").write_text(WORKLOAD)
     (folder / "sweep.toml").write_text(SWEEP)
+    (folder / "measured.csv").write_text(MEASURED)
     return folder
 
 
@@ -138,7 +165,7 @@ def _here(_made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
         words = ["graph", "ddp", layers, "--ranks", "4", "-o", "g.json"]
         assert run_command(capsys, *words).status == 0
         assert run_command(capsys, "simulate", "w.csv", "--timeline", "run.parquet").status == 0
-    for module in (cluster, jobs, top):
+    for module in (cluster, jobs, top, what_if):
         monkeypatch.setattr(module, "connect", lambda *_: _Client())
     hosts = [HostStatus(index, f"10.111.0.{index}", 1_000.5, None, (1, 2)) for index in range(1, 5)]
     status = testbed.Status(testbed.Testbed(), tuple(hosts), ())

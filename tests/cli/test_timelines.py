@@ -19,7 +19,7 @@ from headway.results.timeline.sinks import Timeline
 from headway.results.timeline.window import Window
 from headway.workload.files import read_workload
 from reports.perfetto_traces import expected_counters, expected_slices, parse
-from waiting import eventually
+from waiting import PATIENCE_S, eventually
 
 HEADWAY = [sys.executable, "-m", "headway"]
 WORKLOAD = (
@@ -189,10 +189,10 @@ def test_an_interrupted_run_leaves_no_timeline(number: signal.Signals, status: i
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    eventually(lambda: any(name.startswith(".t.parquet.") for name in os.listdir()), 60)
-    eventually(lambda: any(Path().glob(".t.parquet.*/0.arrow")), 60)
+    eventually(lambda: any(name.startswith(".t.parquet.") for name in os.listdir()))
+    eventually(lambda: any(Path().glob(".t.parquet.*/0.arrow")))
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == status
     assert out == b""
     assert b"Traceback" not in err

@@ -58,6 +58,9 @@ def live_job(**changes: Any) -> dict[str, Any]:
         "submitted_at": 0.0,
         "started_at": 1.0,
         "ended_at": 2.0,
+        "predicted_start_at": None,
+        "predicted_finish_at": None,
+        "prediction_note": "",
     }
     return job | changes
 

@@ -30,7 +30,7 @@ def test_the_example_is_two_racks_with_three_types() -> None:
     assert cluster.server_gpus == (4,) * 8 + (8, 8)
     assert cluster.server_type == (0,) * 8 + (1, 2)
     assert cluster.server_rack == (0,) * 8 + (1, 1)
-    assert cluster.uplinks == (4 / 8, 4 / 2)
+    assert cluster.uplinks == ((4 / 8, 4 / 2),)
     assert cluster.gpus == 48
     assert cluster.profiles == (Profile("resnet50", "a100-sxm4", 17_500_000, 26_000_000, 16),)
     assert str(cluster) == (
@@ -46,7 +46,7 @@ def test_equal_servers_may_be_in_racks(tmp_path: Path) -> None:
     )
     assert cluster == Cluster(5, 2, servers_per_rack=2, oversubscription=3)
     assert cluster.server_rack == (0, 0, 1, 1, 2)
-    assert cluster.uplinks == (1.5, 1.5, 3.0)
+    assert cluster.uplinks == ((1.5, 1.5, 3.0),)
     assert read(tmp_path, shape) == Cluster(5, 2)
 
 
@@ -61,7 +61,7 @@ def test_racks_are_filled_with_the_servers_of_all_groups_in_order(tmp_path: Path
     group = "[[cluster.group]]\nservers = 3\ngpus_per_server = 1\n"
     cluster = read(tmp_path, f"{group}{group}[cluster.racks]\nservers_per_rack = 2\n")
     assert cluster.server_rack == (0, 0, 1, 1, 2, 2)
-    assert cluster.uplinks == (0.5, 0.5, 0.5)
+    assert cluster.uplinks == ((0.5, 0.5, 0.5),)
 
 
 @pytest.mark.parametrize(("memory_gb", "gpu"), [(None, "v100"), (16, None)])

@@ -10,7 +10,9 @@ from headway.configuration import profiles_from
 from headway.configuration.profiles import shipped_names
 from headway.domain.errors import InputError
 from headway.domain.gpus import GPUS
+from headway.domain.layers import fitted, merged
 from headway.domain.models import MODELS, PAPER_PROFILES
+from headway.domain.paper_layers import LAYERS
 
 ENTRY = """
 [[model]]
@@ -29,6 +31,13 @@ backward_ms_quartiles = [20.9, 21.2]
 bucket_mb = [1.5, 398.75]
 bucket_ready_ms = [2.5, 20.8]
 """
+ENTRY_LAYERS = """optimizer_ms = 2.5
+optimizer = "AdamW"
+layers = [
+    ["front", 4, 8, 100.25, 6],
+    ["back", 6.5, 13, 300, 0],
+]
+"""
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -42,6 +51,34 @@ def test_a_shipped_set_is_valid_and_names_known_types_of_gpu(name: str) -> None:
         assert profile.backward_ns < 10**11
         assert 0 < profile.gradient_bytes <= profile.memory_bytes
         assert profile.memory_bytes <= GPUS[profile.gpu].memory_bytes
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_the_layers_of_a_shipped_set_add_up_to_its_totals(name: str) -> None:
+    (found,) = profiles_from([name])
+    for profile in found.profiles:
+        assert len(profile.layers) >= 3
+        assert all(layer.name for layer in profile.layers)
+        whole = merged(profile.layers)
+        assert (whole.forward_ns, whole.backward_ns, whole.parameter_bytes) == (
+            profile.forward_ns,
+            profile.backward_ns,
+            profile.gradient_bytes,
+        )
+        assert profile.layers == fitted(
+            profile.layers, profile.forward_ns, profile.backward_ns, profile.gradient_bytes
+        )
+
+
+def test_the_layers_of_the_papers_models_have_the_shares_measured_on_an_h200() -> None:
+    (measured,) = profiles_from(["h200"])
+    for name, model in MODELS.items():
+        first = measured.by_model[name][0]
+        assert first.layers == LAYERS[name]
+        assert model.layers == fitted(
+            first.layers, model.forward_ns, model.backward_ns, model.gradient_bytes
+        )
+        assert (model.optimizer_ns, first.optimizer_ns > 0) == (0, True)
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -85,6 +122,37 @@ def test_a_file_keeps_its_order_and_converts_units(tmp_path: Path) -> None:
         (
             ENTRY.replace('"h100"', "7"),
             "line 4, column 1 (gpu): must be a non-empty string, not 7",
+        ),
+        (
+            ENTRY + ENTRY_LAYERS.replace("13, ", ""),
+            "line 21, column 5 (layers): must be [name, forward_ms, backward_ms, parameter_mb, "
+            "activation_mb], not ['back', 6.5, 300, 0].",
+        ),
+        (
+            ENTRY + ENTRY_LAYERS.replace("13", '"13"'),
+            "line 21, column 20 (layers): must be a number, not '13'.",
+        ),
+        (
+            ENTRY + ENTRY_LAYERS.replace("13", "0"),
+            "line 21, column 5 (backward_ms): must be at least 0.000001 milliseconds, not 0.",
+        ),
+        (
+            ENTRY + ENTRY_LAYERS.replace("300", "-1"),
+            "line 21, column 5 (parameter_mb): must be 0 or more MB, not -1.",
+        ),
+        (
+            ENTRY + ENTRY_LAYERS.replace("6.5", "5"),
+            "line 19, column 1 (layers): must add up to forward_ms, 10.5, within 1%; they add up "
+            "to 9.",
+        ),
+        (
+            ENTRY + ENTRY_LAYERS.replace("300", "200"),
+            "(layers): must add up to gradient_mb, 400.25, within 1%; they add up to 300.25.",
+        ),
+        (ENTRY + "layers = []\n", "line 17, column 1 (layers): must not be empty."),
+        (
+            ENTRY + ENTRY_LAYERS.replace("2.5", "-1"),
+            "line 17, column 1 (optimizer_ms): must be 0 or mo",
         ),
         (ENTRY * 2, "line 19, column 1 (name): duplicate profile of 'bert' on 'h100-sxm5' at"),
     ],

@@ -12,10 +12,12 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.engine import kernel
+from headway.engine.compilation import compiled_kernel
 from headway.engine.setup import ACCELERATIONS, Acceleration
 from headway.network.contention import NetworkModel
 from repetitive_cases import repetitive
-from strategies import Case, run_engine, run_oracle, run_state
+from strategies import Case, prepare_state, run_engine, run_oracle, run_state
 
 
 def run(case: Case, acceleration: str) -> tuple[object, ...]:
@@ -119,6 +121,20 @@ def test_two_jobs_in_step_cost_the_same_however_many_iterations_they_have() -> N
         if iterations == 10**3:
             assert run(case, "full") == run(case, "none")
     assert instants[1] <= instants[0] + 100
+
+
+def test_a_set_may_go_back_to_before_it_was_skipped() -> None:
+    """As if another set, which catches up with it, disturbed it: it repeats its last period."""
+    rows = [(0, 2, 1_000, 7, 11, 100), (0, 2, 2_000, 7, 11, 100)]
+    case = case_of(jobs_of(*rows), Cluster(2, 2), placement="spread")
+    state, advance = prepare_state(case, "full"), compiled_kernel(case.policies.choices)
+    while state.tally[0].skipped == 0:
+        advance(state, 1)
+    since_ns = int(state.cycles[state.skipped[0]].since_ns)
+    state.rare.forget_sets_beside(state, 0, since_ns - 1)
+    while advance(state, 1_000) == kernel.BUDGET_SPENT:
+        pass
+    assert state.cluster.jobs.finish_ns.tolist() == run(case, "none")[1]
 
 
 @pytest.mark.parametrize("arrival", range(100, 160))

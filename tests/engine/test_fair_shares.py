@@ -164,4 +164,5 @@ def crosses(case: Case) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("reaches", [differs, crosses])
 def test_random_cases_reach_shares_that_are_left_to_others(reaches: Any) -> None:
-    assert find(cases(general=True), reaches, settings=settings(phases=[Phase.generate]))
+    enough = settings(phases=[Phase.generate], max_examples=5_000)
+    assert find(cases(general=True), reaches, settings=enough)

@@ -75,5 +75,5 @@ def test_the_invariants_notice_when(name: str) -> None:
     result = simulate(MIX, TWO_BY_TWO, timeline=timeline)
     tasks = timeline.tasks()
     rows = np.flatnonzero((tasks.kind == kind) & (tasks.node >= 0))
-    with pytest.raises((AssertionError, KeyError, IndexError, ValueError)):
+    with pytest.raises(AssertionError):
         check_invariants(result, spoil(tasks, int(rows[len(rows) // 2])))

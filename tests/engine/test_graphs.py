@@ -9,10 +9,16 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from agreement import check
+from headway.domain.cluster import Cluster
+from headway.domain.graph import Graph, Message, Task
+from headway.domain.job import Job
+from headway.domain.workload import Workload
 from headway.engine.setup import Acceleration
+from headway.network.contention import NetworkModel
 from repetitive_cases import repetitive
 from strategies import (
     ADMISSIONS,
+    OPTIONS,
     PLACEMENTS,
     PRIORITIES,
     Case,
@@ -24,7 +30,7 @@ from strategies import (
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@settings(max_examples=min(settings().max_examples, 100))
+@settings(max_examples=min(settings().max_examples, 60))
 @given(data=st.data())
 def test_the_engine_agrees_with_the_oracle_under_every_placement(
     placement: str, data: st.DataObject
@@ -39,7 +45,7 @@ def test_the_engine_agrees_with_the_oracle_on_general_clusters(case: Case) -> No
 
 
 @pytest.mark.parametrize("priority", PRIORITIES)
-@settings(max_examples=min(settings().max_examples, 100))
+@settings(max_examples=min(settings().max_examples, 60))
 @given(data=st.data())
 def test_the_engine_agrees_with_the_oracle_under_every_priority(
     priority: str, data: st.DataObject
@@ -48,12 +54,43 @@ def test_the_engine_agrees_with_the_oracle_under_every_priority(
 
 
 @pytest.mark.parametrize("admission", ADMISSIONS)
-@settings(max_examples=min(settings().max_examples, 100))
+@settings(max_examples=min(settings().max_examples, 60))
 @given(data=st.data())
 def test_the_engine_agrees_with_the_oracle_under_every_admission(
     admission: str, data: st.DataObject
 ) -> None:
+    admission += data.draw(st.sampled_from(OPTIONS))
     check(replace(data.draw(cases(general=True, graphs=True)), admission=admission))
+
+
+@st.composite
+def neighbours(draw: st.DrawFn) -> Case:
+    """Draw jobs whose neighbouring ranks talk to each other, between others of one GPU."""
+    cluster = Cluster(draw(st.integers(2, 4)), draw(st.integers(3, 4)), gpu_memory_bytes=4)
+    jobs = []
+    for index in range(draw(st.integers(3, 8))):
+        arrival_ns, iterations = draw(st.integers(0, 5)), draw(st.integers(1, 6))
+        memory, compute_ns = draw(st.integers(1, 4)), draw(st.integers(1, 1_000))
+        if draw(st.booleans()):
+            job = Job(str(index), arrival_ns, 1, iterations, compute_ns, compute_ns, 0, memory)
+        else:
+            ranks, together = draw(st.sampled_from([(4, 2), (6, 2), (6, 3)]))
+            tasks = [Task("task", range(ranks), compute_ns)]
+            groups = [range(at, at + together) for at in range(0, ranks, together)]
+            sent = draw(st.integers(0, 1_000))
+            messages = [Message("within", "all-reduce", groups, sent, after=["task"])]
+            if draw(st.booleans()):
+                messages.append(Message("all", "all-to-all", [range(ranks)], 50, after=["task"]))
+            graph = Graph(ranks, tasks, messages)
+            job = Job(str(index), arrival_ns, ranks, iterations, memory_bytes=memory, graph=graph)
+        jobs.append(job)
+    network = NetworkModel(a_ns=7, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
+    return Case(Workload(jobs), cluster, network, "least-delay", "srtf", "srsf:1", 0, None)
+
+
+@given(case=neighbours())
+def test_the_engine_agrees_with_the_oracle_on_which_ranks_stay_together(case: Case) -> None:
+    check(case)
 
 
 def outcome(case: Case, acceleration: Acceleration) -> tuple[object, ...]:
@@ -95,3 +132,16 @@ def test_random_cases_reach_graphs_that_are_skipped_forward() -> None:
         settings=settings(phases=[Phase.generate], max_examples=2_000),
     )
     assert outcome(found, "full") == outcome(found, "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", ["backward-1", "scatter-", "send-", "tensor-", "combine-"])
+def test_random_cases_reach_every_builder_next_to_a_plain_job(entry: str) -> None:
+    def reaches(case: Case) -> bool:
+        graphs = [job.graph for job in case.workload]
+        return None in graphs and any(
+            one.name.startswith(entry) for graph in graphs if graph for one in graph.entries
+        )
+
+    enough = settings(phases=[Phase.generate], max_examples=500)
+    assert find(cases(graphs=True), reaches, settings=enough)

@@ -35,6 +35,22 @@ clusters = ["16x4", "8x8"]
 policies = ["lwf:1+srsf:1", "lwf:1+srsf:2"]
 """
 
+SLOWED = """
+import sys, time
+from headway.__main__ import main
+from headway.experiments.sweep.store import RunStore
+
+def add_slowly(store, outcome, add=RunStore.add):
+    if len(store.finished) >= {runs}:
+        time.sleep(0.05)
+    add(store, outcome)
+
+RunStore.add = add_slowly
+main()
+"""
+"""The command, but the sweep slows down after a number of runs: all are done in a second, and who
+waits for some of them must be able to interrupt it before the last."""
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -217,10 +233,14 @@ def test_only_one_process_at_a_time_uses_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+def start(
+    folder: Path, *options: str, slow_after: int, **environment: str
+) -> subprocess.Popen[str]:
+    """Start a sweep of 240 runs that slows down after some of them."""
     (folder / "many.toml").write_text(MANY)
+    code = SLOWED.format(runs=slow_after)
     return subprocess.Popen(
-        [sys.executable, "-m", "headway", "sweep", "many.toml", *options],
+        [sys.executable, "-c", code, "sweep", "many.toml", *options],
         cwd=folder,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
@@ -240,13 +260,13 @@ def wait_for_runs(folder: Path, count: int, process: subprocess.Popen[str]) -> N
 @pytest.mark.slow
 def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     for count in (10, 60, 110):
-        process = start(tmp_path, "-j", "2")
+        process = start(tmp_path, "-j", "2", slow_after=count)
         wait_for_runs(tmp_path / "many", count, process)
         process.kill()
         process.communicate()
         log = finished(tmp_path / "many")
         assert count <= len(log) < 240
-    process = start(tmp_path, "-j", "2")
+    process = start(tmp_path, "-j", "2", slow_after=240)
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert f"{len(log)} of 240 runs are already done, in many." in err
@@ -259,7 +279,7 @@ def test_kill_9_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_keeps_finished_runs_and_says_so(tmp_path: Path) -> None:
-    process = start(tmp_path, "--jobs")
+    process = start(tmp_path, "--jobs", slow_after=5)
     wait_for_runs(tmp_path / "many", 5, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
@@ -277,7 +297,7 @@ def test_an_interrupt_keeps_finished_runs_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_releases_the_folder(tmp_path: Path) -> None:
-    process = start(tmp_path)
+    process = start(tmp_path, slow_after=1)
     wait_for_runs(tmp_path / "many", 1, process)
     with pytest.raises(InputError, match=rf"is in use by process {process.pid}"):
         run_sweep(tmp_path / "many.toml", tmp_path / "many")

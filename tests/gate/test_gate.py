@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gate.threaded_gate import (
+    PROFILE,
     RawConnection,
     ThreadedGate,
     hello,
@@ -73,8 +74,10 @@ def test_a_worker_asks_and_waits_for_the_grant(
             request = client.message_ready(size, 30)
             assert client.wait_for_grant(request)
             client.message_done(request)
-        client.iteration_done(Iteration(1, 2, 3, 4))
+        client.report(Iteration(1, 2, 3, 4))
         running.wait_for_call("iteration", "j", 1, 1, 2, 3, 4)
+        client.report(PROFILE)
+        running.wait_for_call("profile", "j", 1, PROFILE)
     finally:
         client.close()
     running.wait_for_call("lost", "j", 1, 0)
@@ -85,6 +88,7 @@ def test_a_worker_asks_and_waits_for_the_grant(
         ("ready", "j", 1, 2, 20, 30),
         ("done", "j", 1, 2),
         ("iteration", "j", 1, 1, 2, 3, 4),
+        ("profile", "j", 1, PROFILE),
         ("lost", "j", 1, 0),
     ]
     assert running.gate.connected == 0

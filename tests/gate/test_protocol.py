@@ -16,13 +16,16 @@ from headway.gate.frames import (
     Grant,
     Hello,
     Iteration,
+    MeasuredBucket,
     Ping,
     Pong,
+    Profile,
     Ready,
     Refused,
     Welcome,
 )
 from headway.gate.protocol import (
+    MAX_BUCKETS,
     MAX_FRAME_BYTES,
     MAX_REQUEST,
     FrameReader,
@@ -44,6 +47,14 @@ FRAMES: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Ready, REQUESTS, BYTES, BYTES),
     st.builds(Done, REQUESTS),
     st.builds(Iteration, up_to(MAX_ITERATIONS), up_to(LONGEST_NS), up_to(LONGEST_NS), BYTES),
+    st.builds(
+        Profile,
+        up_to(LONGEST_NS),
+        up_to(LONGEST_NS),
+        st.lists(st.builds(MeasuredBucket, up_to(LONGEST_NS), BYTES), min_size=1, max_size=5).map(
+            tuple
+        ),
+    ),
     st.builds(Grant, REQUESTS),
     st.builds(Compute, REQUESTS),
     st.builds(Computed, REQUESTS),
@@ -120,6 +131,10 @@ def test_an_impossible_length_is_an_error_before_its_bytes_arrive(length: int) -
         Compute(MAX_REQUEST + 1),
         Computed(-1),
         Iteration(MAX_ITERATIONS + 1, 0, 0, 0),
+        Profile(0, 0, ()),
+        Profile(LONGEST_NS + 1, 0, (MeasuredBucket(1, 1),)),
+        Profile(0, 0, (MeasuredBucket(1, 1), MeasuredBucket(1, MAX_BYTES + 1))),
+        Profile(0, 0, (MeasuredBucket(1, 1),) * (MAX_BUCKETS + 1)),
         Hello(2**16, "j", 0, 0, ""),
         Hello(1, "j", -1, 0, ""),
         Hello(1, "j" * 2**16, 0, 0, ""),
@@ -129,6 +144,18 @@ def test_an_impossible_length_is_an_error_before_its_bytes_arrive(length: int) -
 def test_a_value_out_of_range_is_not_encoded(frame: Frame) -> None:
     with pytest.raises(ProtocolError):
         encode(frame)
+
+
+def test_a_profile_is_whole_buckets_within_the_limits() -> None:
+    encoded = encode(Profile(1, 2, (MeasuredBucket(3, 4),)))[4:]
+    largest = Profile(1, 2, (MeasuredBucket(3, 4),) * MAX_BUCKETS)
+    assert decode(encode(largest)[4:]) == largest
+    too_many = encode(largest)[4:] + encoded[17:]
+    for body in (encoded[:-1], encoded + b"\0", encoded[:17], encoded[:9], too_many):
+        with pytest.raises(ProtocolError, match="Profile"):
+            decode(body)
+    with pytest.raises(ProtocolError, match="is not from 0"):
+        decode(encoded[:17] + b"\xff" * 16)
 
 
 def test_a_number_out_of_range_is_not_decoded() -> None:

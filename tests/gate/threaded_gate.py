@@ -14,13 +14,14 @@ from typing import Any
 
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
-from headway.gate.frames import Frame, Hello
+from headway.gate.frames import Frame, Hello, MeasuredBucket, Profile
 from headway.gate.protocol import VERSION, FrameReader, encode
 from headway.gate.server import Gate
 from headway.gate.tokens import job_token
 from waiting import PATIENCE_S, eventually
 
 SECRET = "0123456789abcdef" * 4
+PROFILE = Profile(5, 6, (MeasuredBucket(7, 8), MeasuredBucket(9, 10)))
 
 
 class Recorder:
@@ -64,6 +65,9 @@ class Recorder:
     ) -> None:
         numbers = (iterations, forward_ns, backward_ns, gradient_bytes)
         self.calls.append(("iteration", job_id, attempt, *numbers))
+
+    def profiled(self, job_id: str, attempt: int, profile: Profile) -> None:
+        self.calls.append(("profile", job_id, attempt, profile))
 
     def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
         self.calls.append(("lost", job_id, attempt, rank))

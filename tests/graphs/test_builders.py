@@ -33,7 +33,7 @@ def iteration_ns(graph: Graph, servers: int, **changes: Any) -> int:
 
 
 def layers(count: int = 6, **changes: int) -> list[Layer]:
-    fields = {"forward_ns": 300, "backward_ns": 700, "parameter_bytes": 10 * KB}
+    fields: dict[str, Any] = {"forward_ns": 300, "backward_ns": 700, "parameter_bytes": 10 * KB}
     return [Layer(**(fields | changes)) for _ in range(count)]
 
 
@@ -206,7 +206,7 @@ def test_the_ranks_of_a_pipeline_are_in_megatrons_order() -> None:
 
 
 def moe_layer(**changes: int) -> MoeLayer:
-    fields = {
+    fields: dict[str, Any] = {
         "forward_ns": 100,
         "backward_ns": 200,
         "expert_forward_ns": 300,

@@ -114,8 +114,18 @@ class SchedulerProcess:
         self.stop()
 
     def log_entries(self) -> list[dict[str, Any]]:
-        """Return the entries of its operator log."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        """Return the entries of its operator log so far; a thread writes them a little later."""
+        whole = self.log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def wait_for_entries(self, count: int, **values: Any) -> list[dict[str, Any]]:
+        """Wait until its operator log has this many entries with these values; return them all."""
+
+        def found() -> list[dict[str, Any]]:
+            entries = [one for one in self.log_entries() if values.items() <= one.items()]
+            return entries if len(entries) >= count else []
+
+        return eventually(found)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from headway.live.daemon.state_folder import locked_folder
 from headway.live.daemon.state_store import StateStore
 from headway.live.executors import Attempt
 from live.daemon.in_process import POLICY, FakeExecutor, make_spec, running_daemon
+from live.ports import free_ports
 from waiting import eventually_async
 
 
@@ -33,8 +34,7 @@ def _unfrozen() -> Iterator[None]:
 
 def run(folder: Path, executor: FakeExecutor, work: Callable[[Scheduler], Awaitable[None]]) -> bool:
     """Run some work with a scheduler whose jobs reach it over TCP."""
-    with bind_tcp("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     settings = ServeSettings(folder=folder, gate_port=port, executor=ExecutorSettings("ray"))
 
     async def main() -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import logging
 import os
 import pty
@@ -11,14 +14,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from headway.cli.live import client_options
 from headway.cli.live.plain_log import PlainFormatter
 from headway.domain.errors import InputError
-from headway.live.daemon.state_folder import locked_folder
-from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python, running_scheduler
+from headway.live.daemon.state_folder import StateFolder, locked_folder, read_address
+from live.ports import free_ports
+from live.scheduler_process import PRINTS, SchedulerProcess, python, running_scheduler
+from waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +38,8 @@ CLIENTS = (
     ("drain", "n"),
     ("policy",),
     ("top",),
+    ("web",),
+    ("whatif",),
 )
 
 
@@ -70,6 +79,70 @@ def test_a_script_runs_with_this_python_and_unchanged_arguments(
     assert f"folder:     {tmp_path}\n" in out
 
 
+def test_what_if_tells_when_jobs_start_and_end(shared: SchedulerProcess, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time; time.sleep(600)")
+    words = ("submit", "--gpus", "4", "--iterations", "1000", "--model", "resnet50", "train.py")
+    jobs = [headway(*words, folder=shared.folder, here=tmp_path)[1].strip() for _ in range(2)]
+    shared.wait_for(jobs[0], "running")
+    endless = headway("submit", "train.py", folder=shared.folder, here=tmp_path)[1].strip()
+    # The first request starts a process, which may take longer than a request waits.
+    unknown = eventually(lambda: headway("whatif", folder=shared.folder)[1])
+    shared.client.cancel(endless)
+    shared.wait_for(endless, "cancelled")
+    plain = headway("whatif", folder=shared.folder)
+    status, out, err = headway(
+        "whatif",
+        *("--policy", "paper", "--add-nodes", "1", "--network", "100gbe"),
+        *("--submit", "gpus=1,iterations=1,forward_ms=1,backward_ms=1.5", "--json", "-"),
+        folder=shared.folder,
+    )
+    for job in jobs:
+        shared.client.cancel(job)
+        shared.wait_for(job, "cancelled")
+    assert unknown.splitlines()[3].split()[-1] == "unknown"
+    assert f"taken to be half done: {endless}." in " ".join(unknown.split())
+    lines = plain[1].splitlines()
+    assert (plain[0], plain[2]) == (0, "")
+    assert lines[0].split() == ["job", "state", "starts", "ends"]
+    assert lines[1].split()[:3] == [jobs[0], "running", "-"]
+    assert lines[2].split()[:3] == [jobs[1], "queued", "in"]
+    assert lines[-1].startswith("as it is (policy ")
+    assert status == 0
+    document = json.loads(out)
+    now, then = document["now"], document["if"]
+    assert [job["id"] for job in now["jobs"]] == jobs
+    assert [job["id"] for job in then["jobs"]] == [*jobs, "(new)"]
+    assert then["policy"] == "paper"
+    assert then["jobs"][1]["start_ns"] < now["jobs"][1]["start_ns"]
+    assert then["jobs"][2]["finish_ns"] >= then["made_ns"] + 2_500_000
+    assert "(new)" in err
+    assert "averages are over the 2 jobs that end either way" in err
+    large = headway("whatif", "--submit", "gpus=99,iterations=1,model=vgg16", folder=shared.folder)
+    assert "(new) cannot run. It needs 99 slots with " in large[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("4", "must be like gpus=4,iterations=1000,model=resnet50, not '4'."),
+        (
+            "gpus=1,gpus=2",
+            "must be like gpus=4,iterations=1000,model=resnet50, not 'gpus=1,gpus=2'.",
+        ),
+        ("gpu=1", "unknown key 'gpu'. Did you mean 'gpus'?"),
+        ("gpus=1", "needs iterations, such as gpus=4,iterations=1000,model=resnet50."),
+        ("gpus=x,iterations=1", "gpus must be a whole number, not 'x'."),
+        ("gpus=1,iterations=1", "needs a model, or forward_ms and backward_ms."),
+        ("gpus=1,iterations=1,model=resnt50", "unknown model 'resnt50'. Did you mean 'resnet50'?"),
+        ("gpus=1,iterations=1,forward_ms=-1", "must be at least 0.000001 milliseconds, not -1.0."),
+    ],
+)
+def test_a_hypothetical_job_is_checked(shared: SchedulerProcess, spec: str, problem: str) -> None:
+    status, out, err = headway("whatif", "--submit", spec, folder=shared.folder)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"headway: error: --submit: {problem}")
+
+
 def test_waiting_for_a_job_that_fails_exits_with_1(
     shared: SchedulerProcess, tmp_path: Path
 ) -> None:
@@ -92,10 +165,20 @@ def test_a_models_profile_provides_times_memory_and_gradient_size(shared: Schedu
     shared.client.cancel(out.strip())
 
 
+UNTIL_TOLD = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(sys.argv[1], "a").write("x")
+while not os.path.exists(sys.argv[2]): time.sleep(0.02)
+"""
+
+
 def test_status_nodes_drain_policy_and_cancel_print_what_they_did(
-    shared: SchedulerProcess,
+    shared: SchedulerProcess, tmp_path: Path
 ) -> None:
-    job = shared.submit(python(SLEEPS), gpus=3, name="sleeper")
+    starts, go = tmp_path / "starts", tmp_path / "go"
+    script = python(UNTIL_TOLD, str(starts), str(go))
+    job = shared.submit(script, gpus=3, name="sleeper")
     shared.wait_for(job, "running")
     waits = shared.submit(python(PRINTS), gpus=2)
     status, out, _ = headway("status", folder=shared.folder)
@@ -115,7 +198,10 @@ def test_status_nodes_drain_policy_and_cancel_print_what_they_did(
     assert headway("policy", "ff+srsf:1", folder=shared.folder)[0] == 0
     assert headway("policy", folder=shared.folder)[1] == "ff+srsf:1\n"
     assert headway("cancel", waits, folder=shared.folder)[1] == f"job {waits} is cancelled\n"
+    # Its processes ignore SIGTERM: it does not end before the answer is there.
+    eventually(lambda: starts.exists() and starts.read_text() == "xxx")
     assert headway("cancel", job, folder=shared.folder)[1] == f"job {job} is stopping\n"
+    go.touch()
     shared.wait_for(job, "cancelled")
 
 
@@ -130,6 +216,11 @@ FAILURES = {
         "--gpus: 999 GPUs, but the scheduler has ",
     ),
     "no GPUs": (("submit", "--gpus", "0", "x"), "--gpus: must be at least 1, not 0."),
+    "a directive without Slurm": (
+        ("submit", "--directive=--qos=high", "x"),
+        "--directive: is for Slurm; this scheduler's executor is local.",
+    ),
+    "a dry run without Slurm": (("serve", "--dry-run"), "--dry-run: is for the executor slurm."),
     "no memory": (
         ("submit", "--memory-mb", "-1", "x"),
         "--memory-mb: must be 0 or more MB, not -1",
@@ -161,7 +252,7 @@ def test_without_a_scheduler_every_command_says_so_in_one_line(
 ) -> None:
     status, out, err = headway(*words, folder=tmp_path)
     lines = err.splitlines()
-    if words[0] == "submit":
+    if words[0] in ("submit", "web"):
         assert lines.pop(0) == f"waiting for a scheduler on {tmp_path} to start …"
     assert (status, out, len(lines)) == (2, "", 1)
     message = f"headway: error: no scheduler is running on {tmp_path}; start one with"
@@ -217,6 +308,44 @@ def test_a_token_that_others_can_read_is_not_used(shared: SchedulerProcess, tmp_
     assert "chmod 600" in err
     copy.chmod(0o600)
     assert headway("status", "--token-file", str(copy), folder=shared.folder)[0] == 0
+
+
+def test_web_opens_a_page_that_stays_signed_in_when_the_scheduler_restarts(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def opened(link: str, **headers: str) -> http.client.HTTPResponse:
+            parts = urlsplit(link)
+            connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+            stack.callback(connection.close)
+            connection.request("GET", f"{parts.path}?{parts.query}", headers=headers)
+            return stack.enter_context(connection.getresponse())
+
+        def snapshot(url: str, cookie: str) -> tuple[http.client.HTTPResponse, dict[str, Any]]:
+            response = opened(f"{url}/v1/live", cookie=cookie)
+            lines = [response.readline() for _ in range(3)]
+            assert lines[:2] == [b"retry: 1000\n", b"event: snapshot\n"]
+            return response, json.loads(lines[2].removeprefix(b"data: "))
+
+        # A port that nobody else gets while the scheduler restarts.
+        port = str(free_ports(1)[0])
+        one = stack.enter_context(running_scheduler(tmp_path / "state", "", "--port", port))
+        status, out, err = headway("web", "--no-browser", folder=one.folder)
+        assert (status, err, out.count("\n")) == (0, "", 1)
+        link, url = out.strip(), read_address(StateFolder(one.folder)).url
+        assert link.startswith(f"{url}/?token=")
+        assert opened(f"{url}/").status == 401
+        response = opened(link)
+        assert response.status == 303
+        cookie = response.headers["set-cookie"].partition(";")[0]
+        assert opened(link).status == 403
+        assert opened(f"{url}/", cookie=cookie).status == 200
+        stream, first = snapshot(url, cookie)
+        assert [node["slots"] for node in first["nodes"]] == [4]
+        assert one.stop() == 0
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert b"event: snapshot" not in stream.read()  # It has ended.
+        one.start()
+        assert snapshot(url, cookie)[1]["nodes"] == first["nodes"]
 
 
 def test_top_shows_nodes_and_jobs_and_quits_with_q(shared: SchedulerProcess) -> None:

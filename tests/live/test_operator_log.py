@@ -90,6 +90,7 @@ def test_an_error_that_repeats_is_written_once_in_a_while_with_its_count(
             operator_log.failure("cannot accept", OSError(24, "Too many open files"))
         operator_log.failure("another", OSError(24, "Too many open files"))
         monkeypatch.setattr(operator_log, "REPEAT_S", 0.0)
+        monkeypatch.setattr(operator_log, "FLUSH_TIMEOUT_S", 60.0)
         operator_log.failure("cannot accept", OSError(24, "Too many open files"))
         logger.handlers[0].flush()
         entries = [json.loads(line) for line in os.read(pipe, 2**16).splitlines()]

@@ -12,10 +12,12 @@ from cli.commands import headway
 from headway.configuration.cluster import cluster_from
 from headway.configuration.network import network_from
 from headway.domain.errors import InputError
+from headway.gate.frames import MeasuredBucket
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
     IterationDone,
+    IterationProfiled,
     JobExited,
     JobRestored,
     JobSpec,
@@ -370,3 +372,57 @@ def test_a_policy_file_that_a_log_names_is_run_only_with_leave(
         assert not ran.exists()
     assert headway(capsys, "replay", str(named), "--allow-policy-files").status == 0
     assert ran.exists()
+
+
+def profiled(at_ns: int, *buckets: tuple[int, int], job: str = "x") -> IterationProfiled:
+    return IterationProfiled(
+        at_ns=at_ns,
+        job_id=job,
+        attempt=1,
+        forward_ns=20_000_000,
+        optimizer_ns=3_000_000,
+        buckets=tuple(MeasuredBucket(*one) for one in buckets),
+    )
+
+
+def test_measured_buckets_become_the_graph_of_an_iteration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=9, forward_ns=5)
+    told: list[AnyEvent] = [
+        *events()[:2],
+        JobSubmitted(at_ns=1, job_id="x", spec=spec),
+        JobSubmitted(at_ns=2, job_id="y", spec=spec),
+        IterationDone(at_ns=3, job_id="x", attempt=1, iterations=2, gradient_bytes=3 * MB),
+        IterationDone(at_ns=4, job_id="y", attempt=1, iterations=2, gradient_bytes=3 * MB),
+        profiled(5, (1_000, MB)),
+        profiled(6, (1_000, MB)),  # too soon after the one before
+        profiled(2 * 10**9, (7_000_000, MB), (8_000_000, 2 * MB)),
+        JobExited(at_ns=3 * 10**9, job_id="x", attempt=1, code=0),
+    ]
+    log, target = write(tmp_path / "log", told), tmp_path / "run.csv"
+    with open_event_log(log) as reader:
+        assert [entry.event for entry in reader] == told
+    assert headway(capsys, "replay", str(log), "--workload", str(target)).status == 0
+    one, two = read_workload(target)
+    assert (one.job_id, one.gpus, one.iterations, one.memory_bytes) == ("x", 2, 2, MB)
+    assert one.graph is not None
+    assert [(task.name, task.duration_ns, task.after) for task in one.graph.tasks] == [
+        ("forward", 20_000_000, ()),
+        ("backward-1", 7_000_000, ()),
+        ("backward-2", 8_000_000, ()),
+        ("optimizer", 3_000_000, ("gradients-1", "gradients-2")),
+    ]
+    assert [(one.name, one.buffer_bytes, one.after) for one in one.graph.messages] == [
+        ("gradients-1", MB, ("backward-1",)),
+        ("gradients-2", 2 * MB, ("backward-2",)),
+    ]
+    assert (two.job_id, two.graph, two.forward_ns, two.gradient_bytes) == ("y", None, 5, 3 * MB)
+    assert [path.name for path in (tmp_path / "run.graphs").iterdir()] == ["0.json"]
+
+    # Standard output has no room for graphs.
+    outcome = headway(capsys, "replay", str(log), "--workload", "-")
+    assert outcome.status == 0
+    lines = [line.split(",") for line in outcome.out.splitlines()]
+    assert "graph" not in lines[0]
+    assert [line[0] for line in lines[1:]] == ["x", "y"]

@@ -72,5 +72,5 @@ def test_a_network_tells_what_it_is() -> None:
     assert str(NETWORK) == "a 669,000 ns, b 0.853 ns/byte, eta 0.235 ns/byte"
     assert str(NetworkModel(law="no-contention")) == "a 669,000 ns, b 0.853 ns/byte, no contention"
     assert str(NetworkModel(a_ns=0, law="max-min", ring_size=4)) == (
-        "a 0 ns, b 0.853 ns/byte, both among 4 servers, eta 0.235 ns/byte, max-min sharing"
+        "a 0 ns, b 0.853 ns/byte, in a ring of 4 servers, eta 0.235 ns/byte, max-min sharing"
     )

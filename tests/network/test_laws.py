@@ -25,6 +25,7 @@ from headway.domain.records import (
     zeros,
 )
 from headway.network.contention import NetworkModel, cost_ns_per_byte
+from headway.network.cuts import sending_by_server
 from headway.network.laws.dispatch import alone_ns_per_byte, update_costs
 from headway.network.laws.max_min import share_fairly
 from headway.network.laws.registry import LAWS, index_of
@@ -64,7 +65,10 @@ def view_of(
         servers=servers,
         seats=seats,
         links=links,
+        sending_ns=np.zeros(0, np.int64),
+        shares=np.zeros(0),
         ports=ports,
+        sending_by_server=sending_by_server,
     )
 
 

@@ -20,6 +20,7 @@ from headway.domain.records import (
     ClusterView,
     zeros,
 )
+from headway.network.cuts import sending_by_server
 from headway.network.messages import all_reduce_alone_ns, bytes_left, most_messages
 
 
@@ -36,7 +37,10 @@ def cluster() -> ClusterView:
         servers=zeros(3, SERVER),
         seats=zeros(3, SEAT),
         links=zeros(3, LINK),
+        sending_ns=np.zeros(0, np.int64),
+        shares=np.zeros(0),
         ports=zeros(3, PORT),
+        sending_by_server=sending_by_server,
     )
     view.system.b_ns_per_byte[:] = 1.0
     view.system.eta_ns_per_byte[:] = 0.5

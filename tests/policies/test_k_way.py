@@ -35,6 +35,7 @@ from headway.domain.records import (
 )
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
+from headway.network.cuts import sending_by_server
 from headway.policies.registry import admits, choose
 
 NETWORK = NetworkModel(a_ns=0)
@@ -64,7 +65,10 @@ def admitted(
         servers=zeros(servers, SERVER),
         seats=zeros(1, SEAT),
         links=zeros(servers * (len(running) + 1), LINK),
+        sending_ns=np.zeros(0, np.int64),
+        shares=np.zeros(0),
         ports=zeros(servers, PORT),
+        sending_by_server=sending_by_server,
     )
     view.system.a_ns[:] = network.a_ns
     view.system.b_ns_per_byte[:] = network.b_ns_per_byte

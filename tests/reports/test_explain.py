@@ -59,6 +59,17 @@ def covered(spans: list[tuple[int, int]], gap: tuple[int, int]) -> int:
     )
 
 
+_COLUMNS = {
+    "queued": "waiting_ns",
+    "computing": "running_ns",
+    "waiting_for_gpu": "waiting_ns",
+    "waiting_for_admission": "waiting_ns",
+    "sending_alone": "running_ns",
+    "sending_under_contention": "contention_ns",
+}
+"""Where the parts of a completion time are among those of an entry."""
+
+
 class Recomputed:
     """Where a job's time went, worked out task by task and instant by instant."""
 
@@ -71,6 +82,7 @@ class Recomputed:
         ]  # fmt: skip
         self.parts = dict.fromkeys(PARTS, 0)
         self.others: dict[str, Counter[str]] = defaultdict(Counter)
+        self.entries: dict[str, Counter[str]] = defaultdict(Counter)
         arrival, start = int(result.arrival_ns[job]), int(result.start_ns[job])
         self.parts["queued"] = start - arrival
         for other, gpus in enumerate(result.gpus):
@@ -117,14 +129,21 @@ class Recomputed:
 
         ended = max(map(end, rows))
         node = next(node for node in graph.nodes if end(node) == ended)
+        on_path = set()
         while True:
-            now = ready(node)
+            now, parts = ready(node), dict(self.parts)
             for a, b, gpu in rows[node]:
                 if node.is_message:
                     self.send(node.number, now, a, b)
                 else:
                     self.compute(gpu, now, a, b)
                 now = b
+            if rows[node]:
+                spent = self.entries[node.entry.name]
+                spent["iterations"] += node.entry.name not in on_path
+                on_path.add(node.entry.name)
+                for part, ns in self.parts.items():
+                    spent[_COLUMNS[part]] += ns - parts[part]
             before = [other for other in graph.nodes if other in graph.waits[node]]
             if not before:
                 return ended
@@ -181,6 +200,16 @@ def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
         assert {other.job_id: other.ns for other in shares}.items() <= others.items()
         assert len(shares) == min(MAX_OTHERS, len(others))
         assert [other.ns for other in shares] == sorted(others.values())[::-1][:MAX_OTHERS]
+    columns = ("iterations", *sorted(set(_COLUMNS.values())))
+    entries = {one.name: {name: getattr(one, name) for name in columns} for one in found.entries}
+    assert entries == {
+        name: {column: spent[column] for column in columns}
+        for name, spent in expected.entries.items()
+    }
+    totals = [one.total_ns for one in found.entries]
+    assert totals == sorted(totals, reverse=True)
+    if result.workload[job].graph is not None:
+        assert sum(totals) == result.finish_ns[job] - result.start_ns[job]
     if len(all_others["waiting_for_gpu"]) <= MAX_OTHERS:
         waited = sum(other.ns for other in found.others["waiting_for_gpu"])
         assert waited == found.parts_ns["waiting_for_gpu"]

@@ -9,16 +9,17 @@ import pytest
 from headway import testbed as testbeds
 from headway.testbed.shaping import CONGESTION
 from testbed.machine import inside
+from waiting import eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 RECEIVE = """
-import socket, sys, time
+import socket, time
 port, flows = {port}, {flows}
 server = socket.create_server(("0.0.0.0", port))
 print("ready", flush=True)
 connections = [server.accept()[0] for _ in range(flows)]
-start, total = None, 0
+total = 0
 import selectors
 selector = selectors.DefaultSelector()
 for one in connections:
@@ -28,37 +29,49 @@ while selector.get_map():
         got = len(key.fileobj.recv(1 << 20))
         if not got:
             selector.unregister(key.fileobj)
-        elif start is None:
-            start = time.monotonic()
         else:
             total += got
             end = time.monotonic()
-print(total * 8 / 1e6 / (end - start))
+print(total, end)
 """
 
 SEND = """
-import socket, sys, threading
-def send():
-    with socket.create_connection((sys.stdin.readline().strip(), {port})) as flow:
-        print(flow.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).decode())
-        flow.sendall(bytes({each}))
-threads = [threading.Thread(target=send) for _ in range({flows})]
-for one in threads: one.start()
-for one in threads: one.join()
+import contextlib, socket, sys, threading, time
+address = sys.stdin.readline().strip()
+with contextlib.ExitStack() as open_flows:
+    flows = [
+        open_flows.enter_context(socket.create_connection((address, {port})))
+        for _ in range({flows})
+    ]
+    control = flows[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).decode()
+    data = bytes({each})
+    threads = [threading.Thread(target=flow.sendall, args=(data,)) for flow in flows]
+    start = time.monotonic()
+    for one in threads: one.start()
+    for one in threads: one.join()
+print(control.rstrip(chr(0)), start)
 """
 
 
 @pytest.mark.parametrize("flows", [1, 4])
 def test_tcp_reaches_the_rate_of_the_link(plain: testbeds.Testbed, flows: int) -> None:
     port, each = 5000 + flows, 10_000_000 // flows
-    with inside(plain, 2, RECEIVE.format(port=port, flows=flows)) as receiver:
-        assert receiver.stdout is not None
-        assert receiver.stdout.readline() == "ready\n"
-        with inside(plain, 1, SEND.format(port=port, flows=flows, each=each)) as sender:
-            out, _ = sender.communicate(f"{plain.address(2)}\n" * flows)
-        measured_mbit = float(receiver.stdout.readline())
-    assert out.split("\0")[0].strip() == CONGESTION
-    assert measured_mbit == pytest.approx(plain.rate_mbit, rel=0.1)
+
+    def measured_mbit() -> float:
+        with inside(plain, 2, RECEIVE.format(port=port, flows=flows)) as receiver:
+            assert receiver.stdout is not None
+            assert receiver.stdout.readline() == "ready\n"
+            with inside(plain, 1, SEND.format(port=port, flows=flows, each=each)) as sender:
+                out, _ = sender.communicate(f"{plain.address(2)}\n")
+            total, end = receiver.stdout.readline().split()
+        control, start = out.split()
+        assert (control, int(total)) == (CONGESTION, flows * each)
+        mbit = 8 * int(total) / 1e6 / (float(end) - float(start))
+        assert mbit < 1.1 * plain.rate_mbit
+        return mbit
+
+    # Retried: a process that waits for a processor makes the rate lower, never higher.
+    eventually(lambda: measured_mbit() > 0.9 * plain.rate_mbit)
 
 
 def test_a_host_reaches_itself_and_nothing_outside(plain: testbeds.Testbed) -> None:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import headway.torch
+from worker.patience import be_patient
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 STEPS = 4
@@ -98,6 +99,7 @@ def train(case: str, attached: bool) -> torch.Tensor:
 
 
 def main() -> None:
+    be_patient()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for case in sys.argv[1:]:

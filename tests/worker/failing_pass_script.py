@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import headway.torch
+from worker.patience import be_patient
 
 TIMEOUT_S = 45
 
@@ -53,6 +54,7 @@ class Model(torch.nn.Module):
 
 def main() -> None:
     gate: Any = sys.argv[1]
+    be_patient()
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_S))
     # After the first pass, the first bucket holds the last layer alone.
     model = DistributedDataParallel(Model(), bucket_cap_mb=0.0002)

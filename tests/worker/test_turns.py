@@ -14,10 +14,17 @@ import torch
 import headway.torch
 from gate.threaded_gate import ThreadedGate, threaded_gate, unix_environment
 from headway.domain.errors import InputError
+from headway.worker import turn_client
 from headway.worker.client import GateClient
-from headway.worker.timing import Laps, PassTimer, forward_backward_ns
+from headway.worker.timing import (
+    Laps,
+    PassTimer,
+    backward_parts_ns,
+    forward_backward_ns,
+    optimizer_ns,
+)
 from headway.worker.turn_client import TurnClient
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.torch
 
@@ -67,11 +74,16 @@ class Rank:
 
 
 @pytest.fixture
-def rank(tmp_path: Path) -> Iterator[Rank]:
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rank]:
+    """Return a rank whose turns linger until the next one."""
+    monkeypatch.setattr(turn_client, "LINGER_S", 3600.0)
     with threaded_gate(unix=tmp_path / "gate") as running:
         client = GateClient(unix_environment(tmp_path / "gate"))
         client.wait_for_first_try(PATIENCE_S)
-        yield Rank(running, client)
+        rank = Rank(running, client)
+        yield rank
+        with rank.turns.turn():
+            pass  # ends the turn that lingers
         client.close()
 
 
@@ -90,9 +102,9 @@ def outputs(value: torch.Tensor) -> Outputs:
 def test_each_forward_and_each_backward_pass_has_a_turn(rank: Rank, shape: Any, loss: Any) -> None:
     model = rank.follow(shape)
     found = model(torch.ones(3, 2))
-    assert rank.requests() == "+-"
+    assert rank.requests() == "+"
     loss(found).backward()
-    assert rank.requests() == "+-"
+    assert rank.requests() == "+--"
     with torch.no_grad():
         model(torch.ones(3, 2))
     assert rank.requests() == "+-"
@@ -101,10 +113,30 @@ def test_each_forward_and_each_backward_pass_has_a_turn(rank: Rank, shape: Any, 
 def test_a_backward_pass_through_several_forward_passes_has_one_turn(rank: Rank) -> None:
     model = rank.follow()
     loss = model(torch.ones(3, 2)).sum() + model(torch.zeros(3, 2)).sum()
-    assert rank.requests() == "+-+-"
+    assert rank.requests() == "++-"
     loss.backward(retain_graph=True)
     loss.backward()
-    assert rank.requests() == "+-+-"
+    assert rank.requests() == "+--+-"
+
+
+def test_the_pass_after_a_pass_asks_before_the_turn_ends(rank: Rank) -> None:
+    model = rank.follow()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rank.turns.follow_steps(optimizer, torch.device("cpu"))
+    for expected in ("+", "+-"):
+        loss = model(torch.ones(3, 2)).sum()
+        assert not rank.turns.computing
+        assert rank.requests() == expected
+        loss.backward()
+        assert rank.requests() == "+--"
+        optimizer.step()
+        assert rank.requests() == "+"
+
+
+def test_a_turn_outlasts_a_pass_only_briefly(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_client, "LINGER_S", 0.001)
+    rank.follow()(torch.ones(3, 2))
+    eventually(lambda: rank.running.recorder.kinds()[-2:] == ["compute", "computed"])
 
 
 def test_a_failed_pass_ends_its_turn_at_once(rank: Rank) -> None:
@@ -120,9 +152,9 @@ def test_a_failed_pass_ends_its_turn_at_once(rank: Rank) -> None:
     values.register_hook(fail)
     with pytest.raises(ValueError):  # noqa: PT011
         model(values).sum().backward()
-    assert rank.requests() == "+-+-"
+    assert rank.requests() == "++--"
     model(torch.ones(3, 2)).sum().backward()
-    assert rank.requests() == "+-+-"
+    assert rank.requests() == "++--"
 
 
 def test_a_computation_has_one_turn_even_if_nested(rank: Rank) -> None:
@@ -174,12 +206,22 @@ def test_the_wait_for_a_turn_is_not_part_of_a_pass(
     with timer.pause():
         clock[0] += 4_000
     clock[0] += 20
+    timer.bucket_ready(first=True)
+    clock[0] += 7
+    timer.bucket_ready(first=False)
     laps = timer.stop(on_gpu=False)
-    assert forward_backward_ns(laps) == (20, 23)
+    assert forward_backward_ns(laps) == (20, 30)
+    assert backward_parts_ns(laps) == [23, 7]
+    end_ns, clock[0] = clock[0] + 100, clock[0] + 500
+    with timer.pause():
+        clock[0] += 5_000
     model(torch.ones(1, 2))
     clock[0] += 5
-    assert forward_backward_ns(timer.stop(on_gpu=False)) == (10, 5)
-    assert forward_backward_ns(Laps([], [], 7)) == (0, 0)
+    timer.bucket_ready(first=True)
+    laps = timer.stop(on_gpu=False)
+    assert forward_backward_ns(laps) == (10, 5)
+    assert optimizer_ns(end_ns, laps) == 400
+    assert forward_backward_ns(Laps([], [], [7], [])) == (0, 0)
 
 
 def test_a_model_that_communicates_inside_a_pass_cannot_take_turns() -> None:
@@ -189,5 +231,8 @@ def test_a_model_that_communicates_inside_a_pass_cannot_take_turns() -> None:
     with pytest.raises(InputError, match="compute: SyncBatchNorm communicates inside a pass"):
         headway.torch.attach(model, compute=True)
     headway.torch.attach(model)
+    optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1)
+    with pytest.raises(InputError, match=r"optimizer: takes turns only with compute=True\."):
+        headway.torch.attach(model, optimizer=optimizer)
     with headway.torch.computation():
         pass

@@ -4,9 +4,9 @@
 
 Each rank trains each variant twice from the same weights, first without the gate, then attached.
 Rank 0 prints `VARIANT DIGEST DIGEST`. With PAUSE=STEP:FILE an attached training waits before that
-step until the file exists; DEVICE (cpu) and BACKEND (gloo) say where it trains. With SPANS=FILE it
-also asks for turns, computes slowly, and writes `BEGIN END` (monotonic nanoseconds) of each
-attached pass to FILE.RANK.
+step until the file exists and there is a gate; DEVICE (cpu) and BACKEND (gloo) say where it trains.
+With SPANS=FILE it also asks for turns, computes slowly, and writes `BEGIN END` (monotonic
+nanoseconds) of each attached pass to FILE.RANK.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import headway.torch
+from headway.worker.session import session_of
+from worker.patience import be_patient
 
 RANK = int(os.environ["RANK"])
 DEVICE = os.environ.get("DEVICE", "cpu")
@@ -68,11 +70,14 @@ class Stamp(torch.nn.Module):
 
 
 def pause(step: int) -> None:
-    """Wait for the test's file before the step that PAUSE names."""
+    """Wait for the test's file, and a gate, before the step that PAUSE names."""
     at, _, name = os.environ.get("PAUSE", "-1:").partition(":")
     if step == int(at) and RANK == 0:
         print("pausing", flush=True)
-        while not Path(name).exists():
+        session = session_of(RANK)
+        assert session is not None
+        # A gate knows of this worker a moment before this worker knows of the gate.
+        while not (Path(name).exists() and session.client.connected):
             time.sleep(0.01)
 
 
@@ -96,14 +101,15 @@ def train(variant: str, steps: int, attached: bool) -> str:
         "kept": {"gradient_as_bucket_view": True},
     }.get(variant, {})
     model = model_of(options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     if attached:
         gate: Any = "iteration" if variant == "iteration" else "bucket"
-        headway.torch.attach(model, gate=gate, compute=bool(SPANS))
+        steps_ask = optimizer if SPANS else None
+        headway.torch.attach(model, gate=gate, compute=bool(SPANS), optimizer=steps_ask)
     if variant == "busy":
         # A collective inside the backward pass, in the default group.
         first_layer = next(one for one in model.modules() if isinstance(one, torch.nn.Linear))
         first_layer.register_full_backward_hook(lambda *_: dist.all_reduce(torch.ones(3)) and None)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     by_hand = attached and variant == "around"
     around = headway.torch.computation if by_hand else contextlib.nullcontext
     torch.manual_seed(100 + RANK)
@@ -146,6 +152,7 @@ def reduce_by_hand(steps: int, asking: bool) -> str:
 
 def main() -> None:
     steps, variants = int(sys.argv[1]), sys.argv[2:]
+    be_patient()
     torch.set_num_threads(1)
     dist.init_process_group(BACKEND)
     for variant in variants:
@@ -157,7 +164,9 @@ def main() -> None:
         if SPANS:
             Stamp.write()
         if RANK == 0:
-            print(variant, *digests, flush=True)
+            # In one piece: a warning of another thread may come between pieces.
+            sys.stdout.write(f"{' '.join([variant, *digests])}\n")
+            sys.stdout.flush()
     dist.destroy_process_group()
 
 

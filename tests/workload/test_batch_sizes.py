@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.domain.job import Job
+from headway.domain.models import MAX_BATCH, MODELS
 from headway.workload.files import read_workload, write_workload
 
 HEADER = (
@@ -26,6 +27,12 @@ def test_times_of_a_model_are_scaled_to_the_batch_size_and_marked(tmp_path: Path
     assert (job.forward_ns, job.backward_ns) == (89_500_000, 134_250_000)
     assert (job.batch_size, job.estimated) == (40, True)
     assert job.memory_bytes == 4527 * 2**20
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_largest_batch_size_is_only_a_long_iteration(model: str, tmp_path: Path) -> None:
+    job = read(tmp_path, f"a,0,1,1,{model},{MAX_BATCH},,,,")
+    assert job.forward_ns == MODELS[model].forward_ns * MAX_BATCH // MODELS[model].batch_size
 
 
 def test_the_batch_size_of_the_paper_changes_nothing(tmp_path: Path) -> None:

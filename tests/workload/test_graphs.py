@@ -114,13 +114,13 @@ MALFORMED: list[tuple[str, str]] = [
     ('{"ranks": 2,\n  "tasks": [}', "g.json, line 2, column 13: not JSON: expecting value."),
     ('{"ranks": 2} more', "g.json, line 1, column 14: not JSON: extra data."),
     ("[]", "g.json: must be an object with ranks and tasks, not a list."),
-    ("null", "g.json: must be an object with ranks and tasks, not None."),
+    ("null", "g.json: must be an object with ranks and tasks, not null."),
     ("{}", "g.json: the key 'ranks' is missing."),
     ('{"ranks": 2}', "g.json: the key 'tasks' is missing."),
     ('{"rank": 2}', "g.json: unknown key 'rank'. Did you mean 'ranks'?"),
     ('{"ranks": 2, "ranks": 3, "tasks": []}', "g.json: the key 'ranks' is repeated; give it once."),
     ('{"ranks": 2.0, "tasks": []}', "g.json, ranks: must be a whole number, not 2.0."),
-    ('{"ranks": true, "tasks": []}', "g.json, ranks: must be a whole number, not True."),
+    ('{"ranks": true, "tasks": []}', "g.json, ranks: must be a whole number, not true."),
     ('{"ranks": 0, "tasks": []}', "g.json, ranks: must be at least 1, not 0."),
     (
         '{"ranks": 99999999, "tasks": []}',
@@ -148,7 +148,7 @@ MALFORMED: list[tuple[str, str]] = [
     ),
     (
         f'{{"ranks": 2, "tasks": [{TASK}], "messages": null}}',
-        "g.json, messages: must be a list, not None.",
+        "g.json, messages: must be a list, not null.",
     ),
     (
         f'{{"ranks": 2, "tasks": [{TASK}], "messages": [{MESSAGE}, ["m"]]}}',
@@ -161,7 +161,13 @@ MALFORMED: list[tuple[str, str]] = [
         "g.json, task 't': unknown key 'duration'. Known: after, ms, name, ranks.",
     ),
     (with_task(ms=0), "g.json, task 't', ms: must be at least 0.000001 milliseconds, not 0."),
-    (with_task(ms=True), "g.json, task 't', ms: must be a number, not True."),
+    (with_task(ms="None"), "g.json, task 't', ms: must be a number, not 'None'."),
+    (with_task(name=None), "g.json, tasks[0], name: must be a non-empty string, not null."),
+    (
+        with_task(after=[False]),
+        "g.json, task 't', after: unknown name false; there is no other entry.",
+    ),
+    (with_task(ms=True), "g.json, task 't', ms: must be a number, not true."),
     (with_task(ms="1"), "g.json, task 't', ms: must be a number, not '1'."),
     (
         with_task(ms=float("nan")),
@@ -190,7 +196,7 @@ MALFORMED: list[tuple[str, str]] = [
         with_task(ranks=[0, 0]),
         "g.json, task 't', ranks: rank 0 is there twice; give each rank once.",
     ),
-    (with_task(ranks=[True]), "g.json, task 't', ranks: a rank must be a whole number, not True."),
+    (with_task(ranks=[True]), "g.json, task 't', ranks: a rank must be a whole number, not true."),
     (with_task(after="t"), "g.json, task 't', after: must be a list, not 't'."),
     (with_task(after=["x"]), "g.json, task 't', after: unknown name 'x'; there is no other entry."),
     (with_task(after=[1]), "g.json, task 't', after: unknown name 1; there is no other entry."),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.models import MEBIBYTE
 from headway.domain.workload import Workload
@@ -49,6 +50,16 @@ class Profile:
     gradient_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The graph of a job's iteration, as exported from a run."""
+
+    forward_ns: int
+    backward_ns: int
+    gradient_bytes: int
+    optimizer_ns: int
+
+
 def draw(seed: int) -> list[Drawn]:
     """Draw jobs on two to four hosts, with gradients of 2 to 24 MB, that take 5 to 25 s alone."""
     rng, jobs = random.Random(seed), []
@@ -71,9 +82,12 @@ def draw(seed: int) -> list[Drawn]:
 
 
 def simulated_jct_s(
-    jobs: Sequence[Drawn], profiles: Sequence[Profile], network: NetworkModel, policy: str
+    jobs: Sequence[Drawn],
+    measured: Sequence[Profile | Graph],
+    network: NetworkModel,
+    policy: str,
 ) -> list[float]:
-    """Simulate the profiled jobs, all submitted at the start; return each job's completion time.
+    """Simulate measured jobs, all submitted at the start; return each job's completion time.
 
     They arrive a nanosecond apart, because the live scheduler too places each when it is submitted.
     """
@@ -84,12 +98,10 @@ def simulated_jct_s(
                 arrival_ns=number,
                 gpus=job.gpus,
                 iterations=job.iterations,
-                forward_ns=profile.forward_ns,
-                backward_ns=profile.backward_ns,
-                gradient_bytes=profile.gradient_bytes,
                 memory_bytes=MEMORY_BYTES,
+                **({"graph": one} if isinstance(one, Graph) else asdict(one)),
             )
-            for number, (job, profile) in enumerate(zip(jobs, profiles, strict=True))
+            for number, (job, one) in enumerate(zip(jobs, measured, strict=True))
         ]
     )
     result = simulate(workload, f"{HOSTS}x1", network=network, policy=policy)

@@ -119,6 +119,8 @@ class Life(NamedTuple):
     """What the event log of one run of the scheduler shows."""
 
     events: int
+    last_ticks: int
+    """How many of the events are Ticks at the end, with nothing after them."""
     grants: int
     held: int
     """Grants still held at the end."""
@@ -138,7 +140,14 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
 
     `offset_ns` is CLOCK_MONOTONIC minus the scheduler's clock, if known.
     """
-    from headway.live.core.events import GrantMessage, JobExited, MessageDone, Stop, WorkerLost
+    from headway.live.core.events import (
+        GrantMessage,
+        JobExited,
+        MessageDone,
+        Stop,
+        Tick,
+        WorkerLost,
+    )
     from headway.live.daemon.event_log.reader import open_event_log
     from headway.live.replay import replay
 
@@ -146,13 +155,14 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
     replayed = replay(log)
     if replayed.difference is not None:
         problems.append(f"{log.name}: line {replayed.difference.line} does not replay")
-    events = grants = late = 0
+    events = last_ticks = grants = late = 0
     held: dict[tuple[str, int], set[int]] = defaultdict(set)
     freed_ns: dict[tuple[str, int], int] = {}
     with open_event_log(log) as lines:
         for entry in lines:
             events += 1
             event = entry.event
+            last_ticks = last_ticks + 1 if isinstance(event, Tick) else 0
             who = (str(getattr(event, "job_id", "")), int(getattr(event, "attempt", 0)))
             if who[0] and who[0] not in jobs:
                 problems.append(f"{log.name}: has a job {who[0]} that nobody submitted")
@@ -168,4 +178,5 @@ def check_life(log: Path, killed: Killed, offset_ns: int | None, jobs: Collectio
                     held[one.job_id, one.attempt].add(one.request)
                 elif isinstance(one, Stop):
                     held.pop((one.job_id, one.attempt), None)
-    return Life(events, grants, sum(map(len, held.values())), freed_ns, late, problems)
+    still_held = sum(map(len, held.values()))
+    return Life(events, last_ticks, grants, still_held, freed_ns, late, problems)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.domain.errors import InputError
+from headway.live.daemon.errors import ConflictError
 from soaking import job as job_script
 from soaking.check import Fate, Line, parse_line
 from soaking.plan import Plan, Rates, make_plan, scheduler_kills
@@ -58,15 +59,23 @@ class Soak:
         self.samples: list[Sample] = []
         self.offsets_ns: dict[str, tuple[int, int]] = {}  # by log: uncertainty and offset
         self._progress_s = self._polled_s = self._reported_s = time.monotonic()
+        self._interrupted = False
 
     @property
     def ended(self) -> int:
         """The number of jobs that have ended."""
         return len(self.fates) - len(self._unfinished)
 
+    def interrupt(self, *_: object) -> None:
+        """Handle a signal: end the soak, also where Python ignores exceptions."""
+        self._interrupted = True
+        raise KeyboardInterrupt
+
     def run(self) -> None:
         """Run all jobs to their end."""
         while self._plans or self._unfinished or self._unconfirmed:
+            if self._interrupted:
+                raise KeyboardInterrupt
             self.read()
             self._kill()
             try:
@@ -166,12 +175,12 @@ class Soak:
             try:
                 self.scheduler.client.cancel(fate.job)
                 fate.cancel_confirmed = True
-            except InputError:
-                if (
-                    self.scheduler.doomed
-                    or self.scheduler.client.job(fate.job)["state"] not in FINISHED
-                ):
-                    raise
+            except ConflictError as error:
+                # It has ended, says a scheduler that may be killed before it can be asked again.
+                if not self.scheduler.doomed:
+                    state = self.scheduler.client.job(fate.job)["state"]
+                    if state not in FINISHED:
+                        raise SoakError(f"{error} But it is {state}.") from None
             self._cancels.pop(0)
 
     def _look(self) -> None:

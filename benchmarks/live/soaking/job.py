@@ -115,7 +115,7 @@ def work(process: Process, plan: dict[str, Any]) -> None:
         from headway.gate.frames import Iteration
 
         for _ in range(FLOOD_FRAMES):
-            session.client.iteration_done(Iteration(1, 0, 0, 0))
+            session.client.report(Iteration(1, 0, 0, 0))
     for iteration in range(plan["iterations"]):
         process.reach(iteration, "between")
         time.sleep(plan["compute_s"])

@@ -155,11 +155,16 @@ class SchedulerProcess:
         time.sleep(duration_s)
         large.unlink()
 
-    def unmount(self) -> None:
-        """Remove the small disk."""
-        if self.small_disk:
-            subprocess.run(["umount", "-l", self.state], check=True)
-            self.small_disk = False
+    def unmount(self, keep: bool = False) -> None:
+        """Remove the small disk, or with `keep` replace it by a folder with the same files."""
+        if not self.small_disk:
+            return
+        if keep:
+            subprocess.run(["cp", "-a", self.state, self._folder / "kept"], check=True)
+        subprocess.run(["umount", "-l", self.state], check=True)
+        if keep:
+            (self._folder / "kept").rename(self.state)
+        self.small_disk = False
 
     def clear(self) -> None:
         """Kill it and everything it has started."""

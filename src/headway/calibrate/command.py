@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from headway.calibrate.gpus import command as gpus
 from headway.calibrate.models import command as models
 from headway.calibrate.network import command as network
 from headway.domain.errors import HeadwayError
@@ -38,13 +39,14 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = _Parser(
         prog="headway calibrate",
-        description="Measure a real network, or a model on a real GPU.",
+        description="Measure a real network, a model on a real GPU, or the GPU itself.",
         allow_abbrev=False,
     )
     kinds = made.add_subparsers(metavar="WHAT", required=True)
     for name, command, title in (
         ("network", network, "fit a, b and eta to all-reduces"),
         ("model", models, "time forward and backward passes"),
+        ("gpu", gpus, "time the operations of transformers"),
     ):
         kind = kinds.add_parser(
             name,

@@ -8,7 +8,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def calibrate_command(context: typer.Context) -> None:
-    """Measure a real network (calibrate network) or a model on a real GPU (calibrate model).
+    """Measure a real network, a model on a real GPU, or the GPU: calibrate network, model, gpu.
 
     Each has its own --help. On machines with nothing but PyTorch, run the same command as `python
     -m headway.calibrate`.

@@ -23,8 +23,11 @@ GROUPS = (
             "compare": "Compare policies on the same workloads",
             "sweep": "Run every combination of workloads, clusters and policies",
             "reproduce": "Reproduce the paper's evaluation",
+            "validate": "Compare predicted iterations of large models with measured ones",
             "workload": "Generate, import, list and describe workloads",
+            "cluster": "Write cluster files: Clos fabrics, real topologies",
             "graph": "Build, show and import graphs of iterations",
+            "model": "Size, plan and graph large language models",
             "policies": "List the policies to choose from",
             "new": "Write a policy or a sweep to start from",
         },
@@ -32,6 +35,7 @@ GROUPS = (
     Group(
         "Analyse",
         {
+            "view": "Look at runs in a browser, or write one page",
             "explain": "Show where a job's time went",
             "report": "Draw a timeline, or write a sweep's page",
             "timeline": "Convert recorded timelines",
@@ -40,7 +44,7 @@ GROUPS = (
     Group(
         "Measure",
         {
-            "calibrate": "Measure a network, or what models cost",
+            "calibrate": "Measure a network, a GPU, or what models cost",
             "network": "Show what an all-reduce costs over a link",
             "testbed": "Emulate hosts with slow links on this machine",
         },
@@ -52,11 +56,13 @@ GROUPS = (
             "submit": "Submit a job to it",
             "status": "Show the scheduler and its jobs",
             "top": "Watch nodes and jobs",
+            "web": "Open its page in a browser",
             "nodes": "Show nodes, and what waits there and why",
             "logs": "Print a job's output",
             "cancel": "Cancel a job",
             "drain": "Place no new jobs on a node",
             "policy": "Show or switch the running scheduler's policy",
+            "whatif": "Predict what the running cluster will do, or would",
             "replay": "Repeat a live run's decisions from its log",
         },
     ),

@@ -24,7 +24,7 @@ from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.files import STANDARD, check_outputs, open_output
 from headway.reports.page import check_page_or_picture, is_page
-from headway.text_table import TextTable
+from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
     from headway.domain.workload import Workload
@@ -180,8 +180,8 @@ def _means(found: Comparison, several: bool) -> TextTable:
                 for metric in ("median_jct_s", "p95_jct_s")
             ),
             f"{found.mean(policy, 'average_gpu_utilization').value:.1%}",
-            f"{found.mean(policy, 'energy_j').value / 3.6e6:,.2f}",
-            f"{found.mean(policy, 'energy_delay_js').value / 3.6e6 / 3600:,.2f}",
+            small_number(found.mean(policy, "energy_j").value / 3.6e6),
+            small_number(found.mean(policy, "energy_delay_js").value / 3.6e6 / 3600),
         )
     return table
 

@@ -64,7 +64,10 @@ def _console(to_stderr: bool) -> Console:
 def print_lines(console: Console, *lines: str, style: str = "", soft_wrap: bool = False) -> None:
     """Print each text as a line; characters that a terminal would obey are shown as escapes."""
     for line in lines:
-        console.print(Text(printable(line), style), soft_wrap=soft_wrap)
+        text = Text(printable(line), style)
+        for part in [text] if soft_wrap else text.wrap(console, console.width):
+            part.rstrip()
+            console.print(part, soft_wrap=True)
 
 
 _SPELLED = {"±": "+-", "×": "x", "…": "...", "█": "#", "–": "-", "—": "-", "’": "'", "→": "->"}
@@ -167,6 +170,14 @@ class ProgressBar(_PatientBar):
         skipped = progress.skipped_tasks / max(progress.tasks, 1)
         tasks = f"{skipped:.0%} of {progress.tasks / 1e6:,.1f} M tasks skipped"
         self._show(progress.fraction, f"at {duration_text(progress.now_s)}, {tasks}")
+
+
+class PlansBar(_PatientBar):
+    """The progress of simulating the plans of a model."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how many plans have been simulated."""
+        self._show(done / total, f"{done} of {total} plans simulated")
 
 
 class ReadingBar(_PatientBar):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from headway.results.timeline.recorded import RecordedRun
 
 _MAX_SHOWN = 3
+_MAX_ENTRIES = 12
 _MAX_TASKS = 100_000_000
 """The most tasks to keep in memory, at about 100 bytes each."""
 
@@ -162,7 +163,8 @@ def _print(console: Console, found: Explanation) -> None:
     print_lines(
         console,
         f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "
-        f"server{'s' * (servers > 1)}, {found.iterations:,} iterations",
+        f"server{'s' * (servers > 1)}, {found.iterations:,} "
+        f"iteration{'s' * (found.iterations != 1)}",
         f"arrived at {found.arrival_ns / 1e9:,.3f} s, placed at {found.start_ns / 1e9:,.3f} s, "
         f"finished at {found.finish_ns / 1e9:,.3f} s",
         "",
@@ -183,5 +185,28 @@ def _print(console: Console, found: Explanation) -> None:
         )
     table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
     print_table(console, table)
+    if found.entries:
+        console.print()
+        print_table(console, _path_table(found))
     if found.parts_ns["queued"]:
         console.print("\nQueued: the jobs that held GPUs meanwhile, in GPU seconds.")
+
+
+def _path_table(found: Explanation) -> TextTable:
+    """Return the entries of a graph on the critical paths, in seconds."""
+    table = TextTable(
+        ["on the critical path"], ["iterations", "waiting", "running", "contention", "share"]
+    )
+    for entry in found.entries[:_MAX_ENTRIES]:
+        table.add_row(
+            entry.name,
+            f"{entry.iterations:,}",
+            *(
+                f"{ns / 1e9:,.3f}"
+                for ns in (entry.waiting_ns, entry.running_ns, entry.contention_ns)
+            ),
+            f"{entry.total_ns / found.jct_ns:.1%}",
+        )
+    if len(found.entries) > _MAX_ENTRIES:
+        table.add_row(f"… ({len(found.entries) - _MAX_ENTRIES:,} more)", *[""] * 5)
+    return table

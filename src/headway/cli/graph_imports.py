@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import ReadingBar, messages, print_lines, print_table, report_written
+from headway.durations import milliseconds_text
 from headway.files import STANDARD, check_outputs
 
 if TYPE_CHECKING:
@@ -118,6 +119,6 @@ def _write(imported: Imported, output: str) -> None:
         console.print()
         print_table(console, totals_table(imported.graph))
         console.print()
-    iteration_s = imported.graph.unit_ns() / 1e9
-    print_lines(console, f"An iteration takes {iteration_s:,.6g} s if messages take no time.")
+    time = milliseconds_text(imported.graph.unit_ns())
+    print_lines(console, f"An iteration takes {time} ms if messages take no time.")
     report_written(output)

@@ -9,6 +9,7 @@ import typer
 
 from headway.cli.console import print_lines, print_table, report_written, results, working
 from headway.cli.options import NetworkOption, files_among
+from headway.durations import milliseconds_text
 from headway.files import STANDARD, check_outputs
 from headway.text_table import TextTable
 
@@ -54,7 +55,7 @@ def show_command(
         with working(f"Drawing {output}"):
             title = (
                 f"{Path(name).name}: one iteration alone on {network}, "
-                f"{iteration.length_ns / 1e6:,.1f} ms"
+                f"{milliseconds_text(iteration.length_ns)} ms"
             )
             write_iteration(iteration, title, output)
     console = results()
@@ -79,15 +80,15 @@ def _summary(iteration: Iteration, network: str) -> TextTable:
     gpus = _counted(iteration.gpus_per_server, "GPU")
     each = " each" if iteration.servers > 1 else ""
     table = TextTable(["one iteration"], ["ms"], [""])
-    table.add_row("if messages took no time", _ms(iteration.graph.unit_ns()), "")
-    table.add_row("alone", _ms(iteration.length_ns), f"on {network}, {servers} with {gpus}{each}")
+    table.add_row("if messages took no time", milliseconds_text(iteration.graph.unit_ns()), "")
+    table.add_row(
+        "alone",
+        milliseconds_text(iteration.length_ns),
+        f"on {network}, {servers} with {gpus}{each}",
+    )
     for part, time_ns in iteration.path_parts_ns.items():
-        table.add_row(f"  {part}", _ms(time_ns), "of the critical path")
+        table.add_row(f"  {part}", milliseconds_text(time_ns), "of the critical path")
     return table
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:,.3f}"
 
 
 def _counted(count: int, noun: str) -> str:

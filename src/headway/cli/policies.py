@@ -29,6 +29,8 @@ def policies_command() -> None:
     print_table(console, table)
     console.print(
         "\nGive a policy to --policy, or combine: PLACEMENT+PRIORITY+ADMISSION or "
-        "PLACEMENT+SCHEDULER; @25 at the end sends all-reduces in buckets of 25 MB. For a policy "
-        "of your own give FILE.py:FUNCTION; `headway new policy` writes a file to start from."
+        "PLACEMENT+SCHEDULER; @25 at the end sends all-reduces in buckets of 25 MB. An admission "
+        "or a scheduler may end in /needed-first: of a job's messages, what is needed first goes "
+        "first. For a policy of your own give FILE.py:FUNCTION; `headway new policy` writes a file "
+        "to start from."
     )

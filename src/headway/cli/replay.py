@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import report_written
+from headway.configuration.cluster_text import cluster_text
 from headway.files import STANDARD, check_outputs, open_output
 from headway.text_table import printable
 
 if TYPE_CHECKING:
-    from headway.domain.cluster import Cluster
     from headway.live.replay import Difference, History, Replay
     from headway.network.contention import NetworkModel
 
 DIFFERENT = 1
+
+_ABOUT_CLUSTER = (
+    "The nodes of a live run, at the time when there were most slots. Its log does not name",
+    "the type of GPU; power is that of a v100.",
+)
 
 
 def replay_command(
@@ -35,8 +40,8 @@ def replay_command(
         typer.Option(
             metavar="FILE",
             help="Also write the jobs as a simulator workload to this file and, for run.csv, the "
-            "cluster to run.cluster.toml and the network to run.network.toml; - writes the "
-            "workload alone to stdout.",
+            "measured iterations to run.graphs, the cluster to run.cluster.toml and the network "
+            "to run.network.toml; - writes the workload alone to stdout, without graphs.",
         ),
     ] = None,
     allow_policy_files: Annotated[
@@ -84,11 +89,12 @@ def _export(history: History, workload: str, descriptions: tuple[str, str] | Non
     """Write the workload and, if given their paths, the cluster and the network."""
     from headway.workload.files import write_workload
 
-    jobs, cluster = history.workload(), history.cluster()
+    # Graphs are files beside the workload's; standard output has no folder for them.
+    jobs, cluster = history.workload(graphs=workload != STANDARD), history.cluster()
     write_workload(jobs, workload)
     report_written(workload)
     if descriptions is not None:
-        texts = _cluster_text(cluster), _network_text(history.network)
+        texts = cluster_text(cluster, _ABOUT_CLUSTER), _network_text(history.network)
         for path, text in zip(descriptions, texts, strict=True):
             with open_output(path) as stream:
                 stream.write(text.encode())
@@ -96,21 +102,6 @@ def _export(history: History, workload: str, descriptions: tuple[str, str] | Non
     skipped = len(history.submitted) - len(jobs)
     if skipped:
         typer.echo(f"skipped {skipped:,} job{'s' * (skipped > 1)} without iterations.", err=True)
-
-
-def _cluster_text(cluster: Cluster) -> str:
-    lines = [
-        "# The nodes of a live run, at the time when there were most slots. Its log does not name",
-        "# the type of GPU; power is that of a v100.",
-    ]
-    for group in cluster.all_groups:
-        lines += [
-            "[[cluster.group]]" if cluster.groups else "[cluster]",
-            f"servers = {group.servers}",
-            f"gpus_per_server = {group.gpus_per_server}",
-            f"gpu_memory_gb = {group.gpu.memory_bytes / 2**30!r}",
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def _network_text(network: NetworkModel) -> str:

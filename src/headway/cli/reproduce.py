@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +16,34 @@ from headway.files import STANDARD
 from headway.text_table import TextTable
 
 
+class Experiment(StrEnum):
+    """What can be reproduced."""
+
+    PAPER = "paper"
+    OVERLAP = "overlap"
+
+
+_FOLDERS = {Experiment.PAPER: "reproduction", Experiment.OVERLAP: "overlap"}
+
+
 def reproduce_command(
+    experiment: Annotated[
+        Experiment,
+        typer.Argument(
+            help="paper: the paper's evaluation. overlap: the same jobs with and without gradients "
+            "that are sent during the backward pass."
+        ),
+    ] = Experiment.PAPER,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The folder for the report, figures and results.")
-    ] = "reproduction",
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder for the report, figures and results.  "
+            "[default: reproduction or overlap]",
+            show_default=False,
+        ),
+    ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -36,6 +61,7 @@ def reproduce_command(
     other settings. If interrupted, repeat the command to continue.
     """
     from headway.engine.parallel import thread_count
+    from headway.experiments.overlap import measure_overlap
     from headway.experiments.reproduction import FULL_SEEDS, QUICK_SEEDS, reproduce
 
     if quick and seeds is not None:
@@ -44,9 +70,10 @@ def reproduce_command(
     workers = thread_count(threads)
     if output in ("", STANDARD):
         raise InputError(f"must name a folder, not {shown(output)}.", field="output")
-    folder = Path(output)
+    folder = Path(_FOLDERS[experiment] if output is None else output)
+    make = reproduce if experiment is Experiment.PAPER else measure_overlap
     with RunsBar(messages(), str(folder / "runs")) as bar:
-        found = reproduce(folder, chosen, workers, bar.start, bar.step)
+        found = make(folder, chosen, workers, bar.start, bar.step)
     console = results()
     settings = {name: {f.claim: f for f in part} for name, part in found.findings.items()}
     table = TextTable([f"The paper's claims, on {len(chosen)} seeds"], [*settings])

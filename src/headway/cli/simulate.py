@@ -46,8 +46,11 @@ from headway.results.timeline.window import Window
 from headway.text_table import TextTable
 
 if TYPE_CHECKING:
+    from polars import DataFrame
+
     from headway.engine.setup import Acceleration
     from headway.results.schema import Result
+    from headway.results.timeline.sinks import TimelineSink
 
 
 def simulate_command(
@@ -119,6 +122,14 @@ def simulate_command(
             "--to", metavar="SECONDS", help="Record only tasks that start before this time."
         ),
     ] = None,
+    links: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what each link carried and how long it was busy to this .csv or .parquet "
+            "file, or - for CSV on stdout, and show it by tier.",
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -132,23 +143,30 @@ def simulate_command(
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
     from headway.engine.run import simulate
+    from headway.results.links import SentMessages, check_links_file, link_table, write_links
     from headway.results.store import write_json, write_parquet
+    from headway.results.timeline.sinks import SeveralSinks
     from headway.workload.sources import workload_from
 
     if timeline is None and not (from_s is None and to_s is None):
         raise InputError("--from and --to select a part of the timeline; give --timeline too.")
     if accuracy is not None:
         accuracy_from(accuracy)
-        if timeline is not None:
-            raise InputError("--accuracy leaves tasks out, and --timeline shows all; choose one.")
+        for option, path in (("--timeline", timeline), ("--links", links)):
+            if path is not None:
+                raise InputError(
+                    f"--accuracy leaves tasks out, and {option} needs all; choose one."
+                )
     window = Window.of_seconds(from_s, to_s)
-    outputs = [path for path in (json, parquet, timeline, output) if path is not None]
+    outputs = [path for path in (json, parquet, timeline, links, output) if path is not None]
     if output is not None:
         check_page_or_picture(output)
     named = (cluster, network, policy, placement, scheduler, priority, admission)
     check_outputs(outputs, [workload, *files_among(*named, *(profiles or ()))])
     if timeline is not None:
         _check_timeline(timeline)
+    if links is not None:
+        check_links_file(links)
     policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
     jobs = workload_from(workload, seed=seed, profiles=profiles or ())
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
@@ -168,6 +186,10 @@ def simulate_command(
                 )
 
             sink = stack.enter_context(record(timeline, jobs, chosen_cluster, window))
+        sent = SentMessages()
+        sinks: list[TimelineSink] = [] if sink is None else [sink]
+        if links is not None:
+            sinks.append(sent)
         bar = stack.enter_context(ProgressBar(messages()))
         result = simulate(
             jobs,
@@ -177,7 +199,7 @@ def simulate_command(
             seed=seed,
             acceleration=cast("Acceleration", acceleration),
             accuracy=accuracy,
-            timeline=sink,
+            timeline=SeveralSinks(*sinks) if sinks else None,
             progress=bar,
         )
         if sink is not None:
@@ -186,12 +208,16 @@ def simulate_command(
         write_json(result, json)
     if parquet is not None:
         write_parquet(result, parquet)
+    loads = None
+    if links is not None:
+        loads = link_table(result, sent.tasks())
+        write_links(loads, links)
     if output is not None:
         with working(f"Drawing {output}"):
             _write_figures(result, output)
     if not quiet:
-        _print_summary(result, to_stderr=STANDARD in outputs)
-        report_written(json, parquet, timeline, output)
+        _print_summary(result, loads, to_stderr=STANDARD in outputs)
+        report_written(json, parquet, timeline, links, output)
 
 
 def _write_figures(result: Result, path: str) -> None:
@@ -213,7 +239,7 @@ def _check_timeline(path: str) -> None:
         )
 
 
-def _print_summary(result: Result, to_stderr: bool) -> None:
+def _print_summary(result: Result, loads: DataFrame | None, to_stderr: bool) -> None:
     console = results(to_stderr)
     print_lines(console, *describe_settings(result), "")
     print_table(console, summary_table(result))
@@ -222,6 +248,9 @@ def _print_summary(result: Result, to_stderr: bool) -> None:
     if len(result.use_by_type) > 1:
         console.print()
         print_table(console, _types_table(result))
+    if loads is not None:
+        console.print()
+        print_table(console, _links_table(loads))
 
 
 def _types_table(result: Result) -> TextTable:
@@ -231,3 +260,27 @@ def _types_table(result: Result) -> TextTable:
         energy = f"{use.energy_j / 3.6e6:,.2f} kWh"
         table.add_row(str(use.gpu), f"{use.gpus:,}", f"{use.utilization:.2%}", energy)
     return table
+
+
+def _links_table(loads: DataFrame) -> TextTable:
+    """Return a table of the links of each tier, with the one that was busy longest."""
+    table = TextTable(["tier"], ["links", "sent", "busy on average", "at most"], ["busiest link"])
+    for (tier,), own in loads.group_by("tier", maintain_order=True):
+        busy = own["busy_share"].to_numpy()
+        table.add_row(
+            str(tier),
+            f"{len(own):,}",
+            _size(float(own["bytes"].to_numpy().sum())),
+            f"{busy.mean():.2%}",
+            f"{busy.max():.2%}",
+            own["link"][int(busy.argmax())] if busy.any() else "none",
+        )
+    return table
+
+
+def _size(count: float) -> str:
+    """Return a number of bytes in MB, GB, … (powers of 1000)."""
+    size, units = count / 1e6, ["MB", "GB", "TB", "PB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:,.2f} {units[0]}"

@@ -15,7 +15,7 @@ from headway.cli.console import messages, print_lines, print_table, results
 from headway.cli.options import ProfilesOption, files_among
 from headway.cli.traces import import_command
 from headway.configuration import cluster_from, profiles_from
-from headway.domain.errors import InputError, shown
+from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import number_from, whole_from
 from headway.files import STANDARD, check_outputs
 from headway.results.display import describe_estimates
@@ -23,6 +23,7 @@ from headway.text_table import TextTable
 
 if TYPE_CHECKING:
     from headway.domain.job import Job
+    from headway.domain.models import ProfileSet
     from headway.domain.workload import Workload
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command("import")(import_command)
 
 _BAR = 30
+_LLM = "llm"
 Number = TypeVar("Number", int, float)
 _WORKLOAD = (
     "A .csv or .parquet file, `paper`, a packaged workload such as muri-1, or - for CSV on stdin."
@@ -47,7 +49,13 @@ class GraphFormat(StrEnum):
 
 @app.command()
 def generate(
-    preset: Annotated[str, typer.Option(help="The recipe to start from: paper.")] = "paper",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="The recipe to start from: paper, or llm (pretraining, fine-tuning and small jobs "
+            "with graphs, which are written beside the table; takes --jobs and --span only)."
+        ),
+    ] = "paper",
     seed: Annotated[int, typer.Option(help="The same seed gives the same jobs.")] = 0,
     jobs: Annotated[int | None, typer.Option(help="Number of jobs.")] = None,
     span: Annotated[
@@ -60,17 +68,33 @@ def generate(
         str | None, typer.Option(help="LOW:HIGH, inclusive, such as 1000:6000.")
     ] = None,
     models: Annotated[str | None, typer.Option(help="Models to draw from: NAME,…")] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            help="How models are trained: ddp, fsdp:12, moe:8, pp4x1f1b:8 or tp2-pp4x1f1b:8; or "
+            "several with shares, such as ddp@3,fsdp:12. Where it does not suit a job: ddp."
+        ),
+    ] = None,
     profiles: ProfilesOption = None,
     output: Annotated[
         str, typer.Option("--output", "-o", help="A .csv or .parquet file, or - for stdout.")
     ] = STANDARD,
 ) -> None:
     """Generate a workload from a recipe and a seed."""
-    from headway.workload.files import write_workload
-    from headway.workload.generate import generate_workload, preset_recipe
+    from headway.workload.generate import PRESETS, generate_workload
+    from headway.workload.llm import generate_llm_workload
 
     check_outputs([output], files_among(*(profiles or ())))
-    recipe = preset_recipe(preset)
+    if preset == _LLM:
+        _refuse_for_llm(
+            mix=mix, iterations=iterations, models=models, profiles=profiles, parallel=parallel
+        )
+        _write(generate_llm_workload(seed, jobs=jobs, span_s=span), output)
+        return
+    if preset not in PRESETS:
+        guess = did_you_mean(preset, [*PRESETS, _LLM])
+        raise InputError(f"unknown preset {shown(preset)}.{guess}", field="preset")
+    recipe = PRESETS[preset]
     chosen = recipe.models if models is None else [name.strip() for name in models.split(",")]
     recipe = replace(recipe, profiles=profiles_from(profiles or ()), models=chosen)
     workload = generate_workload(
@@ -80,7 +104,20 @@ def generate(
         span_s=span,
         mix=None if mix is None else _mix(mix),
         iterations=None if iterations is None else _pair(iterations, "iterations", whole_from),
+        parallel=parallel,
     )
+    _write(workload, output)
+
+
+def _refuse_for_llm(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"does not apply to the preset {_LLM}.", field=name)
+
+
+def _write(workload: Workload, output: str) -> None:
+    from headway.workload.files import write_workload
+
     write_workload(workload, output)
     if output != STANDARD:
         print_lines(messages(), f"{len(workload):,} jobs written to {output}")
@@ -148,6 +185,8 @@ def describe(
 
 
 def _model(job: Job) -> str:
+    if job.parallel:
+        return f"{job.model} {job.parallel}"
     return job.model or ("(none)" if job.graph is None else "(graph)")
 
 
@@ -218,12 +257,16 @@ def list_command() -> None:
     """List the workloads that come with Headway, and the recipes to draw workloads from."""
     from headway.workload.files import read_workload
     from headway.workload.generate import PRESETS
+    from headway.workload.llm import JOBS
     from headway.workload.packaged import packaged_names
 
     table = TextTable(["name"], ["jobs", "GPUs each"], [""])
     for name, recipe in PRESETS.items():
         sizes = f"{min(recipe.mix)} to {max(recipe.mix)}"
         table.add_row(name, f"{recipe.jobs:,}", sizes, "drawn from a seed, as in the paper")
+    table.add_row(
+        _LLM, f"{JOBS:,}", "1 to 256", "drawn from a seed; for workload generate --preset"
+    )
     for name in packaged_names():
         workload = read_workload(name)
         counts = {job.gpus for job in workload}
@@ -277,19 +320,26 @@ def profiles_command(
 
     console = results()
     for index, one in enumerate(profiles_from(sets or shipped_names())):
-        table = TextTable(
-            ["model", "GPU"],
-            ["batch", "forward (ms)", "backward (ms)", "gradient (MB)", "memory (MB)"],
+        types = {profile.gpu for profile in one.profiles}
+        on = f" on {types.pop()}" if len(types) == 1 else ""
+        print_lines(console, *([""] if index else []), f"{one.name}{on}: times in ms, sizes in MB")
+        print_table(console, _profiles_table(one, with_gpu=not on))
+
+
+def _profiles_table(profiles: ProfileSet, with_gpu: bool) -> TextTable:
+    table = TextTable(
+        ["model", *(["GPU"] if with_gpu else [])],
+        ["batch", "forward", "backward", "gradient", "memory", "layers"],
+    )
+    for profile in profiles.profiles:
+        table.add_row(
+            profile.name,
+            *([profile.gpu] if with_gpu else []),
+            f"{profile.batch_size:,}",
+            f"{profile.forward_ns / 1e6:,.2f}",
+            f"{profile.backward_ns / 1e6:,.2f}",
+            f"{profile.gradient_bytes / 2**20:,.1f}",
+            f"{profile.memory_bytes / 2**20:,.0f}",
+            f"{len(profile.layers)}" if profile.layers else "-",
         )
-        for profile in one.profiles:
-            table.add_row(
-                profile.name,
-                profile.gpu,
-                f"{profile.batch_size:,}",
-                f"{profile.forward_ns / 1e6:,.2f}",
-                f"{profile.backward_ns / 1e6:,.2f}",
-                f"{profile.gradient_bytes / 2**20:,.1f}",
-                f"{profile.memory_bytes / 2**20:,.0f}",
-            )
-        print_lines(console, *([""] if index else []), one.name)
-        print_table(console, table)
+    return table

@@ -17,6 +17,7 @@ from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import ALIASES, GPUS, V100, GpuType, gpu_type, tflops, watts
 from headway.domain.limits import LONGEST_NS, scaled
 from headway.domain.profiles import Profile
+from headway.domain.tiers import Tier, check_switches, check_tier
 
 
 class RacksTable(TomlTable):
@@ -24,6 +25,14 @@ class RacksTable(TomlTable):
 
     servers_per_rack: int | None = None
     oversubscription: Number | None = None
+
+
+class TierTable(TomlTable):
+    """`[[cluster.tier]]`: a level of switches."""
+
+    name: Text
+    servers_per_switch: int | None = None
+    oversubscription: Number = 1
 
 
 class GroupTable(TomlTable):
@@ -34,6 +43,8 @@ class GroupTable(TomlTable):
     gpu: str = V100.name
     gpu_memory_gb: Number | None = None
     rack: Text = ""
+    rails: int = 1
+    switches: list[Text] = field(default_factory=list)
 
 
 class GpuTable(TomlTable):
@@ -64,7 +75,9 @@ class UniformTable(TomlTable):
     gpu: str = V100.name
     gpu_idle_w: Number | None = None
     gpu_busy_w: Number | None = None
+    rails: int = 1
     racks: RacksTable = field(default_factory=RacksTable)
+    tier: list[TierTable] = field(default_factory=list)
     group: None = None
     """Never here; listed to be suggested for a misspelt `[[cluster.gruop]]`."""
 
@@ -73,12 +86,13 @@ class GroupedTable(TomlTable):
     """`[cluster]` of groups of servers."""
 
     REFUSED: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("servers", "gpus_per_server", "gpu_memory_gb", "gpu", "gpu_idle_w", "gpu_busy_w"),
+        ("servers", "gpus_per_server", "gpu_memory_gb", "gpu", "gpu_idle_w", "gpu_busy_w", "rails"),
         "belongs in the groups, [[cluster.group]].",
     )
 
     group: Annotated[list[GroupTable], msgspec.Meta(min_length=1)]
     racks: RacksTable = field(default_factory=RacksTable)
+    tier: list[TierTable] = field(default_factory=list)
 
 
 class UniformFile(DescriptionFile, kw_only=True):
@@ -121,29 +135,51 @@ def _uniform(document: Document, gpu_memory_gb: float | None, gpu: str | None) -
         kind = gpu_type(table.gpu)
         idle_w = kind.idle_w if table.gpu_idle_w is None else table.gpu_idle_w
         busy_w = kind.busy_w if table.gpu_busy_w is None else table.gpu_busy_w
-        cluster = Cluster(table.servers, table.gpus_per_server, memory_bytes, idle_w, busy_w)
+        cluster = Cluster(
+            table.servers, table.gpus_per_server, memory_bytes, idle_w, busy_w, rails=table.rails
+        )
     if gpu_memory_gb is not None:
         memory_bytes = gigabytes(gpu_memory_gb, "gpu_memory_gb")
         cluster = replace(cluster, gpu_memory_bytes=memory_bytes)
     if gpu is not None:
         kind = gpu_type(gpu)
         cluster = replace(cluster, gpu_idle_w=kind.idle_w, gpu_busy_w=kind.busy_w)
+    tiers = _tiers(document, table.tier, named=False)
     racks = table.racks
     with document.at("cluster", "racks"):
         if racks.oversubscription is not None and racks.servers_per_rack is None:
             raise InputError("needs 'servers_per_rack' too.", field="oversubscription")
-        return replace(cluster, **given(racks))
+        return replace(cluster, tiers=tiers, **given(racks))
+
+
+def _tiers(document: Document, tables: Sequence[TierTable], named: bool) -> tuple[Tier, ...]:
+    """Return the tiers in `[[cluster.tier]]`; `named` says that groups name their switches."""
+    tiers: list[Tier] = []
+    if tables and "racks" in document.content["cluster"]:
+        raise document.error("racks are a tier; give only one of the two.", "cluster", "racks")
+    for index, table in enumerate(tables):
+        with document.at("cluster", "tier", index):
+            tier = Tier(table.name, table.oversubscription, table.servers_per_switch)
+            check_tier(tier, tiers, named)
+            tiers.append(tier)
+    return tuple(tiers)
 
 
 def _of_groups(document: Document) -> Cluster:
     content = document.convert(GroupedFile)
     types = GPUS | {name: _own_type(document, name) for name in content.gpu}
     groups: list[ServerGroup] = []
+    named = any(table.switches for table in content.cluster.group)
+    tiers = _tiers(document, content.cluster.tier, named)
+    above: dict[tuple[int, str], str] = {}
     for index, table in enumerate(content.cluster.group):
         with document.at("cluster", "group", index):
             groups.append(_group(table, types))
             if bool(groups[index].rack) != bool(groups[0].rack):
                 raise InputError("either every group names its rack, or none does.")
+            if tiers and groups[index].rack:
+                raise InputError("racks are a tier; give only one of the two.", field="rack")
+            check_switches(groups[index].switches, len(tiers) if named else 0, above)
     profiles = _profiles(document, content.profile, types)
     racks = content.cluster.racks
     with document.at("cluster", "racks"):
@@ -153,14 +189,21 @@ def _of_groups(document: Document) -> Cluster:
                 "needs racks: 'servers_per_rack', or 'rack' in every group.",
                 field="oversubscription",
             )
-        return Cluster.of(groups, profiles=profiles, **given(racks))
+        return Cluster.of(groups, profiles=profiles, tiers=tiers, **given(racks))
 
 
 def _group(table: GroupTable, types: Mapping[str, GpuType]) -> ServerGroup:
     kind = _type(table.gpu, types)
     if table.gpu_memory_gb is not None:
         kind = replace(kind, memory_bytes=gigabytes(table.gpu_memory_gb, "gpu_memory_gb"))
-    return ServerGroup(table.servers, table.gpus_per_server, kind, table.rack)
+    return ServerGroup(
+        table.servers,
+        table.gpus_per_server,
+        kind,
+        table.rack,
+        table.rails,
+        tuple(table.switches),
+    )
 
 
 def _own_type(document: Document, name: str) -> GpuType:

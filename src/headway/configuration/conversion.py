@@ -97,8 +97,7 @@ def _follow(where: str, spot: _Spot) -> _Spot:
             fields = () if struct is None else struct.fields
             kind = next((field.type for field in fields if field.encode_name == key), None)
         else:
-            items = _find(spot.kind, inspect.ListType)
-            kind = None if items is None else items.item_type
+            kind = _item_type(spot.kind, int(index))
         try:
             value = spot.value[step]
         except (KeyError, IndexError, TypeError):
@@ -108,6 +107,14 @@ def _follow(where: str, spot: _Spot) -> _Spot:
             return spot
         spot = _Spot((*spot.path, step), value, kind)
     return spot
+
+
+def _item_type(kind: inspect.Type, index: int) -> inspect.Type | None:
+    """Return the type of an item of a list, or of a row with a type for each place."""
+    if row := _find(kind, inspect.TupleType):
+        return row.item_types[index] if index < len(row.item_types) else None
+    items = _find(kind, inspect.ListType)
+    return None if items is None else items.item_type
 
 
 def _unknown(key: str, spot: _Spot) -> Mismatch:

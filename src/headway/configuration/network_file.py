@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -61,8 +61,18 @@ def read_network(path: str) -> NetworkModel:
             path,
         )
     with document.at("network"):
-        network = _measured(table) if table.algorithm is None else _computed(table)
-        return replace(network, law=table.law, ring_size=table.ring_size)
+        return _model(table)
+
+
+def network_from_table(content: Mapping[str, Any]) -> NetworkModel:
+    """Return the network that the content of a `[network]` describes."""
+    document = Document({"network": content})
+    return _model(document.convert(NetworkTable, "network"))
+
+
+def _model(table: NetworkTable) -> NetworkModel:
+    network = _measured(table) if table.algorithm is None else _computed(table)
+    return replace(network, law=table.law, ring_size=table.ring_size)
 
 
 def _fits_badly(calibration: object) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.models import PAPER_PROFILES, ProfileSet
+from headway.domain.profiles import model_names, profile_at
 
 _SUFFIX = ".toml"
 
@@ -23,6 +25,20 @@ def profiles_from(names: Sequence[str]) -> tuple[ProfileSet, ...]:
     """Return the sets with these names, or from these `.toml` files; by default the paper's."""
     chosen = [names] if isinstance(names, str) else names
     return tuple(map(_profile_set, chosen)) or PAPER_PROFILES
+
+
+def profile_fields(model: str, problem: str, option: str) -> dict[str, Any]:
+    """Return the fields of a job that a model's profile provides.
+
+    Raises:
+        InputError: No set that comes with Headway has the model: `problem`, about this option.
+    """
+    sets = profiles_from(shipped_names())
+    found = profile_at(model, None, sets)
+    if found is None:
+        raise InputError(f"{problem}{did_you_mean(model, model_names(sets))}", field=option)
+    names = ("memory_bytes", "forward_ns", "backward_ns", "gradient_bytes")
+    return {name: getattr(found[0], name) for name in names}
 
 
 def _profile_set(name: str) -> ProfileSet:

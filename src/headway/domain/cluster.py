@@ -1,4 +1,4 @@
-"""The cluster: servers with GPUs, in one rack or several."""
+"""The cluster: servers with GPUs and rails, under tiers of switches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from headway.domain.errors import InputError, shown
 from headway.domain.gpus import V100, GpuType, watts
 from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.profiles import Profile
+from headway.domain.tiers import (
+    Tier,
+    check_switches,
+    check_tier,
+    numbered,
+    oversubscription,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_OVERSUBSCRIPTION = 1e6
+    from headway.domain.fabric import Fabric
 
 
 def gigabytes(value: float, field: str) -> int:
@@ -29,12 +36,18 @@ def gigabytes(value: float, field: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ServerGroup:
-    """Identical servers: how many, their GPUs and the type of those, and their rack if named."""
+    """Identical servers: how many, their GPUs and the type of those, and their rack if named.
+
+    A server has `rails` links to the network, which its GPUs share in equal blocks. Where there are
+    tiers, `switches` may name the switch of each that the servers are under, lowest first.
+    """
 
     servers: int
     gpus_per_server: int
     gpu: GpuType = V100
     rack: str = ""
+    rails: int = 1
+    switches: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         whole(self.servers, "servers", 1, MAX_GPUS)
@@ -43,9 +56,15 @@ class ServerGroup:
             raise InputError(f"must be a GpuType, not {shown(self.gpu)}.", field="gpu")
         if not isinstance(self.rack, str):
             raise InputError(f"must be a string, not {shown(self.rack)}.", field="rack")
+        _check_rails(self.rails, self.gpus_per_server)
+        for name in self.switches:
+            if not isinstance(name, str) or not name.strip():
+                raise InputError(f"must be non-empty strings, not {shown(name)}.", field="switches")
+        object.__setattr__(self, "switches", tuple(self.switches))
 
     def __str__(self) -> str:
-        return f"{self.servers}x{self.gpus_per_server} {self.gpu}"
+        rails = f" with {self.rails} rails" if self.rails > 1 else ""
+        return f"{self.servers}x{self.gpus_per_server} {self.gpu}{rails}"
 
 
 @dataclass(frozen=True)
@@ -56,10 +75,12 @@ class Cluster:
     g // N_g. A GPU draws `gpu_busy_w` watts while it computes and `gpu_idle_w` otherwise, and jobs
     run at their own times. The defaults are those of a Tesla V100 (SXM2). `Cluster.of` makes a
     cluster of different groups of servers; `servers` is then their total, and each of the next four
-    fields is 0 unless all groups agree on it.
+    fields, and `rails`, is 0 unless all groups agree on it.
 
     A rack holds `servers_per_rack` consecutive servers, or the groups that name it. With
     `oversubscription` r, the uplink of a rack of S servers has the capacity of S / r server links.
+    Racks are one tier of switches; `tiers`, lowest first, describes any number of them instead. A
+    server has `rails` links, which its GPUs share in equal blocks.
     """
 
     servers: int = 16
@@ -71,6 +92,8 @@ class Cluster:
     oversubscription: float = 1.0
     groups: tuple[ServerGroup, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    rails: int = 1
+    tiers: tuple[Tier, ...] = ()
 
     def __post_init__(self) -> None:
         if self.groups:
@@ -78,12 +101,14 @@ class Cluster:
         else:
             self._check_uniform()
         self._check_racks()
+        self._check_tiers()
 
     def _check_uniform(self) -> None:
         whole(self.servers, "servers", 1, MAX_GPUS)
         whole(self.gpus_per_server, "gpus_per_server", 1, MAX_GPUS)
         whole(self.gpu_memory_bytes, "gpu_memory_bytes", 1, MAX_BYTES)
         whole(self.gpus, "servers x gpus_per_server", 1, MAX_GPUS)
+        _check_rails(self.rails, self.gpus_per_server)
         for name in ("gpu_idle_w", "gpu_busy_w"):
             object.__setattr__(self, name, watts(getattr(self, name), name))
         if self.gpu_idle_w > self.gpu_busy_w:
@@ -124,16 +149,19 @@ class Cluster:
                     "the groups name their racks already; give only one of the two.",
                     field="servers_per_rack",
                 )
-        value = self.oversubscription
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputError(f"must be a number, not {shown(value)}.", field="oversubscription")
-        if not 1 <= value <= MAX_OVERSUBSCRIPTION:
-            raise InputError(
-                f"must be from 1 (an uplink carries all that the servers of its rack can send) to "
-                f"{MAX_OVERSUBSCRIPTION:,.0f}, not {shown(value)}.",
-                field="oversubscription",
-            )
-        object.__setattr__(self, "oversubscription", float(value))
+        object.__setattr__(self, "oversubscription", oversubscription(self.oversubscription))
+
+    def _check_tiers(self) -> None:
+        object.__setattr__(self, "tiers", tuple(self.tiers))
+        in_racks = self.servers_per_rack is not None or any(group.rack for group in self.groups)
+        if self.tiers and (in_racks or self.oversubscription != 1):
+            raise InputError("racks are a tier; give only one of the two.", field="tiers")
+        named = any(group.switches for group in self.groups)
+        for index, tier in enumerate(self.tiers):
+            check_tier(tier, self.tiers[:index], named)
+        above: dict[tuple[int, str], str] = {}
+        for group in self.groups:
+            check_switches(group.switches, len(self.tiers) if named else 0, above)
 
     @classmethod
     def of(
@@ -143,6 +171,7 @@ class Cluster:
         servers_per_rack: int | None = None,
         oversubscription: float = 1.0,
         profiles: Iterable[Profile] = (),
+        tiers: Iterable[Tier] = (),
     ) -> Cluster:
         """Make a cluster from groups of servers, numbered in this order.
 
@@ -152,6 +181,7 @@ class Cluster:
                 has the rest.
             oversubscription: Total capacity of a rack's server links over that of its uplink.
             profiles: Times of models measured on these types of GPU.
+            tiers: Tiers of switches instead of racks, lowest first.
         """
         parts = tuple(groups)
         if not parts:
@@ -167,6 +197,8 @@ class Cluster:
             oversubscription=oversubscription,
             groups=parts,
             profiles=tuple(profiles),
+            rails=shared["rails"],
+            tiers=tuple(tiers),
         )
 
     @classmethod
@@ -200,7 +232,16 @@ class Cluster:
         gpu = GpuType(
             V100.name, self.gpu_memory_bytes, V100.performance, self.gpu_idle_w, self.gpu_busy_w
         )
-        return (ServerGroup(self.servers, self.gpus_per_server, gpu),)
+        return (ServerGroup(self.servers, self.gpus_per_server, gpu, rails=self.rails),)
+
+    @cached_property
+    def all_tiers(self) -> tuple[Tier, ...]:
+        """The tiers of switches, lowest first; racks are one."""
+        if self.tiers:
+            return self.tiers
+        if self.servers_per_rack is None and not self.all_groups[0].rack:
+            return ()
+        return (Tier("rack", self.oversubscription, self.servers_per_rack),)
 
     @cached_property
     def gpu_types(self) -> tuple[GpuType, ...]:
@@ -219,24 +260,63 @@ class Cluster:
         return _per_server(self.all_groups, [indices[group.gpu] for group in self.all_groups])
 
     @cached_property
-    def server_rack(self) -> tuple[int, ...]:
-        """The rack of each server, from 0."""
-        if self.servers_per_rack is not None:
-            return tuple(server // self.servers_per_rack for server in range(self.servers))
-        names = dict.fromkeys(group.rack for group in self.all_groups)
-        numbers = {name: number for number, name in enumerate(names)}
-        return _per_server(self.all_groups, [numbers[group.rack] for group in self.all_groups])
+    def server_rails(self) -> tuple[int, ...]:
+        """The number of rails of each server."""
+        return _per_server(self.all_groups, [group.rails for group in self.all_groups])
 
     @cached_property
-    def uplinks(self) -> tuple[float, ...]:
-        """For each rack w = r / S: the cost of a byte on its uplink over that on a server link.
+    def server_switches(self) -> tuple[tuple[int, ...], ...]:
+        """For each tier, the switch of each server, from 0."""
+        switches = []
+        for index, tier in enumerate(self.all_tiers):
+            size = tier.servers_per_switch
+            if size is not None:
+                switches.append(tuple(server // size for server in range(self.servers)))
+                continue
+            names = [(group.switches or (group.rack,))[index] for group in self.all_groups]
+            numbers = numbered(names)
+            switches.append(_per_server(self.all_groups, [numbers[name] for name in names]))
+        return tuple(switches)
 
-        Empty if all servers are in one rack.
+    @cached_property
+    def switch_names(self) -> tuple[tuple[str, ...], ...]:
+        """For each tier, the names of its switches, or their numbers."""
+        return tuple(
+            tuple(numbered([(group.switches or (group.rack,))[index] for group in self.all_groups]))
+            if tier.servers_per_switch is None
+            else tuple(map(str, range(self.server_switches[index][-1] + 1)))
+            for index, tier in enumerate(self.all_tiers)
+        )
+
+    @cached_property
+    def server_rack(self) -> tuple[int, ...]:
+        """The rack of each server, from 0: its switch of the lowest tier."""
+        return self.server_switches[0] if self.all_tiers else (0,) * self.servers
+
+    @cached_property
+    def uplinks(self) -> tuple[tuple[float, ...], ...]:
+        """For each tier of several switches, the cost of a byte on their uplinks over a rail's.
+
+        That is w = r / S for S rails below a switch, with the product r of the oversubscriptions up
+        to its tier.
         """
-        sizes = Counter(self.server_rack)
-        if len(sizes) == 1:
-            return ()
-        return tuple(self.oversubscription / sizes[rack] for rack in range(len(sizes)))
+        factor, found = 1.0, []
+        for tier, switches in zip(self.all_tiers, self.server_switches, strict=True):
+            rails: Counter[int] = Counter()
+            for switch, count in zip(switches, self.server_rails, strict=True):
+                rails[switch] += count
+            if len(rails) == 1:
+                break
+            factor *= tier.oversubscription
+            found.append(tuple(factor / rails[switch] for switch in range(len(rails))))
+        return tuple(found)
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The links of the cluster."""
+        from headway.domain.fabric import Fabric
+
+        return Fabric(self)
 
     @cached_property
     def server_of_gpu(self) -> NDArray[np.int64]:
@@ -258,9 +338,21 @@ class Cluster:
         else:
             memory = self.gpu_memory_bytes / 2**30
             text = f"{self.servers}x{self.gpus_per_server} GPUs of {memory:g} GB"
-        if self.uplinks:
-            text += f", {len(self.uplinks)} racks, oversubscribed {self.oversubscription:g} to 1"
+            if self.rails > 1:
+                text += f" with {self.rails} rails"
+        for tier, uplinks in zip(self.all_tiers, self.uplinks, strict=False):
+            switches = "racks" if tier.name == "rack" else f"{tier.name} switches"
+            text += f", {len(uplinks):,} {switches}, oversubscribed {tier.oversubscription:g} to 1"
         return text
+
+
+def _check_rails(rails: int, gpus_per_server: int) -> None:
+    whole(rails, "rails", 1, MAX_GPUS)
+    if rails > gpus_per_server:
+        raise InputError(
+            f"must be at most the number of GPUs of a server, {gpus_per_server}, not {rails}.",
+            field="rails",
+        )
 
 
 def _per_server(groups: Sequence[ServerGroup], values: Sequence[int]) -> tuple[int, ...]:
@@ -285,6 +377,7 @@ def _shared(groups: Sequence[ServerGroup]) -> dict[str, Any]:
         "gpu_memory_bytes": {group.gpu.memory_bytes for group in groups},
         "gpu_idle_w": {group.gpu.idle_w for group in groups},
         "gpu_busy_w": {group.gpu.busy_w for group in groups},
+        "rails": {group.rails for group in groups},
     }
     shared = {name: found.pop() if len(found) == 1 else 0 for name, found in values.items()}
     return {"servers": sum(group.servers for group in groups), **shared}

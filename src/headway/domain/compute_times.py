@@ -19,7 +19,8 @@ from headway.domain.gpus import GPUS, GpuType
 from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.limits import HORIZON_NS, LONGEST_NS
-from headway.domain.profiles import Profile, at_batch_size, batch_size_of
+from headway.domain.models import at_batch_size
+from headway.domain.profiles import Profile, batch_size_of
 from headway.domain.workload import Workload
 
 Times = tuple[int, int]

@@ -73,8 +73,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     if len(choices) > _MANY:
         return f" There are {len(choices):,}, from '{choices[0]}' to '{choices[-1]}'."
-    near = difflib.get_close_matches(word.lower(), choices, n=1)
-    return f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(choices)}."
+    return closest(word, choices) or f" Known: {', '.join(choices)}."
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean …?' with the closest known word, or nothing if none is close."""
+    near = difflib.get_close_matches(word.lower(), sorted(known), n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def shown(value: object, limit: int = 40) -> str:

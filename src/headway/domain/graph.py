@@ -33,9 +33,9 @@ class Task:
         self, name: str, ranks: Iterable[int], duration_ns: int, after: Iterable[str] = ()
     ) -> None:
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "ranks", _as_tuple(ranks, self.label, "ranks"))
+        object.__setattr__(self, "ranks", _as_tuple(ranks, self, "ranks"))
         object.__setattr__(self, "duration_ns", duration_ns)
-        object.__setattr__(self, "after", _as_tuple(after, self.label, "after"))
+        object.__setattr__(self, "after", _as_tuple(after, self, "after"))
 
     @property
     def label(self) -> str:
@@ -71,13 +71,13 @@ class Message:
     ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "kind", kind)
-        lists = _as_tuple(groups, self.label, "groups")
+        lists = _as_tuple(groups, self, "groups")
         object.__setattr__(
-            self, "groups", tuple(_as_tuple(group, self.label, "groups") for group in lists)
+            self, "groups", tuple(_as_tuple(group, self, "groups") for group in lists)
         )
         object.__setattr__(self, "buffer_bytes", buffer_bytes)
         object.__setattr__(self, "channel", channel)
-        object.__setattr__(self, "after", _as_tuple(after, self.label, "after"))
+        object.__setattr__(self, "after", _as_tuple(after, self, "after"))
 
     @property
     def label(self) -> str:
@@ -145,9 +145,25 @@ class Graph:
         return total
 
 
-def _as_tuple(values: object, label: str, key: str) -> tuple[object, ...]:
+def check_nodes(tasks: int, in_messages: int) -> None:
+    """Refuse a graph that would be too large, before it is built.
+
+    Args:
+        tasks: Its tasks.
+        in_messages: The ranks in all groups of its messages.
+    """
+    for count, what in ((tasks, "tasks"), (in_messages, "ranks in the groups of its messages")):
+        if count > MAX_NODES:
+            raise InputError(
+                f"the graph would have {count:,} {what}; at most {MAX_NODES:,} are allowed."
+            )
+
+
+def _as_tuple(values: object, entry: Entry, key: str) -> tuple[object, ...]:
+    if isinstance(values, tuple):
+        return values
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"must be a list, not {shown(values)}.", field=f"{label}, {key}")
+        raise InputError(f"must be a list, not {shown(values)}.", field=f"{entry.label}, {key}")
     return tuple(values)
 
 

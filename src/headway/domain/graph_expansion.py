@@ -81,6 +81,16 @@ class ExpandedGraph:
                 ready[following] = max(ready[following], end)
         return longest
 
+    def behind_ns(self, task_ns: Sequence[int]) -> list[int]:
+        """Return the longest path of computing after each message, from these times of tasks."""
+        start, successors, order = self._lists
+        times = [*task_ns, *([0] * (self.nodes - self.tasks))]
+        behind = [0] * self.nodes
+        for node in reversed(order):
+            following = successors[start[node] : start[node + 1]]
+            behind[node] = max((times[other] + behind[other] for other in following), default=0)
+        return behind[self.tasks :]
+
     @cached_property
     def _lists(self) -> tuple[list[int], list[int], list[int]]:
         """Starts, successors and order as lists, which Python reads faster than arrays."""
@@ -200,34 +210,43 @@ def _after(
     tasks: Sequence[Task], messages: Sequence[Message], members: dict[str, _Members]
 ) -> Integers:
     """Return the edges of every `after`: between nodes with a rank in common."""
-    before, following = [], []
-    place = {task.name: index for index, task in enumerate(tasks)}
     entries: list[Entry] = [*tasks, *messages]
-    for entry in entries:
-        own = members[entry.name]
-        for name in entry.after:
-            if entry.name in place and place.get(name, -1) > place[entry.name]:
-                raise InputError(
-                    f"the task {name!r} stands later in the list; a task can only wait for tasks "
-                    "before it.",
-                    field=f"{entry.label}, after",
-                )
-            other = members[name]
-            if other.ranks is own.ranks:
-                before.append(other.nodes)
-                following.append(own.nodes)
-                continue
-            at = np.minimum(np.searchsorted(other.ranks, own.ranks), len(other.ranks) - 1)
-            common = other.ranks[at] == own.ranks
-            if not common.any():
-                raise InputError(
-                    f"has no rank in common with {name!r}, so nothing would wait; leave {name!r} "
-                    "out or correct the ranks.",
-                    field=f"{entry.label}, after",
-                )
-            before.append(other.nodes[at[common]])
-            following.append(own.nodes[common])
-    return np.stack([_joined(before), _joined(following)])
+    number = {entry.name: index for index, entry in enumerate(entries)}
+    # Pairs of an entry and one that it waits for.
+    waiting = np.repeat(np.arange(len(entries)), [len(entry.after) for entry in entries])
+    awaited = np.array([number[name] for entry in entries for name in entry.after], np.int64)
+    sizes = np.array([len(members[entry.name].ranks) for entry in entries], np.int64)
+    start = _starts(sizes)
+    ranks = _joined([members[entry.name].ranks for entry in entries])
+    nodes = _joined([members[entry.name].nodes for entry in entries])
+    # The places in these arrays of each pair's waiting entry.
+    lengths = sizes[waiting]
+    pair = np.repeat(np.arange(len(waiting)), lengths)
+    place = np.arange(len(pair)) - np.repeat(_starts(lengths)[:-1] - start[waiting], lengths)
+    # Entries and ranks are both below 2**24, so that one ascending key holds both.
+    keys = np.repeat(np.arange(len(entries)), sizes) * 2**24 + ranks
+    wanted = awaited[pair] * 2**24 + ranks[place]
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    common = keys[at] == wanted
+    alone = np.bincount(pair[common], minlength=len(waiting)) == 0
+    later = (waiting < len(tasks)) & (awaited < len(tasks)) & (awaited > waiting)
+    if (wrong := later | alone).any():
+        first = int(wrong.argmax())
+        raise _after_error(entries[waiting[first]], entries[awaited[first]].name, later[first])
+    return np.stack([nodes[at[common]], nodes[place[common]]])
+
+
+def _after_error(entry: Entry, name: str, later: bool) -> InputError:
+    if later:
+        problem = (
+            f"the task {name!r} stands later in the list; a task can only wait for tasks before it."
+        )
+    else:
+        problem = (
+            f"has no rank in common with {name!r}, so nothing would wait; leave {name!r} out or "
+            "correct the ranks."
+        )
+    return InputError(problem, field=f"{entry.label}, after")
 
 
 def _channel_order(

@@ -29,7 +29,9 @@ class Job:
     are `estimated` if scaled from a measurement at another batch size.
 
     A job with a `graph` has tasks and messages instead, with times on `measured_on`: it has no
-    forward, backward, gradient, model or batch size. `compute_ns` is for both kinds of job.
+    forward, backward or gradient. It has a model and a batch size only if its graph was made from
+    the model's layers; `parallel` then says how, such as `ddp` or `pp4x1f1b:8`. `compute_ns` is for
+    both kinds of job.
     """
 
     job_id: str
@@ -45,6 +47,7 @@ class Job:
     estimated: bool = False
     measured_on: str = V100.name
     graph: Graph | None = None
+    parallel: str = ""
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -56,6 +59,8 @@ class Job:
             whole(self.forward_ns, "forward_ns", 1, LONGEST_NS)
             whole(self.backward_ns, "backward_ns", 1, LONGEST_NS)
             whole(self.gradient_bytes, "gradient_bytes", 0, MAX_BYTES)
+            if self.parallel:
+                raise InputError("a job without a graph has none.", field="parallel")
         else:
             self._check_graph(self.graph)
         whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
@@ -134,8 +139,11 @@ class Job:
                 f"must be {graph.ranks:,}, the ranks of the job's graph, not {self.gpus:,}.",
                 field="gpus",
             )
-        for name in ("forward_ns", "backward_ns", "gradient_bytes", "model", "batch_size"):
+        own = () if self.parallel else ("model", "batch_size")
+        for name in ("forward_ns", "backward_ns", "gradient_bytes", *own):
             if getattr(self, name):
                 raise InputError("a job with a graph has none.", field=name)
-        if self.estimated:
+        if self.parallel and not self.model:
+            raise InputError("must not be empty in a job with parallel.", field="model")
+        if self.estimated and not self.parallel:
             raise InputError("the times of a graph are not estimated.", field="estimated")

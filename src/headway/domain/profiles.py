@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import LONGEST_NS, whole
@@ -47,11 +47,6 @@ def batch_size_of(model: str, given: int | None) -> int | None:
     return MODELS[model].batch_size
 
 
-def at_batch_size(time_ns: int, batch_size: int, measured_at: int) -> int:
-    """Return round(t * B / B_ref), at least 1 ns: the paper's t = lambda * B / P."""
-    return max(1, round(time_ns * batch_size / measured_at))
-
-
 def profile_at(
     model: str, batch_size: int | None, sets: Iterable[ProfileSet]
 ) -> tuple[ModelProfile, bool] | None:
@@ -61,19 +56,12 @@ def profile_at(
     the profile at the nearest batch size, the smaller of two equally near. Returns None if no set
     has the model.
     """
-    found = next((one.by_model[model] for one in sets if model in one.by_model), None)
-    if found is None or batch_size is None:
-        return None if found is None else (found[0], False)
-    nearest = min(found, key=lambda one: (abs(one.batch_size - batch_size), one.batch_size))
-    if nearest.batch_size == batch_size:
-        return nearest, False
-    scaled = replace(
-        nearest,
-        forward_ns=at_batch_size(nearest.forward_ns, batch_size, nearest.batch_size),
-        backward_ns=at_batch_size(nearest.backward_ns, batch_size, nearest.batch_size),
-        batch_size=batch_size,
-    )
-    return scaled, True
+    found = next((one for one in sets if model in one.by_model), None)
+    if found is None:
+        return None
+    if batch_size is None:
+        return found.by_model[model][0], False
+    return found.at_batch_size(model, batch_size)
 
 
 def model_names(sets: Iterable[ProfileSet]) -> list[str]:

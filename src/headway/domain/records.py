@@ -7,12 +7,13 @@ sees; what only the engine needs to know of a job, a GPU or a seat is in `engine
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.jit.views import View
+from headway.jit.views import View, signature
 
 Records: TypeAlias = np.recarray[Any, Any]
 Integers: TypeAlias = NDArray[np.int64]
@@ -84,7 +85,7 @@ MESSAGE = np.dtype(
         ("job", np.int32),
         ("state", np.int32),
         # Once its job is placed its ports are links[first_link + i].port for i < links: those of
-        # its servers first, then, if it crosses racks, the uplinks of its racks.
+        # its servers first, then the uplinks of the switches that it crosses, tier by tier.
         ("first_link", np.int32),
         ("servers", np.int32),
         ("links", np.int32),
@@ -102,6 +103,9 @@ NOT_READY, READY, IN_FLIGHT = 0, 1, 2
 MESSAGE_GROUP = np.dtype(
     [
         ("bytes", np.int64),  # M, from which the message's size follows
+        # The computing that comes after it: the longest path to the end of the iteration, on the
+        # fastest types of GPU, where messages take no time.
+        ("behind_ns", np.int64),
         ("first_rank", np.int32),  # its ranks are ranks[first_rank + i] for i < ranks, ascending
         ("ranks", np.int32),
         ("kind", np.int32),  # see `message_kinds`
@@ -128,7 +132,9 @@ SERVER = np.dtype(
         ("load_ns", np.int64),  # L_S; up to date when a placement policy is asked
         ("first_gpu", np.int32),
         ("gpus", np.int32),
-        ("rack", np.int32),
+        ("rack", np.int32),  # its switch of the lowest tier
+        ("first_port", np.int32),
+        ("rails", np.int32),  # how many ports it has; its GPUs share them in equal blocks
     ],
     align=True,
 )
@@ -140,10 +146,15 @@ PORT = np.dtype(
         ("first_in_flight", np.int32),  # the link of the latest of them
         ("held", np.int32),  # the first of the list of links here, one for each job
         ("links", np.int32),  # how many that list has
+        ("server", np.int32),  # whose rail it is; NOBODY for an uplink
+        ("above", np.int32),  # the uplink of the switch over it, or NOBODY
     ],
     align=True,
 )
-"""Where messages meet: port p is the network of server p, or the uplink of rack p - servers."""
+"""Where messages meet: the rails of servers, server by server, then uplinks, tier by tier.
+
+With one rail for each server, port p is the network of server p.
+"""
 
 SEAT = np.dtype(
     [
@@ -189,6 +200,10 @@ a GPU, and comes before all tasks of the job.
 """
 
 
+ROW = np.dtype(np.int64)
+"""An array of integers in the signature of a compiled function."""
+
+
 class ClusterView(View):
     """The cluster as a policy sees it (read only, by convention)."""
 
@@ -201,7 +216,12 @@ class ClusterView(View):
     servers: Annotated[Records, SERVER]
     seats: Annotated[Records, SEAT]
     links: Annotated[Records, LINK]
+    sending_ns: Integers  # by link, if some job has a graph: see `traffic.connect`
+    # By link, if some server has several rails: the part of the message's bytes that it carries.
+    shares: Floats
     ports: Annotated[Records, PORT]
+    # What a job with a graph would send; see the function of this name in `network.cuts`.
+    sending_by_server: Annotated[Callable[..., None], signature(None, ClusterView, int, ROW, ROW)]
 
 
 def zeros(count: int, dtype: np.dtype[Any]) -> Records:

@@ -42,7 +42,7 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
 @inlined
 def admit(s: State, now_ns: int) -> None:
     """Step 4: start the ready messages that may, in order; update the costs that this changes."""
-    if s.rules[0].admission_by_port != 0:
+    if s.rules[0].admission_by_port != 0 and s.rules[0].needed_first == 0:
         admit_by_port(s)
     else:
         _ask_all(s, now_ns)
@@ -63,18 +63,23 @@ def _ask_all(s: State, now_ns: int) -> None:
     tally, rules = s.tally, s.rules
     steady = rules[0].admission_steady != 0
     if steady and tally[0].waiting > tally[0].asked:
-        again = list_waiting(s.cluster, s.traffic)
-        for i in range(again):
-            ask_about(s, s.traffic.found[i])
+        if rules[0].needed_first != 0:
+            _ask_again(s)
+        else:
+            again = list_waiting(s.cluster, s.traffic)
+            for i in range(again):
+                ask_about(s, s.traffic.found[i])
     kept = 0
     for i in range(tally[0].asked):
         message = s.asked[i]
-        answer = s.admission(s.cluster, message, rules[0].admission_parameter)
+        answer = _answer(s, message)
         tally[0].questions += 1
         _postpone(s, message, answer, now_ns)
         if _admits(answer, now_ns):
             s.waiters[message].asked = 0
             tally[0].waiting -= 1
+            if rules[0].needed_first != 0:
+                _leave_waiting(s, message)
             start_message(s.cluster, s.traffic, message)
         elif steady:
             s.waiters[message].asked = 0
@@ -82,6 +87,53 @@ def _ask_all(s: State, now_ns: int) -> None:
             s.asked[kept] = message
             kept += 1
     tally[0].asked = kept
+
+
+@part
+def _ask_again(s: State) -> None:
+    """Ask about the waiting messages of all jobs on the ports where messages have ended."""
+    cluster, traffic = s.cluster, s.traffic
+    traffic.counts[0].searches += 1
+    for i in range(traffic.counts[0].touched):
+        link = cluster.ports[traffic.touched[i]].held
+        while link != NOBODY:
+            job = cluster.messages[cluster.links[link].message].job
+            link = cluster.links[link].beside
+            first = cluster.jobs[job].first_message
+            if traffic.searched[first] == traffic.counts[0].searches:
+                continue
+            traffic.searched[first] = traffic.counts[0].searches
+            message = s.job_progress[job].waiting
+            while message != NOBODY:
+                ask_about(s, message)
+                message = s.waiters[message].later
+
+
+@part
+def _leave_waiting(s: State, message: int) -> None:
+    """Take a message from the list of its job's waiting messages."""
+    waiter = s.waiters[message]
+    if waiter.earlier == NOBODY:
+        s.job_progress[s.cluster.messages[message].job].waiting = waiter.later
+    else:
+        s.waiters[waiter.earlier].later = waiter.later
+    if waiter.later != NOBODY:
+        s.waiters[waiter.later].earlier = waiter.earlier
+
+
+@part
+def _answer(s: State, message: int) -> int:
+    """Return what the admission says about a message."""
+    if s.rules[0].needed_first != 0 and s.graph_steps.is_held_back(s, message):
+        return registry.WAIT
+    if s.rules[0].admission_by_port == 0:
+        return int(s.admission(s.cluster, message, s.rules[0].admission_parameter))
+    record = s.cluster.messages[message]
+    for link in range(record.first_link, record.first_link + record.links):
+        port = s.cluster.links[link].port
+        if record.bytes >= s.admission(s.cluster, port, s.rules[0].admission_parameter):
+            return registry.WAIT
+    return registry.ADMIT
 
 
 @part

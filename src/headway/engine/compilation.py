@@ -11,6 +11,7 @@ from headway.engine import cycles, graphs, placement, solo
 from headway.engine.kernel import advance
 from headway.engine.state import GraphSteps, RareSteps, Rule, State
 from headway.jit.views import View, fields_of
+from headway.network import cuts
 from headway.policies.compilation import entry_point
 from headway.policies.policy_set import Choices
 
@@ -31,12 +32,14 @@ _RARE = _steps(
     RareSteps,
     cycles.look_at_sets,
     placement.place,
-    cycles.bring_back,
+    cycles.skip_forward,
+    cycles.return_set,
     solo.interrupt,
     solo.go_solo,
+    cycles.forget_sets_beside,
+    cycles.bring_back,
     placement.arrive,
     cycles.bring_all_back,
-    cycles.forget_sets_beside,
     cycles.stir,
     cycles.trust_again,
 )
@@ -47,6 +50,8 @@ _GRAPH = _steps(
     graphs.end_tasks,
     graphs.start_task,
     graphs.follow_message,
+    graphs.is_held_back,
+    cuts.sending_by_server,
 )
 
 
@@ -75,6 +80,6 @@ def compiled_kernel(policies: Choices, graphs: bool = False) -> Callable[[State,
     """Return the kernel; if it must be compiled, so are its other steps and these policies."""
     if not _loaded:
         steps = [*_RARE.values(), *(_GRAPH.values() if graphs else ())]
-        others = [*steps, *(entry_point(choice.policy) for choice in policies)]
+        others = [*(entry_point(choice.policy) for choice in policies), *steps]
         _loaded.append(jit.load(_KERNEL, meanwhile=others))
     return _loaded[0]

@@ -59,7 +59,7 @@ _BLUR = 8
 _PAUSE = 16
 """Iterations of the anchor, at most, until the next look at a set that could not be skipped."""
 
-_CHEAP = 16
+_CHEAP = 4
 """Searches for a set of this many jobs for each iteration of one of them cost little."""
 
 _STUCK = 1 << 12
@@ -71,7 +71,11 @@ _SURPRISES = 4
 
 @part
 def _dissolve(s: State, anchor: int) -> None:
-    """Forget a set. The larger it was, the later its jobs look for another."""
+    """Forget a set. The larger it was, the later its jobs look for another.
+
+    Sampling looks sooner, because a set need not repeat to be moved forward.
+    """
+    cheap = _CHEAP if s.rules[0].window == 0 else 4 * _CHEAP
     members, job = 0, anchor
     while job != NOBODY:
         members += 1
@@ -79,7 +83,7 @@ def _dissolve(s: State, anchor: int) -> None:
     job = anchor
     while job != NOBODY:
         s.job_progress[job].cycle = NOBODY
-        s.cycles[job].pause = members // _CHEAP
+        s.cycles[job].pause = members // cheap
         job = s.job_progress[job].next_member
 
 
@@ -114,7 +118,7 @@ def _forget(s: State, anchor: int, now_ns: int) -> None:
     if anchor != NOBODY:
         if s.cycles[anchor].periods > 0:
             passed_ns = now_ns - s.cycles[anchor].since_ns
-            _return(s, anchor, passed_ns // s.cycles[anchor].period_ns)
+            s.rare.return_set(s, anchor, passed_ns // s.cycles[anchor].period_ns)
         _dissolve(s, anchor)
 
 
@@ -204,7 +208,7 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
             )
             s.job_snapshots[job].messages = s.job_progress[job].sent - s.job_snapshots[job].sent
             job = s.job_progress[job].next_member
-        if _skip(s, anchor, now_ns, next_arrival_ns):
+        if s.rare.skip_forward(s, anchor, now_ns, next_arrival_ns):
             return
         if s.rules[0].window > 0:
             measure_repetition(s, anchor)
@@ -250,7 +254,7 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
                 note_half(s, anchor, now_ns)
         if (
             cycles[anchor].phase == MEASURED
-            and not _skip(s, anchor, now_ns, next_arrival_ns)
+            and not s.rare.skip_forward(s, anchor, now_ns, next_arrival_ns)
             and phase == MEASURED
             and seen >= target
         ):
@@ -354,8 +358,7 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int, fewe
     return int(periods)
 
 
-@part
-def _skip(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
+def skip_forward(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
     """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
@@ -470,9 +473,13 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     return bool(highest < own_lowest or (highest == own_lowest and other < job))
 
 
-@part
-def _return(s: State, anchor: int, periods: int) -> None:
-    """Give a skipped set the state that it has after this number of periods, and its events."""
+def return_set(s: State, anchor: int, periods: int) -> None:
+    """Give a skipped set the state that it has after this number of periods, and its events.
+
+    Where another set catches up, the present may be before the set was skipped: then it goes back
+    by a period, which it repeats. Tasks that start again at the same times must not join the groups
+    of those that have ended.
+    """
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
     measured = cycles[anchor].phase == MEASURED
@@ -480,6 +487,9 @@ def _return(s: State, anchor: int, periods: int) -> None:
         periods = max(0, periods)
         count_estimates(s, anchor, periods)
         cycles[anchor].patience = 0
+        if periods > 0:
+            # Also if no iteration ends: what runs is moved in time.
+            tally[0].estimated_tasks = max(1, tally[0].estimated_tasks)
     passed_ns = periods * cycles[anchor].period_ns
     now_ns = cycles[anchor].since_ns + passed_ns
     job = anchor
@@ -496,6 +506,8 @@ def _return(s: State, anchor: int, periods: int) -> None:
                 skip_iterations(s, job, periods * member.iterations, 0)
             skip_messages(s, job, periods * member.messages)
         s.job_progress[job].ended_ns += passed_ns
+        for pace in range(job * s.rules[0].types, (job + 1) * s.rules[0].types):
+            s.paces[pace].forward_group_ns = s.paces[pace].backward_group_ns = NOBODY
         first = jobs[job].first_message
         for message in range(first, first + jobs[job].messages):
             record = s.cluster.messages[message]
@@ -527,11 +539,11 @@ def _return(s: State, anchor: int, periods: int) -> None:
 
 def bring_back(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     """Bring a set back at the time that was planned; skip it again if it may be."""
-    _return(s, anchor, s.cycles[anchor].periods)
+    s.rare.return_set(s, anchor, s.cycles[anchor].periods)
     if s.cycles[anchor].phase == MEASURED and s.cycles[anchor].expires != 0:
         begin_window(s, anchor, now_ns, FIRST_HALF)
     elif (
-        now_ns < s.tally[0].front_ns or not _skip(s, anchor, now_ns, next_arrival_ns)
+        now_ns < s.tally[0].front_ns or not s.rare.skip_forward(s, anchor, now_ns, next_arrival_ns)
     ) and s.rules[0].window == 0:
         _look_later(s, anchor, now_ns, next_arrival_ns)
 
@@ -541,7 +553,7 @@ def bring_all_back(s: State, before_ns: int) -> None:
     while s.tally[0].skipped > 0:
         anchor = s.skipped[0]
         passed_ns = before_ns - s.cycles[anchor].since_ns
-        _return(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns)
+        s.rare.return_set(s, anchor, (passed_ns - 1) // s.cycles[anchor].period_ns)
         s.cycles[anchor].look_at = 0
 
 

@@ -38,8 +38,12 @@ def lay_out_graphs(workload: Workload, times: ComputeTimes) -> Graphs:
         accumulate((task_ns.size for _, task_ns in distinct), initial=0),
         strict=True,
     )
-    for graph, (known_graph, _), one, start in zip(
-        graphs, distinct, expanded, starts, strict=False
+    shortest_ns = [
+        task_ns.min(axis=0)[one.task_entry].tolist()
+        for (_, task_ns), one in zip(distinct, expanded, strict=True)
+    ]
+    for graph, (known_graph, _), one, shortest, start in zip(
+        graphs, distinct, expanded, shortest_ns, starts, strict=False
     ):
         first_node, first_group, first_successor, first_rank, first_time = start
         graph.first_node, graph.first_group, graph.first_time = first_node, first_group, first_time
@@ -56,6 +60,7 @@ def lay_out_graphs(workload: Workload, times: ComputeTimes) -> Graphs:
         own["in_order"][:] = one.topological_order
         group = groups[first_group : first_group + one.nodes - one.tasks]
         group["bytes"][:], group["kind"][:] = one.message_bytes, one.message_kind
+        group["behind_ns"][:] = one.behind_ns(shortest)
         group["first_rank"][:] = first_rank + one.group_start[:-1]
         group["ranks"][:] = np.diff(one.group_start)
 
@@ -64,10 +69,7 @@ def lay_out_graphs(workload: Workload, times: ComputeTimes) -> Graphs:
 
     return Graphs(
         sources=[graph for graph, _ in distinct],
-        shortest_ns=[
-            task_ns.min(axis=0)[one.task_entry].tolist()
-            for (_, task_ns), one in zip(distinct, expanded, strict=True)
-        ],
+        shortest_ns=shortest_ns,
         of_job=of_job,
         graphs=graphs,
         nodes=nodes,

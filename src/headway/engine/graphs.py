@@ -19,6 +19,7 @@ from headway.engine.ready import make_message_ready, make_ready, note_end, recor
 from headway.engine.state import DONE, GRAPH, State
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
+from headway.network.messages import messages_meet, share_a_port
 from headway.network.traffic import end_message, forget_changes, start_message
 
 
@@ -33,7 +34,7 @@ def node_of_message(s: State, message: int) -> int:
 
 def start_iteration(s: State, job: int, now_ns: int) -> None:
     """Begin an iteration: what waits for nothing is ready."""
-    _count_anew(s, job)
+    count_anew(s, job)
     graph = s.graphs.graphs[s.cluster.jobs[job].graph]
     for node in range(graph.nodes):
         if s.graphs.nodes[graph.first_node + node].predecessors == 0:
@@ -42,7 +43,7 @@ def start_iteration(s: State, job: int, now_ns: int) -> None:
 
 
 @part
-def _count_anew(s: State, job: int) -> None:
+def count_anew(s: State, job: int) -> None:
     """Have every node of a job's graph wait for all its predecessors."""
     graph, progress = s.graphs.graphs[s.cluster.jobs[job].graph], s.job_progress[job]
     progress.tasks_left = graph.nodes
@@ -104,7 +105,7 @@ def start_task(s: State, seat: int, now_ns: int) -> None:
     if paces[pace].forward_group_ns == now_ns and groups[group].entry == entry:
         join_group(s, group, seat)
     else:
-        end_ns = now_ns + _entry_ns(s, job, entry, gpus[gpu].type)
+        end_ns = now_ns + entry_ns(s, job, entry, gpus[gpu].type)
         group = new_group(s, seat, GRAPH, now_ns, end_ns)
         groups[group].entry = entry
         paces[pace].forward_group = group
@@ -115,7 +116,7 @@ def start_task(s: State, seat: int, now_ns: int) -> None:
 
 
 @inlined
-def _entry_ns(s: State, job: int, entry: int, gpu_type: int) -> int:
+def entry_ns(s: State, job: int, entry: int, gpu_type: int) -> int:
     """Return how long a task of an entry takes on a type of GPU."""
     graph = s.graphs.graphs[s.cluster.jobs[job].graph]
     return int(s.graphs.task_ns[graph.first_time + gpu_type * graph.entries + entry])
@@ -145,6 +146,39 @@ def follow_message(s: State, message: int, now_ns: int) -> None:
     _settle(s, job, now_ns)
 
 
+def is_held_back(s: State, message: int) -> bool:
+    """Whether a message waits for another of its job that is needed before it.
+
+    That is one that is ready or in flight on one of its ports and has more computing behind it; of
+    two with as much, the one with the lower number. So the refusal stands until that one ends.
+    """
+    messages, links = s.cluster.messages, s.cluster.links
+    number, first = messages[message].job, messages[message].first_link
+    if s.cluster.jobs[number].graph == NOBODY or not messages_meet(s.cluster):
+        return False
+    # Those in flight first: they are few, and mostly the reason.
+    for own in range(first, first + messages[message].links):
+        link = s.cluster.ports[links[own].port].first_in_flight
+        while link != NOBODY:
+            other = links[link].message
+            if messages[other].job == number and _is_needed_before(s, other, message):
+                return True
+            link = links[link].next
+    other = s.job_progress[number].waiting
+    while other != NOBODY:
+        if _is_needed_before(s, other, message) and share_a_port(s.cluster, message, other):
+            return True
+        other = s.waiters[other].later
+    return False
+
+
+@inlined
+def _is_needed_before(s: State, one: int, other: int) -> bool:
+    """Whether a message has more computing behind it than another, or as much and comes first."""
+    groups = s.cluster.message_groups
+    return bool((groups[one].behind_ns, other) > (groups[other].behind_ns, one))
+
+
 def measure_iteration(s: State, job: int) -> None:
     """Set u_J and s_J of a job that has been put on its GPUs, and its messages in an iteration."""
     jobs, messages, progress = s.cluster.jobs, s.cluster.messages, s.job_progress[job]
@@ -166,7 +200,7 @@ def _task_ns_on_its_gpu(s: State, job: int, node: int) -> int:
     graph = s.graphs.graphs[record.graph]
     task = s.graphs.nodes[graph.first_node + node]
     gpu_type = s.cluster.gpus[s.cluster.seats[record.first_seat + task.rank].gpu].type
-    return _entry_ns(s, job, task.entry, gpu_type)
+    return entry_ns(s, job, task.entry, gpu_type)
 
 
 @part
@@ -195,7 +229,7 @@ def _alone_ns(s: State, job: int) -> int:
     alone, traffic = s.graphs.alone, s.graphs.alone_traffic
     heap, positions = s.graphs.alone_heap, s.graphs.alone_positions
     graph = s.graphs.graphs[s.cluster.jobs[job].graph]
-    _count_anew(s, job)
+    count_anew(s, job)
     size, pending, now_ns = 0, 0, 0
     for node in range(graph.nodes):
         if s.graphs.nodes[graph.first_node + node].predecessors == 0:

@@ -31,7 +31,7 @@ def arrive(s: State, job: int) -> None:
 
 
 @part
-def _enqueue(s: State, job: int) -> None:
+def enqueue(s: State, job: int) -> None:
     """Add a job to the queue of its size."""
     queues, tally = s.queues, s.tally
     queue = s.queue_of[job]
@@ -54,7 +54,7 @@ def place(s: State, now_ns: int) -> int:
         misplaced = _place_fresh(s, now_ns)
     else:
         for i in range(tally[0].fresh):
-            _enqueue(s, s.fresh[i])
+            enqueue(s, s.fresh[i])
         misplaced = _place_all(s, now_ns)
     tally[0].fresh = 0
     for i in range(tally[0].placed):
@@ -74,7 +74,7 @@ def _place_fresh(s: State, now_ns: int) -> int:
             return int(job)
         loads_known = loads_known or answer != _NO_ROOM
         if answer != _PLACED:
-            _enqueue(s, job)
+            enqueue(s, job)
     return NOBODY
 
 
@@ -196,11 +196,10 @@ def _seat(s: State, job: int) -> None:
 
 
 @part
-def _start_job(s: State, job: int, now_ns: int) -> None:
-    """Put a job on its GPUs and ports, with s_J, L_J and its key as they are there.
+def put_job(s: State, job: int, start_ns: int) -> None:
+    """Put a job on the GPUs of its seats and on ports, with s_J, L_J and its key as they are there.
 
-    Its first iteration begins at the end of the step, so that others in the queue see the jobs that
-    it disturbs as the instant's completions left them.
+    It is among the running jobs from then on.
     """
     jobs = s.cluster.jobs
     _seat(s, job)
@@ -213,12 +212,23 @@ def _start_job(s: State, job: int, now_ns: int) -> None:
     jobs[job].remaining_service_ns = (
         jobs[job].iterations_left * jobs[job].service_ns * jobs[job].gpus
     )
-    jobs[job].start_ns = now_ns
+    jobs[job].start_ns = start_ns
     jobs[job].priority_key = s.priority(s.cluster, job, s.rules[0].priority_parameter)
-    add_load(s.cluster, job)
     s.job_progress[job].index = s.tally[0].running
     s.running[s.tally[0].running] = job
     s.tally[0].running += 1
+
+
+@part
+def _start_job(s: State, job: int, now_ns: int) -> None:
+    """Put a job on its GPUs.
+
+    Its first iteration begins at the end of the step, so that others in the queue see the jobs that
+    it disturbs as the instant's completions left them.
+    """
+    jobs = s.cluster.jobs
+    put_job(s, job, now_ns)
+    add_load(s.cluster, job)
     if len(s.timeline) > 0:
         for seat in range(jobs[job].first_seat, jobs[job].first_seat + jobs[job].gpus):
             gpu = s.cluster.seats[seat].gpu

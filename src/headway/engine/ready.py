@@ -52,18 +52,30 @@ def make_ready(s: State, seat: int, stage: int, now_ns: int) -> None:
 
 
 @inlined
-def make_message_ready(s: State, message: int) -> None:
-    """Make a message, a bucket of what is unsent, wait for admission."""
+def let_wait(s: State, message: int, ready_ns: int) -> None:
+    """Make a message, a bucket of what is unsent, one of those that wait for admission."""
     record = s.cluster.messages[message]
     record.bytes = min(record.unsent_bytes, s.cluster.system[0].bucket_bytes)
     record.state = READY
-    record.ready_ns = s.cluster.system[0].now_ns
+    record.ready_ns = ready_ns
     waiter = s.waiters[message]
     waiter.key = s.cluster.jobs[record.job].priority_key
     waiter.bytes = record.bytes
     waiter.first_link = record.first_link
     waiter.links = record.links
     s.tally[0].waiting += 1
+    if s.rules[0].needed_first != 0:
+        first = s.job_progress[record.job].waiting
+        waiter.earlier, waiter.later = NOBODY, first
+        if first != NOBODY:
+            s.waiters[first].earlier = message
+        s.job_progress[record.job].waiting = message
+
+
+@inlined
+def make_message_ready(s: State, message: int) -> None:
+    """Make a message wait for admission, and ask about it at this instant."""
+    let_wait(s, message, s.cluster.system[0].now_ns)
     ask_about(s, message)
 
 

@@ -15,14 +15,17 @@ import numpy as np
 from headway.configuration import cluster_from, network_from
 from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
-from headway.domain.compute_times import compute_times
+from headway.domain.compute_times import ComputeTimes, compute_times
 from headway.domain.errors import InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
+from headway.domain.moment import Moment
+from headway.domain.records import NOBODY
 from headway.domain.workload import Workload
 from headway.engine import kernel
 from headway.engine.compilation import compiled_kernel
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.progress import Progress
+from headway.engine.resume import resume
 from headway.engine.setup import ACCELERATIONS, Acceleration, prepare, rows_of_an_instant
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
@@ -30,7 +33,7 @@ from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, summarize
-from headway.results.schema import Result, Settings
+from headway.results.schema import Result, Settings, Summary
 from headway.results.timeline.sinks import Timeline, TimelineSink
 from headway.results.usage import seat_compute_ns
 
@@ -38,10 +41,16 @@ _FIRST_SLICE = 1_000
 _SLICE_S = 0.05
 """Instants and seconds between two looks at the progress and at signals."""
 
+_SHORT_SLICE = 100
+"""Instants between two looks at the time, in a run of a given length."""
+
 _TIMELINE_ROWS = 1 << 16
 
 _WINDOWS = (2, 3, 4)
 """Iterations of each job in the windows of a sampled simulation: one run with each of these."""
+
+_EXACT = 0
+"""The window of a run that is not sampled."""
 
 _FEW_TASKS = 20_000_000
 """Compute tasks that are simulated exactly in a fraction of a second: fewer are not sampled."""
@@ -58,6 +67,7 @@ def simulate(
     seed: int = 0,
     acceleration: Acceleration = "full",
     accuracy: float | str | None = None,
+    initial: Moment | None = None,
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -78,6 +88,8 @@ def simulate(
             the result tell how far the exact one may be. Simulated exactly all the same: fewer
             than 20 million compute tasks, which take a fraction of a second, and policies that do
             not promise to be steady and timeless.
+        initial: A moment of a run of this workload on this cluster, to go on from. The result is
+            that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 
@@ -99,9 +111,11 @@ def simulate(
     wanted = None if accuracy is None else accuracy_from(accuracy)
     if wanted is not None:
         _check_sampling(policy, acceleration, timeline)
-    run = _Run(workload, cluster, network, policy, seed, acceleration, wanted)
+    if initial is not None:
+        initial.check(workload, cluster)
+    run = _Run(workload, cluster, network, policy, seed, acceleration, wanted, initial)
     if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
-        return run.result(0, timeline, progress)
+        return run.result(_EXACT, timeline, progress)
     return _sampled(run, progress)
 
 
@@ -142,22 +156,14 @@ class _Run:
     seed: int
     acceleration: Acceleration
     accuracy: float | None
+    initial: Moment | None
 
-    def result(
-        self,
-        window: int,
-        timeline: TimelineSink | None,
-        progress: Callable[[Progress], None] | None,
-    ) -> Result:
-        """Simulate, sampling with this window or, with 0, exactly."""
-        workload, cluster, policies = self.workload, self.cluster, self.policy.choices
-        rows = 0
-        if timeline is not None:
-            rows = max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
-        times = compute_times(workload, cluster)
+    def state(self, times: ComputeTimes, rows: int, window: int) -> State:
+        """Return the state to start from, with room for this many rows of a timeline."""
+        policies = self.policy.choices
         state = prepare(
-            workload,
-            cluster,
+            self.workload,
+            self.cluster,
             self.network,
             policies,
             times,
@@ -168,6 +174,25 @@ class _Run:
             window,
             self.accuracy or 0.0,
         )
+        if self.initial is not None:
+            state.tally[0].misplaced = resume(state, self.initial, self.workload)
+            if state.tally[0].misplaced != NOBODY:
+                raise _failure(kernel.BAD_PLACEMENT, state, policies)
+        return state
+
+    def result(
+        self,
+        window: int,
+        timeline: TimelineSink | None,
+        progress: Callable[[Progress], None] | None,
+    ) -> Result:
+        """Simulate, sampling with this window or, with `_EXACT`, exactly."""
+        workload, cluster, policies = self.workload, self.cluster, self.policy.choices
+        rows = 0
+        if timeline is not None:
+            rows = max(_TIMELINE_ROWS, 2 * rows_of_an_instant(workload, cluster))
+        times = compute_times(workload, cluster)
+        state = self.state(times, rows, window)
         wall_s = drive(state, policies, timeline, progress)
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
         seat_ns = seat_compute_ns(workload, times, seats.gpu, cluster)
@@ -208,8 +233,54 @@ class _Run:
         return result
 
 
+def iterations_after(
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    network: NetworkModel,
+    policy: PolicySet | str,
+    initial: Moment,
+    least_ns: int,
+) -> tuple[int, list[int]]:
+    """Go on from a moment for a while, at least for `least_ns` unless all jobs finish before.
+
+    Return for how long, and how many iterations each job has done by then.
+
+    Raises:
+        InputError: An argument is not what it must be, or a job can never run.
+        PolicyError: A policy does not compile, or leaves jobs waiting for ever.
+    """
+    initial.check(workload, cluster)
+    if isinstance(policy, str):
+        policy = PolicySet.parse(policy)
+    run = _Run(workload, cluster, network, policy, 0, "fused", None, initial)
+    state = run.state(compute_times(workload, cluster), 0, _EXACT)
+    advance, system, status = compiled_kernel(policy.choices), state.cluster.system, 0
+    while status != kernel.FINISHED and system[0].now_ns < initial.time_ns + least_ns:
+        status = _advance(advance, state, _SHORT_SLICE, policy.choices)
+        check()
+        if status not in (kernel.BUDGET_SPENT, kernel.FINISHED):
+            raise _failure(status, state, policy.choices)
+    jobs = state.cluster.jobs
+    return int(system[0].now_ns) - initial.time_ns, (
+        jobs.iterations - jobs.iterations_left
+    ).tolist()
+
+
+def _sampling_pays(summary: Summary) -> bool:
+    """Whether two more sampled runs take less time than an exact one.
+
+    That would simulate what this run estimated, beside what it simulated.
+    """
+    estimated = summary.sampled_share * summary.simulated_tasks
+    return estimated > summary.simulated_tasks - summary.skipped_tasks - estimated
+
+
 def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
-    """Simulate with one window and, if that left anything to estimates, with the others."""
+    """Simulate with one window and, if that left anything to estimates, with the others.
+
+    Where it left little to estimates, simulate exactly instead.
+    """
     found: dict[int, Result] = {}
     fractions = dict.fromkeys(_WINDOWS, 0.0)
     reporting = threading.Lock()
@@ -228,10 +299,14 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     first, *others = _WINDOWS
     run_in_threads([first], work, 1, lambda pair: found.update([pair]))
     if found[first].summary.sampled_share > 0:
+        if not _sampling_pays(found[first].summary):
+            others = [_EXACT]
+            fractions = {first: 1.0, _EXACT: 0.0}
         run_in_threads(others, work, thread_count(None), lambda pair: found.update([pair]))
     for result in found.values():
         if result.summary.sampled_share == 0:
-            return result
+            wall_s = sum(one.summary.wall_s for one in found.values())
+            return replace(result, summary=replace(result.summary, wall_s=wall_s))
     return median_run([found[window] for window in _WINDOWS])
 
 
@@ -243,6 +318,7 @@ def drive(
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
     advance = compiled_kernel(policies)
+    check()  # The exit of a signal can get lost in compiling, and a policy may never return.
     with uninterruptible():
         return _drive(advance, state, policies, timeline, progress)
 
@@ -261,14 +337,7 @@ def _drive(
     status = kernel.BUDGET_SPENT
     while status != kernel.FINISHED:
         started = time.perf_counter()
-        try:
-            # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
-            with np.errstate(over="ignore"):
-                status = advance(state, budget)
-        except Exception as error:
-            raise PolicyError(
-                f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"
-            ) from error
+        status = _advance(advance, state, budget, policies)
         slice_s = time.perf_counter() - started
         wall_s += slice_s
         if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2:
@@ -287,6 +356,20 @@ def _drive(
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)
     return wall_s
+
+
+def _advance(
+    advance: Callable[[State, int], int], state: State, budget: int, policies: Choices
+) -> int:
+    """Run the kernel for up to `budget` instants; return why it stopped."""
+    try:
+        # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
+        with np.errstate(over="ignore"):
+            return advance(state, budget)
+    except Exception as error:
+        raise PolicyError(
+            f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _culprit(error: Exception, policies: Choices, state: State) -> str:

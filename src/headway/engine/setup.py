@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from headway.domain.cluster import Cluster
 from headway.domain.compute_times import ComputeTimes
 from headway.domain.errors import InputError
-from headway.domain.job import Job
-from headway.domain.layout import lay_out_servers
+from headway.domain.graph import Graph
+from headway.domain.layout import lay_out_cluster
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.message_kinds import KINDS, message_size_bytes
 from headway.domain.records import JOB, zeros
@@ -61,6 +62,7 @@ def prepare(
     sampled.
     """
     whole(seed, "seed", 0, _INT64_MAX)
+    _check_rails(cluster, network)
     _check_jobs_fit(workload, cluster)
     _check_ranges(workload, cluster, network, times)
 
@@ -78,10 +80,7 @@ def prepare(
         jobs.gradient_bytes[of_graph] = graph.total_size_bytes(network.ring_size is not None)
         jobs.forward_ns[of_graph] = graph.unit_ns(graphs.shortest_ns[index])
 
-    memory_bytes = [cluster.gpu_types[type_].memory_bytes for type_ in cluster.server_type]
-    gpus, servers, ports = lay_out_servers(cluster.server_gpus, memory_bytes, cluster.uplinks)
-    gpus.type[:] = cluster.type_of_gpu
-    servers.rack[:] = cluster.server_rack
+    gpus, servers, ports = lay_out_cluster(cluster)
 
     rules = zeros(1, RULES)
     rules.placement_parameter[:] = policies.placement.parameter
@@ -99,6 +98,7 @@ def prepare(
     rules.window[:] = window if level >= 3 else 0
     rules.accuracy[:] = accuracy
     some_graphs = len(graphs.graphs) > 0
+    rules.needed_first[:] = policies.admission.needed_first and some_graphs
     compiled_kernel(policies, some_graphs)  # first, because the others are compiled beside it
     return make_state(
         system,
@@ -119,6 +119,16 @@ def prepare(
 def rows_of_an_instant(workload: Workload, cluster: Cluster) -> int:
     """Return the most rows of a timeline that an instant may add: tasks that end, placements."""
     return cluster.gpus + sum(job.message_count + job.gpus for job in workload)
+
+
+def _check_rails(cluster: Cluster, network: NetworkModel) -> None:
+    """Refuse a law that does not say how messages share rails of which they use different parts."""
+    if network.law == "max-min" and max(cluster.server_rails) > 1:
+        raise InputError(
+            "the law max-min needs servers with one rail; use the law busiest, or one rail of the "
+            "bandwidth of all.",
+            field="network",
+        )
 
 
 def _check_jobs_fit(workload: Workload, cluster: Cluster) -> None:
@@ -159,16 +169,22 @@ def _check_ranges(
             source=workload.source,
         )
     messages = sum(job.message_count for job in workload)
-    factor = max(1.0, *cluster.uplinks, 1.0)
+    factor = max(chain([1.0], *cluster.uplinks))
     slowest = network.cost_ns_per_byte(messages) * factor
     services = []
     compute_ns = times.unit_ns.max(axis=1).tolist()
+    sent: dict[int, tuple[int, int, int]] = {}  # Jobs often share a graph.
     for index, job in enumerate(workload):
         service_ns = compute_ns[index]
         if job.gpus > 1:
             most_servers = max(2, min(job.gpus, cluster.servers))
             a_ns, weight = network.latency_ns(most_servers), network.byte_weight(most_servers)
-            largest, total, count = _sent_bytes(job)
+            if job.graph is None:
+                largest, total, count = job.gradient_bytes, job.gradient_bytes, 1
+            else:
+                if id(job.graph) not in sent:
+                    sent[id(job.graph)] = _sent_bytes(job.graph)
+                largest, total, count = sent[id(job.graph)]
             if a_ns + largest * (weight * slowest) > LONGEST_NS:
                 raise workload.error(
                     index,
@@ -197,13 +213,11 @@ def _check_ranges(
         )
 
 
-def _sent_bytes(job: Job) -> tuple[int, int, int]:
-    """Return a job's largest message, all its bytes and the number of messages, at the most."""
-    if job.graph is None:
-        return job.gradient_bytes, job.gradient_bytes, 1
+def _sent_bytes(graph: Graph) -> tuple[int, int, int]:
+    """Return a graph's largest message, all its bytes and the number of messages, at the most."""
     sizes = [
         message_size_bytes(KINDS.index(entry.kind), entry.buffer_bytes, len(group), True)
-        for entry in job.graph.messages
+        for entry in graph.messages
         for group in entry.groups
     ]
     return max(sizes, default=0), sum(sizes), len(sizes)

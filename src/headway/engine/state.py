@@ -15,6 +15,7 @@ from headway.domain.records import (
     MESSAGE,
     MESSAGE_GROUP,
     NOBODY,
+    ROW,
     SEAT,
     TASK,
     ClusterView,
@@ -45,6 +46,7 @@ JOB_PROGRESS = np.dtype(
         ("next_member", np.int32),  # of that set
         ("inert", np.int32),  # whether some set takes it to be inert
         ("surprises", np.int32),  # how often that was wrong
+        ("waiting", np.int32),  # the first of its waiting messages; only with `needed_first`
     ],
     align=True,
 )
@@ -232,6 +234,8 @@ WAITER = np.dtype(
         ("refused_by", np.int32),  # the port that refused it last, or NOBODY
         ("before", np.int32),  # in the list of the port's watchers
         ("beside", np.int32),  # the next in that list
+        ("earlier", np.int32),  # in the list of its job's waiting messages, if one is kept
+        ("later", np.int32),
     ],
     align=True,
 )
@@ -255,6 +259,7 @@ RULES = np.dtype(
         ("placement_steady", np.int64),
         ("admission_steady", np.int64),
         ("admission_by_port", np.int64),
+        ("needed_first", np.int64),  # whether messages of a graph wait for those needed before
         ("fuses", np.int64),  # whether a forward and its backward may be one event
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward
@@ -323,6 +328,8 @@ class RareSteps(View):
     go_solo: Annotated[Step, signature(None, State, int, int, bool, int)]
     interrupt: Annotated[Step, signature(None, State, int, int)]
     look_at_sets: Annotated[Step, signature(None, State, int, int)]
+    skip_forward: Annotated[Step, signature(bool, State, int, int, int)]
+    return_set: Annotated[Step, signature(None, State, int, int)]
     bring_back: Annotated[Step, signature(None, State, int, int, int)]
     bring_all_back: Annotated[Step, signature(None, State, int)]
     forget_sets_beside: Annotated[Step, signature(None, State, int, int)]
@@ -331,7 +338,7 @@ class RareSteps(View):
 
 
 class GraphSteps(View):
-    """What is done for jobs with graphs; see the functions of these names in `graphs`.
+    """What is done for jobs with graphs; see the functions of these names in `graphs`, `cuts`.
 
     They are compiled only if some job has a graph.
     """
@@ -341,6 +348,8 @@ class GraphSteps(View):
     start_task: Annotated[Step, signature(None, State, int, int)]
     end_tasks: Annotated[Step, signature(None, State, int, int)]
     follow_message: Annotated[Step, signature(None, State, int, int)]
+    is_held_back: Annotated[Step, signature(bool, State, int)]
+    sending_by_server: Annotated[Step, signature(None, ClusterView, int, ROW, ROW)]
 
 
 class GraphState(View):
@@ -448,8 +457,9 @@ def make_state(
     jobs.iterations_left[:] = jobs.iterations
     jobs.service_ns[:] = jobs.forward_ns + jobs.backward_ns
     jobs.remaining_service_ns[:] = jobs.iterations * jobs.service_ns * jobs.gpus
-    # A message has a link for each server that its job may be in, and for each of their racks.
-    links_per_seat = 1 if len(ports) == len(servers) else 2
+    # A message has a link for each rail that its ranks may use, and for each switch above it.
+    links_per_seat = 1 + _tiers(ports)
+    rails = int(servers.rails.sum())
     messages = zeros(int(jobs.messages.sum()), MESSAGE)
     messages.job[:] = np.repeat(np.arange(len(jobs)), jobs.messages)
     messages.size_bytes[:] = jobs.gradient_bytes[messages.job]
@@ -457,7 +467,7 @@ def make_state(
     jobs.graph[:] = graphs.of_job
     groups = _message_groups(jobs, messages, graphs)
     ranks = jobs.gpus[messages.job] if len(groups) == 0 else groups.ranks
-    most_links = links_per_seat * np.minimum(ranks, len(servers))
+    most_links = links_per_seat * np.minimum(ranks, rails)
     messages.first_link[1:] = np.cumsum(most_links)[:-1]
     seats, links = zeros(seat_count, SEAT), zeros(int(most_links.sum()), LINK)
     seats.job[:] = np.repeat(np.arange(len(jobs)), jobs.gpus)
@@ -465,6 +475,7 @@ def make_state(
     job_progress.tasks_each[:] = 2 * jobs.gpus
     job_progress.tasks_each[has_graph] = of_graph.tasks
     job_progress.solo_ns[:] = job_progress.cycle[:] = job_progress.seen_left[:] = NOBODY
+    job_progress.waiting[:] = NOBODY
     gpu_progress, seat_progress = zeros(len(gpus), GPU_PROGRESS), zeros(seat_count, SEAT_PROGRESS)
     gpu_progress.ready[:] = gpu_progress.group[:] = seat_progress.group[:] = NOBODY
     gpu_progress.type[:], seat_progress.job[:] = gpus.type, seats.job
@@ -491,7 +502,10 @@ def make_state(
         servers=servers,
         seats=seats,
         links=links,
+        sending_ns=integers(len(links) if has_graph.any() else 0),
+        shares=np.zeros(len(links) if rails > len(servers) else 0),
         ports=ports,
+        sending_by_server=graph_steps.sending_by_server,
     )
     return State(
         cluster=cluster,
@@ -536,6 +550,14 @@ def make_state(
         timeline=zeros(timeline_rows, TASK),
         graphs=_graph_state(cluster, job_progress, graphs, skips),
     )
+
+
+def _tiers(ports: Records) -> int:
+    """Return how many uplinks there are above a rail."""
+    tiers, port = 0, int(ports.above[0])
+    while port != NOBODY:
+        tiers, port = tiers + 1, int(ports.above[port])
+    return tiers
 
 
 def _message_groups(jobs: Records, messages: Records, graphs: Graphs) -> Records:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headway.domain.cluster import Cluster
+from headway.domain.moment import Moment
 from headway.domain.workload import Workload
 from headway.engine import run
 from headway.engine.progress import Progress
@@ -36,6 +37,7 @@ def simulate(
     seed: int = 0,
     acceleration: Acceleration = "full",
     accuracy: float | str | None = None,
+    initial: Moment | None = None,
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -60,6 +62,8 @@ def simulate(
             the result tell how far the exact one may be. Simulated exactly all the same: fewer
             than 20 million compute tasks, which take a fraction of a second, and policies that do
             not promise to be steady and timeless.
+        initial: A moment of a run of this workload on this cluster, to go on from. The result is
+            that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
         progress: Called now and then during a long run.
 
@@ -76,6 +80,7 @@ def simulate(
         seed=seed,
         acceleration=acceleration,
         accuracy=accuracy,
+        initial=initial,
         timeline=timeline,
         progress=progress,
     )

@@ -50,6 +50,21 @@ class Iteration(NamedTuple):
     gradient_bytes: int
 
 
+class MeasuredBucket(NamedTuple):
+    """A bucket of gradients: the backward time since the bucket before it, and its bytes."""
+
+    backward_ns: int
+    bucket_bytes: int
+
+
+class Profile(NamedTuple):
+    """The attempt's average iteration; see `live.core.events.IterationProfiled`."""
+
+    forward_ns: int
+    optimizer_ns: int
+    buckets: tuple[MeasuredBucket, ...]
+
+
 class Bye(NamedTuple):
     """A worker disconnects in good order."""
 
@@ -83,6 +98,7 @@ Frame: TypeAlias = (
     | Ready
     | Done
     | Iteration
+    | Profile
     | Bye
     | Pong
     | Compute

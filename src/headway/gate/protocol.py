@@ -12,12 +12,18 @@ from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_ITERATIONS
 from headway.gate import frames
 from headway.gate.frames import Frame
 
-VERSION = 1
+VERSION = 2
+OLDEST_VERSION = 1
+"""Workers of this version do not send profiles; otherwise they speak the same protocol."""
+
 MAX_FRAME_BYTES = 64 * 1024
 """The largest length of a frame: its kind and fields."""
 
 MAX_OPEN_REQUESTS = 2**12
 """Requests of one worker that have not ended; the gate disconnects a worker with more."""
+
+MAX_BUCKETS = 2**10
+"""The buckets of a profile; with them its frame still fits a small socket buffer."""
 
 MAX_REQUEST = 2**63 - 1
 """The largest number of a request."""
@@ -27,7 +33,9 @@ _HEADER = Struct("<IB")
 _TEXT = Struct("<H")
 _HELLO = Struct("<HII")
 
-_HELLO_KIND, _REFUSED_KIND = 1, 66
+_PROFILE, _BUCKET = Struct("<QQ"), Struct("<QQ")
+
+_HELLO_KIND, _PROFILE_KIND, _REFUSED_KIND = 1, 9, 66
 _FIXED: dict[int, tuple[type[Frame], Struct, tuple[int, ...]]] = {
     2: (frames.Ready, Struct("<QQQ"), (MAX_REQUEST, MAX_BYTES, MAX_BYTES)),
     3: (frames.Done, Struct("<Q"), (MAX_REQUEST,)),
@@ -61,6 +69,11 @@ def encode(frame: Frame) -> bytes:
         _check(numbers, (2**16 - 1, 2**32 - 1, 2**32 - 1))
         texts = _encode_text(frame.job_id) + _encode_text(frame.token)
         return _with_header(_HELLO_KIND, _HELLO.pack(*numbers) + texts)
+    if isinstance(frame, frames.Profile):
+        _check_profile(frame)
+        times = _PROFILE.pack(frame.forward_ns, frame.optimizer_ns)
+        buckets = [_BUCKET.pack(*bucket) for bucket in frame.buckets]
+        return _with_header(_PROFILE_KIND, times + b"".join(buckets))
     assert isinstance(frame, frames.Refused)
     return _with_header(_REFUSED_KIND, _encode_text(frame.text))
 
@@ -77,6 +90,8 @@ def decode(body: bytes) -> Frame:
         return cls(*numbers)
     if body[0] == _HELLO_KIND:
         return _decode_hello(body)
+    if body[0] == _PROFILE_KIND:
+        return _decode_profile(body)
     if body[0] == _REFUSED_KIND:
         text, end = _decode_text(body, 1)
         _check_end(body, end)
@@ -110,7 +125,7 @@ class FrameReader:
         return decode(body)
 
 
-def _check(numbers: tuple[int | str, ...], limits: tuple[int, ...]) -> None:
+def _check(numbers: tuple[object, ...], limits: tuple[int, ...]) -> None:
     for number, limit in zip(numbers, limits, strict=True):
         if not (isinstance(number, int) and 0 <= number <= limit):
             raise ProtocolError(f"{number} is not from 0 to {limit}")
@@ -152,6 +167,27 @@ def _decode_hello(body: bytes) -> frames.Hello:
     token, end = _decode_text(body, end)
     _check_end(body, end)
     return frames.Hello(version, job_id, attempt, rank, token)
+
+
+def _decode_profile(body: bytes) -> frames.Profile:
+    start = 1 + _PROFILE.size
+    if len(body) < start or (len(body) - start) % _BUCKET.size:
+        raise ProtocolError(f"a Profile frame cannot have {len(body)} bytes")
+    buckets = tuple(
+        frames.MeasuredBucket(*numbers) for numbers in _BUCKET.iter_unpack(body[start:])
+    )
+    forward_ns, optimizer_ns = _PROFILE.unpack_from(body, 1)
+    profile = frames.Profile(forward_ns, optimizer_ns, buckets)
+    _check_profile(profile)
+    return profile
+
+
+def _check_profile(profile: frames.Profile) -> None:
+    if not 0 < len(profile.buckets) <= MAX_BUCKETS:
+        raise ProtocolError(f"a Profile frame cannot have {len(profile.buckets)} buckets")
+    _check((profile.forward_ns, profile.optimizer_ns), (LONGEST_NS, LONGEST_NS))
+    for bucket in profile.buckets:
+        _check(bucket, (LONGEST_NS, MAX_BYTES))
 
 
 def _check_end(body: bytes, end: int) -> None:

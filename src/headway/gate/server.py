@@ -16,7 +16,7 @@ from headway.gate import frames, tokens
 from headway.gate.address import GateAddress
 from headway.gate.connections import HELLO_TIMEOUT_S, Connection, WorkerId
 from headway.gate.frames import Frame
-from headway.gate.protocol import VERSION, encode
+from headway.gate.protocol import OLDEST_VERSION, VERSION, encode
 from headway.gate.sockets import SocketFile, bind_tcp, bind_unix
 
 MAX_ANONYMOUS = 1024
@@ -56,6 +56,9 @@ class GateHandler(Protocol):
         gradient_bytes: int,
     ) -> None:
         """A worker reports its iterations so far; 0 ns or bytes means unknown."""
+
+    def profiled(self, job_id: str, attempt: int, profile: frames.Profile) -> None:
+        """A worker reports its average iteration."""
 
     def worker_lost(self, job_id: str, attempt: int, rank: int, hung: bool) -> None:
         """A rank's connection has ended, and its open requests with it; `hung` if by silence."""
@@ -180,8 +183,8 @@ class Gate:
 
     def hello_received(self, connection: Connection, hello: frames.Hello) -> str:
         """Welcome a worker whose token is valid, else return why not."""
-        if hello.version != VERSION:
-            return f"this gate speaks version {VERSION}, not {hello.version}"
+        if not OLDEST_VERSION <= hello.version <= VERSION:
+            return f"this gate speaks versions {OLDEST_VERSION} to {VERSION}, not {hello.version}"
         token = tokens.job_token(self._secret, hello.job_id, hello.attempt)
         if not tokens.same(hello.token, token):
             return "the token is not that of this job and attempt"
@@ -209,6 +212,8 @@ class Gate:
             self._handler.message_done(job_id, attempt, frame.request)
         elif isinstance(frame, frames.Iteration) and rank == 0:
             self._handler.iteration_done(job_id, attempt, *frame)
+        elif isinstance(frame, frames.Profile) and rank == 0:
+            self._handler.profiled(job_id, attempt, frame)
         elif isinstance(frame, frames.Compute):
             if not connection.open_request(frame.request):
                 return False

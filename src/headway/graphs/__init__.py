@@ -3,9 +3,10 @@
 Pure functions that return a `headway.domain.graph.Graph`.
 """
 
+from headway.domain.layers import Layer
 from headway.graphs.ddp import ddp
 from headway.graphs.fsdp import fsdp
-from headway.graphs.layers import Layer, MoeLayer, split_layers
+from headway.graphs.layers import MoeLayer, split_layers
 from headway.graphs.moe import moe
 from headway.graphs.pipeline import pipeline
 

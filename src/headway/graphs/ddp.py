@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headway.domain.graph import Graph, Message, Task
+from headway.domain.graph import Graph, Message, Task, check_nodes
+from headway.domain.layers import Layer
 from headway.domain.limits import MAX_BYTES, MAX_GPUS, whole
 from headway.domain.models import MEBIBYTE
-from headway.graphs.layers import Layer, some
+from headway.graphs.layers import some
 
 BUCKET_BYTES = 25 * MEBIBYTE
 FIRST_BUCKET_BYTES = MEBIBYTE
@@ -38,11 +39,27 @@ def ddp(
         optimizer_ns: The time of the optimizer's step, after all gradients; 0 for none.
     """
     model = some(layers, "layers")
-    everyone = range(whole(ranks, "ranks", 1, MAX_GPUS))
-    tasks = [Task("forward", everyone, sum(layer.forward_ns for layer in model))]
-    messages = []
     cuts = cut_backward(model, bucket_bytes, first_bucket_bytes)
-    for number, (time_ns, size) in enumerate(cuts, start=1):
+    return bucketed(ranks, sum(layer.forward_ns for layer in model), cuts, optimizer_ns)
+
+
+def bucketed(
+    ranks: int, forward_ns: int, cuts: Iterable[tuple[int, int]], optimizer_ns: int = 0
+) -> Graph:
+    """Return the graph of an iteration whose backward pass is cut where buckets are ready.
+
+    Args:
+        ranks: The number of GPUs.
+        forward_ns: The time of the forward pass.
+        cuts: The parts of the backward pass: time, and bytes of the bucket that is ready then.
+        optimizer_ns: The time of the optimizer's step, after all gradients; 0 for none.
+    """
+    everyone = range(whole(ranks, "ranks", 1, MAX_GPUS))
+    parts = list(cuts)
+    check_nodes((len(parts) + 2) * ranks, len(parts) * ranks)
+    tasks = [Task("forward", everyone, forward_ns)]
+    messages = []
+    for number, (time_ns, size) in enumerate(parts, start=1):
         tasks.append(Task(f"backward-{number}", everyone, time_ns))
         if size and ranks > 1:
             after = [f"backward-{number}"]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headway.domain.graph import Graph, Message, Task
+from headway.domain.graph import Graph, Message, Task, check_nodes
+from headway.domain.layers import Layer
 from headway.domain.limits import MAX_GPUS, whole
-from headway.graphs.layers import Layer, some
+from headway.graphs.layers import some
 
 MOST_UNITS = 2**20
 
@@ -40,6 +41,7 @@ def fsdp(
     model = some(units, "units")
     everyone = range(whole(ranks, "ranks", 1, MAX_GPUS))
     whole(prefetch, "prefetch", 0, MOST_UNITS)
+    check_nodes((2 * len(model) + 1) * ranks, (3 if reshard else 2) * len(model) * ranks)
     last = len(model) - 1
     # What computes, in order: the unit of each forward and backward pass.
     forward = [(f"forward-{unit + 1}", unit) for unit in range(len(model))]

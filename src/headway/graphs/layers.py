@@ -1,39 +1,16 @@
-"""Layers of a model: what builders need to know of each."""
+"""Layers of a model, cut into stages, and layers with experts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, whole
-
-MOST_LAYERS = 2**12
-"""The most layers that are cut into stages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer, or several in one, on one GPU.
-
-    Times are for the mini-batch of one GPU, in a pipeline for one microbatch. `parameter_bytes` are
-    those of the parameters and of their gradients. `activation_bytes` is what the layer passes on,
-    and what the backward pass returns: a pipeline sends it where it is cut after this layer.
-    `tensor_bytes` is what the ranks of tensor parallelism all-reduce in the forward pass, and again
-    in the backward pass.
-    """
-
-    forward_ns: int
-    backward_ns: int
-    parameter_bytes: int = 0
-    activation_bytes: int = 0
-    tensor_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        _check(self)
+from headway.domain.layers import MOST_LAYERS, Layer, check_layer
+from headway.domain.limits import MAX_GPUS, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +28,13 @@ class MoeLayer:
     token_bytes: int
     parameter_bytes: int = 0
     expert_parameter_bytes: int = 0
+    name: str = ""
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_layer(self)
 
 
-def _check(layer: Layer | MoeLayer) -> None:
-    for field in fields(layer):
-        least, most = (1, LONGEST_NS) if field.name.endswith("_ns") else (0, MAX_BYTES)
-        whole(getattr(layer, field.name), field.name, least, most)
-
+AnyLayer = Layer | MoeLayer
 
 _Item = TypeVar("_Item")
 
@@ -90,6 +64,8 @@ def split_layers(layers: Iterable[Layer], stages: int) -> list[list[Layer]]:
         raise InputError(
             f"must be at most {len(model):,}, one for each layer, not {stages:,}.", field="stages"
         )
+    if stages == len(model):
+        return [[layer] for layer in model]
     times = [layer.forward_ns + layer.backward_ns for layer in model]
     ends = np.concatenate([[0.0], np.cumsum(times, dtype=np.float64)])
     # cost[i]: the least sum of squares of the stages so far, if they end before layer i.
@@ -105,3 +81,53 @@ def split_layers(layers: Iterable[Layer], stages: int) -> list[list[Layer]]:
         found.append(list(model[begin[end] : end]))
         end = int(begin[end])
     return found[::-1]
+
+
+def split_over_ranks(layers: Iterable[Layer], ranks: int) -> list[Layer]:
+    """Return what one of the ranks of tensor parallelism has of each layer.
+
+    Times and parameters are divided. A layer that has no `tensor_bytes` all-reduces what it passes
+    on twice in each pass, as the blocks of a transformer do.
+    """
+    whole(ranks, "tensor_parallel", 1, MAX_GPUS)
+    return [
+        replace(
+            layer,
+            forward_ns=max(1, round(layer.forward_ns / ranks)),
+            backward_ns=max(1, round(layer.backward_ns / ranks)),
+            parameter_bytes=round(layer.parameter_bytes / ranks),
+            tensor_bytes=layer.tensor_bytes or 2 * layer.activation_bytes,
+        )
+        for layer in layers
+    ]
+
+
+def with_experts(layers: Iterable[Layer], experts: int, top: int, ranks: int) -> list[AnyLayer]:
+    """Replace every other one of equal layers in a row by experts, as GShard does.
+
+    Each expert has the parameters of the layer that it replaces. Other layers stay as they are.
+
+    Args:
+        layers: The model's layers, in the order of the forward pass; layers are equal if they have
+            the same parameters.
+        experts: The experts of a layer.
+        top: The experts that each token is sent to.
+        ranks: Over how many ranks the experts of a layer are spread; it divides `experts`.
+    """
+    found: list[AnyLayer] = []
+    for layer in layers:
+        before = found[-1] if found else None
+        if isinstance(before, Layer) and 0 < layer.parameter_bytes == before.parameter_bytes:
+            found[-1] = MoeLayer(
+                before.forward_ns,
+                before.backward_ns,
+                top * layer.forward_ns,
+                top * layer.backward_ns,
+                top * before.activation_bytes,
+                before.parameter_bytes,
+                experts // ranks * layer.parameter_bytes,
+                before.name,
+            )
+        else:
+            found.append(layer)
+    return found

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headway.domain.errors import InputError
-from headway.domain.graph import Graph, Message, Task
+from headway.domain.graph import Graph, Message, Task, check_nodes
+from headway.domain.layers import Layer
 from headway.domain.limits import MAX_GPUS, whole
 from headway.graphs.layers import MoeLayer, some
 
 
 def moe(
-    layers: Iterable[MoeLayer],
+    layers: Iterable[MoeLayer | Layer],
     ranks: int,
     *,
     expert_parallel: int | None = None,
@@ -26,7 +27,7 @@ def moe(
     all ranks; those of experts among the ranks that have the same ones.
 
     Args:
-        layers: The model's layers, in the order of the forward pass.
+        layers: The model's layers, in the order of the forward pass; a `Layer` has no experts.
         ranks: The number of GPUs.
         expert_parallel: Over how many ranks the experts of a layer are spread, next to each other;
             it divides `ranks`. By default over all.
@@ -41,6 +42,7 @@ def moe(
         raise InputError(
             f"must divide the {ranks:,} ranks; {spread:,} does not.", field="expert_parallel"
         )
+    check_nodes((4 * len(model) + 1) * ranks, 6 * len(model) * ranks)
     exchanging = [everyone[at : at + spread] for at in range(0, ranks, spread)]
     replicas = [everyone[part::spread] for part in range(spread)]
     tasks: list[Task] = []
@@ -67,14 +69,17 @@ def moe(
 
     for number, layer in enumerate(model, start=1):
         compute(f"forward-{number}", layer.forward_ns)
+        if isinstance(layer, Layer):
+            continue
         exchange(f"dispatch-{number}", layer.token_bytes)
         compute(f"experts-forward-{number}", layer.expert_forward_ns)
         exchange(f"combine-{number}", layer.token_bytes)
     for number, layer in reversed(list(enumerate(model, start=1))):
-        exchange(f"combine-backward-{number}", layer.token_bytes)
-        compute(f"experts-backward-{number}", layer.expert_backward_ns)
-        reduce(f"expert-gradients-{number}", replicas, layer.expert_parameter_bytes)
-        exchange(f"dispatch-backward-{number}", layer.token_bytes)
+        if isinstance(layer, MoeLayer):
+            exchange(f"combine-backward-{number}", layer.token_bytes)
+            compute(f"experts-backward-{number}", layer.expert_backward_ns)
+            reduce(f"expert-gradients-{number}", replicas, layer.expert_parameter_bytes)
+            exchange(f"dispatch-backward-{number}", layer.token_bytes)
         compute(f"backward-{number}", layer.backward_ns)
         reduce(f"gradients-{number}", [everyone], layer.parameter_bytes)
     if optimizer_ns:

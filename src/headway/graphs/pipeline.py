@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from headway.domain.errors import InputError, did_you_mean, shown
-from headway.domain.graph import Graph, Message, Task
+from headway.domain.graph import Graph, Message, Task, check_nodes
+from headway.domain.layers import Layer
 from headway.domain.limits import MAX_GPUS, whole
 from headway.graphs.ddp import BUCKET_BYTES, cut_backward
-from headway.graphs.layers import Layer, some
+from headway.graphs.layers import some
+from headway.graphs.rank_layout import RankLayout
 from headway.graphs.schedules import SCHEDULES, Pass
 
-MOST_MICROBATCHES = 2**20
+MOST_PASSES = 2**18
+"""The most forward and backward passes of an iteration, through all stages; more take minutes."""
 
 
 def pipeline(
@@ -49,23 +51,44 @@ def pipeline(
         optimizer_ns: The time of the optimizer's step, after a rank's gradients; 0 for none.
     """
     model = [some(stage, "layers") for stage in some(stages, "stages")]
-    whole(microbatches, "microbatches", 1, MOST_MICROBATCHES)
+    _check_microbatches(microbatches, len(model))
     if schedule not in SCHEDULES:
         raise InputError(
             f"unknown schedule {shown(schedule)}.{did_you_mean(str(schedule), SCHEDULES)}",
             field="schedule",
         )
-    layout = _Layout(
+    layout = RankLayout(
         _devices(len(model), devices, schedule),
         whole(data_parallel, "data_parallel", 1, MAX_GPUS),
         whole(tensor_parallel, "tensor_parallel", 1, MAX_GPUS),
     )
     whole(layout.ranks, "ranks", 1, MAX_GPUS)
+    _check_size(model, microbatches, layout)
     made = _Entries(model, microbatches, layout, overlap, bucket_bytes)
     for device in range(layout.devices):
         order = SCHEDULES[schedule](device, layout.devices, len(model), microbatches)
         made.add_device(device, list(order), optimizer_ns)
     return Graph(layout.ranks, made.tasks, made.messages)
+
+
+def _check_microbatches(microbatches: int, stages: int) -> None:
+    """Refuse more passes than can be built in seconds."""
+    most = max(1, MOST_PASSES // (2 * stages))
+    if whole(microbatches, "microbatches", 1, MOST_PASSES) > most:
+        raise InputError(
+            f"must be at most {most:,} with {stages:,} stages, not {microbatches:,}.",
+            field="microbatches",
+        )
+
+
+def _check_size(model: Sequence[Sequence[Layer]], microbatches: int, layout: RankLayout) -> None:
+    """Refuse a pipeline of too many tasks or messages, before they are built."""
+    passes, each = 2 * len(model) * microbatches, layout.replicas * layout.split
+    layers = sum(map(len, model))
+    sends = 4 * (len(model) - 1) * microbatches if layout.devices > 1 else 0
+    tensor = passes if layout.split > 1 else 0
+    gradients = layers if layout.replicas > 1 else 0
+    check_nodes((passes + layers + layout.devices) * each, (sends + tensor + gradients) * each)
 
 
 def _devices(stages: int, devices: int | None, schedule: str) -> int:
@@ -87,37 +110,6 @@ def _devices(stages: int, devices: int | None, schedule: str) -> int:
     return devices
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Which ranks are where."""
-
-    devices: int
-    replicas: int
-    split: int
-
-    @property
-    def ranks(self) -> int:
-        return self.devices * self.replicas * self.split
-
-    def of_device(self, device: int) -> range:
-        size = self.replicas * self.split
-        return range(device * size, (device + 1) * size)
-
-    def pairs(self, device: int, other: int) -> list[tuple[int, int]]:
-        """Return each rank of a device with its counterpart on another."""
-        return list(zip(self.of_device(device), self.of_device(other), strict=True))
-
-    def replicas_of(self, device: int) -> list[range]:
-        """Return the groups of ranks that have the same parameters."""
-        ranks = self.of_device(device)
-        return [ranks[part :: self.split] for part in range(self.split)]
-
-    def parts_of(self, device: int) -> list[range]:
-        """Return the groups of ranks that share a layer."""
-        ranks = self.of_device(device)
-        return [ranks[at : at + self.split] for at in range(0, len(ranks), self.split)]
-
-
 class _Entries:
     """The tasks and messages of a pipeline, added device by device."""
 
@@ -125,7 +117,7 @@ class _Entries:
         self,
         model: Sequence[Sequence[Layer]],
         microbatches: int,
-        layout: _Layout,
+        layout: RankLayout,
         overlap: bool,
         bucket_bytes: int,
     ) -> None:
@@ -192,7 +184,7 @@ class _Entries:
         size = sum(layer.tensor_bytes for layer in self._model[one.stage])
         if self._layout.split == 1 or not size:
             return task
-        name, groups = f"tensor-{one.name}", self._layout.parts_of(device)
+        name, groups = f"tensor-{one.name}", self._layout.tensor_groups(device)
         self.messages.append(Message(name, "all-reduce", groups, size, "tensor", [task]))
         return name
 
@@ -212,6 +204,6 @@ class _Entries:
         self, name: str, device: int, size: int, after: str, gradients: list[str]
     ) -> None:
         if size:
-            groups = self._layout.replicas_of(device)
+            groups = self._layout.replica_groups(device)
             self.messages.append(Message(name, "all-reduce", groups, size, "gradients", [after]))
             gradients.append(name)

@@ -9,11 +9,11 @@ optimized and becomes machine code. docs/decisions/0021-views-and-parts.md has t
 from __future__ import annotations
 
 import ctypes
-import gc
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -39,9 +39,8 @@ from numba.extending import (
     models,
     register_model,
 )
-from numba.np.arrayobj import make_array, populate_array
 
-from headway.jit import ResultError
+from headway.jit import ResultError, shortcuts
 from headway.jit.code import Code
 from headway.jit.views import Signature, View, fields_of
 
@@ -56,20 +55,14 @@ def compile_code(function: Callable[..., Any], signature: Signature, **options: 
         Exception: What Numba raises for a function that it cannot compile.
         ResultError: It does not return what the signature says.
     """
-    collecting = gc.isenabled()
-    gc.disable()  # Nothing here is garbage for long; looking for it takes a tenth of the time.
-    try:
-        returns, arguments = numba_type(signature.returns), map(numba_type, signature.arguments)
-        dispatcher = PartDispatcher(function, options)
-        result = dispatcher.compile_part(returns(*arguments))
-        if returns in (types.int64, types.boolean):
-            for kind in _returned_types(result.type_annotation):
-                if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
-                    raise ResultError(str(kind))
-        return _machine_code(result)
-    finally:
-        if collecting:
-            gc.enable()
+    returns, arguments = numba_type(signature.returns), map(numba_type, signature.arguments)
+    dispatcher = PartDispatcher(function, options)
+    result = dispatcher.compile_part(returns(*arguments))
+    if returns in (types.int64, types.boolean):
+        for kind in _returned_types(result.type_annotation):
+            if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
+                raise ResultError(str(kind))
+    return _machine_code(result)
 
 
 def _returned_types(annotation: Any) -> Iterator[Any]:
@@ -239,8 +232,16 @@ class LocatedErrors(CPUCallConv):
         super().return_user_exc(builder, exc, exc_args, loc, func_name)
 
 
-class LocatedContext(CPUContext):
+class LocatedContext(shortcuts.Unrefreshed, CPUContext):
     """Numba's target, with errors that have lines."""
+
+    _sizes: ClassVar[dict[Any, int]] = {}
+
+    def get_abi_sizeof(self, ty: Any) -> int:
+        """Return the size of a type of LLVM's, which takes it a module of its own."""
+        if ty not in self._sizes:
+            self._sizes[ty] = super().get_abi_sizeof(ty)
+        return self._sizes[ty]
 
     @property
     def call_conv(self) -> LocatedErrors:
@@ -352,10 +353,17 @@ _SCALARS = {int: types.int64, float: types.float64, bool: types.boolean, None: t
 def numba_type(kind: Any) -> Any:
     """Return Numba's type for what a signature or a view's field says."""
     if isinstance(kind, np.dtype):
-        return types.Array(numba.from_dtype(kind), 1, "C")
+        return _array_type(kind)
     if isinstance(kind, type) and issubclass(kind, View):
         return _view_type(kind)
     return _SCALARS[kind]
+
+
+@cache
+def _array_type(dtype: np.dtype[Any]) -> Any:
+    array_type = types.Array(numba.from_dtype(dtype), 1, "C")
+    shortcuts.index_quickly(array_type)
+    return array_type
 
 
 class ViewType(types.Type):
@@ -414,18 +422,23 @@ def _field(context: Any, builder: Any, view: ViewType, table: Any, name: str) ->
     if not isinstance(kind, np.dtype):
         return builder.inttoptr(address, _TABLE)
     array_type = numba_type(kind)
-    item = context.get_data_type(array_type.dtype)
-    size = _WORD(kind.itemsize)
-    array = make_array(array_type)(context, builder)
-    populate_array(
-        array,
-        data=builder.inttoptr(address, item.as_pointer()),
-        shape=[_load(builder, table, index + 1)],
-        strides=[size],
-        itemsize=size,
-        meminfo=None,
-    )
-    return array._getvalue()
+    model = context.data_model_manager[array_type]
+    item = context.get_data_type(array_type.dtype).as_pointer()
+    length, size = _load(builder, table, index + 1), _WORD(kind.itemsize)
+    nobody = ir.IntType(8).as_pointer()(None)
+    values = {
+        "meminfo": nobody,
+        "parent": nobody,
+        "nitems": length,
+        "itemsize": size,
+        "data": builder.inttoptr(address, item),
+        "shape": cgutils.pack_array(builder, [length]),
+        "strides": cgutils.pack_array(builder, [size]),
+    }
+    array = model.get_value_type()(ir.Undefined)
+    for position, field in enumerate(model._fields):
+        array = builder.insert_value(array, values[field], position)
+    return array
 
 
 _methods: dict[tuple[ViewType, str], type[AbstractTemplate]] = {}

@@ -94,6 +94,8 @@ def _declared(view: type[View]) -> dict[str, Any]:
             (fields[name],) = hint.__metadata__
         elif isinstance(hint, type) and issubclass(hint, View):
             fields[name] = hint
-        else:  # NDArray[scalar] is np.ndarray[shape, np.dtype[scalar]].
-            fields[name] = np.dtype(get_args(get_args(hint)[1])[0])
+        else:
+            # NDArray[scalar] is np.ndarray[shape, np.dtype[scalar]], from numpy 2.5 on itself.
+            *_, inner = get_args(hint)
+            fields[name] = np.dtype(*(get_args(inner) or (inner,)))
     return fields

@@ -23,15 +23,25 @@ from headway.gate.server import Gate
 from headway.gate.sockets import bind_tcp, is_loopback
 from headway.live import operator_log
 from headway.live.api.app import make_app
+from headway.live.api.daemon_calls import DaemonCalls
+from headway.live.api.forecasts.service import ForecastService
+from headway.live.api.past.service import PastService
 from headway.live.api.server import ApiServer
 from headway.live.core.core import Core
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.errors import DamagedStateError
 from headway.live.daemon.event_log.format import encode_header
+from headway.live.daemon.event_log.parts import latest_time_ns
 from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.recovery import Unknown, restore
-from headway.live.daemon.settings import DEFAULT_POLICY, LOOPBACK, ExecutorSettings, ServeSettings
+from headway.live.daemon.settings import (
+    DEFAULT_POLICY,
+    ELSEWHERE,
+    LOOPBACK,
+    ExecutorSettings,
+    ServeSettings,
+)
 from headway.live.daemon.state_folder import (
     ApiAddress,
     StateFolder,
@@ -44,6 +54,7 @@ from headway.live.executors.attempt_folders import last_job
 from headway.live.executors.local.executor import LocalExecutor
 from headway.live.executors.local.nodes import testbed_nodes, this_machine
 from headway.live.executors.rank_plans import LaunchNode
+from headway.live.executors.slurm.executor import SlurmExecutor
 
 MAX_OPEN_FILES = 65_536
 WATCH_INTERVAL_S = 2.0
@@ -88,14 +99,23 @@ class Scheduler:
         self._settings, self._folder, self._token = settings, folder, token
         self._store, self._executor = store, executor
         network = settings.network_model()
-        self._log_header = encode_header(policy, network, 0, settings.leases)
+        # After a kill the log knows later times than the database.
+        clock = Clock(max(store.clock_ns, latest_time_ns(folder.event_log)))
+        self._log_header = encode_header(
+            policy,
+            network,
+            0,
+            settings.leases,
+            clock_ns=clock.began_ns,
+            unix_ns=clock.began_unix_ns,
+        )
         self._log = EventLogWriter(folder.event_log, settings.log_bytes)
         self._daemon = Daemon(
             Core(policy, network, 0, settings.leases),
             policy,
             store,
             self._log,
-            Clock(store.clock_ns),
+            clock,
             executor,
             self._job_environment,
         )
@@ -185,9 +205,12 @@ class Scheduler:
             "executor": self._settings.executor.kind,
             "folder": str(self._settings.folder),
         }
+        calls = DaemonCalls()
+        forecasts = ForecastService(self._daemon, calls, enabled=self._settings.forecasts)
+        past = PastService(self._daemon, self._folder.event_log)
         return ApiServer(
             uvicorn.Config(
-                make_app(self._daemon, self._token, settings),
+                make_app(self._daemon, self._token, settings, calls, forecasts, past),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -196,12 +219,14 @@ class Scheduler:
                 timeout_graceful_shutdown=1,
                 ssl_certfile=self._settings.certificate,
                 ssl_keyfile=self._settings.key,
-            )
+            ),
+            forecasts.run,
+            past.run,
         )
 
     async def _close_api(self, server: ApiServer, serving: asyncio.Task[None]) -> None:
         # Streams of changes end when their subscriptions do.
-        self._daemon.feed.close()
+        self._daemon.end_streams()
         server.should_exit = True
         await asyncio.wait([serving])
 
@@ -216,7 +241,7 @@ class Scheduler:
     def _job_environment(self, attempt: Attempt) -> dict[str, str]:
         """Return the variables with which a job's processes reach the gate."""
         gate, certificate = GateAddress(path=str(self._folder.gate)), ""
-        if self._settings.executor.kind == "ray" and self._settings.gate_address is not None:
+        if self._settings.executor.kind in ELSEWHERE and self._settings.gate_address is not None:
             assert self.gate.port is not None
             gate = GateAddress(host=self._settings.gate_address[0], port=self.gate.port)
             certificate = str(self._settings.certificate or "")
@@ -295,6 +320,8 @@ def _make_executor(settings: ServeSettings, folder: StateFolder) -> Executor:
 
         gate_host, _ = settings.gate_address
         return RayExecutor(settings.executor.address, folder.attempts, gate_host=gate_host)
+    if settings.executor.kind == "slurm":
+        return SlurmExecutor(settings.executor.slurm(), folder.attempts)
     return LocalExecutor(folder.attempts, _local_nodes(settings.executor))
 
 

@@ -12,12 +12,15 @@ from typing import Any
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError, shown
 from headway.domain.gpus import V100
+from headway.domain.graph import Graph
 from headway.domain.job import Job
 from headway.domain.workload import Workload
+from headway.graphs.ddp import bucketed
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
     AnyInstruction,
+    IterationProfiled,
     JobExited,
     JobRestored,
     JobSubmitted,
@@ -58,18 +61,22 @@ class History:
     """The ids of all jobs."""
     job_fields: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Fields of a simulated job, by id, for each job that did an iteration."""
+    profiles: dict[str, IterationProfiled] = field(default_factory=dict)
+    """The average iteration of each job whose buckets were measured, by id."""
 
-    def workload(self) -> Workload:
+    def workload(self, *, graphs: bool = True) -> Workload:
         """Return the jobs that did an iteration as a workload for the simulator.
 
         A job arrives when it was submitted and does the iterations of its last attempt that did
-        any. Times and bytes are the specification's, or measured. A job that shared no slots needs
-        all the memory of the smallest of its slots.
+        any. A job that shared no slots needs all the memory of the smallest of its slots. A job
+        whose buckets were measured has the graph of its average iteration, unless without
+        `graphs`; the times and bytes of others are the specification's, or measured.
         """
         jobs = []
         for fields in sorted(self.job_fields.values(), key=lambda one: int(one["arrival_ns"])):
+            profile = self.profiles.get(fields["job_id"]) if graphs else None
             try:
-                jobs.append(Job(**fields))
+                jobs.append(Job(**(fields if profile is None else _with_graph(fields, profile))))
             except InputError as error:
                 problem = f"job {fields['job_id']!r}: {error.problem}"
                 raise InputError(problem, field=error.field, source=self.source) from None
@@ -90,6 +97,18 @@ class History:
             return Cluster.of(groups)
         except InputError as error:
             raise InputError(error.problem, field=error.field, source=self.source) from None
+
+
+def _with_graph(fields: dict[str, Any], profile: IterationProfiled) -> dict[str, Any]:
+    """Return the fields of a job with a graph instead of times, bytes and a model."""
+    kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes")
+    return {name: fields[name] for name in kept} | {"graph": _graph(fields["gpus"], profile)}
+
+
+def _graph(ranks: int, profile: IterationProfiled) -> Graph:
+    """Return the graph of a job's average iteration; a task takes at least 1 ns."""
+    cuts = [(max(1, one.backward_ns), one.bucket_bytes) for one in profile.buckets]
+    return bucketed(ranks, max(1, profile.forward_ns), cuts, profile.optimizer_ns)
 
 
 @dataclass
@@ -240,3 +259,5 @@ def _record_job(state: CoreState, job: LiveJob, iterations: int, history: Histor
             if name not in job.measured:
                 fields[name] = earlier[name]
     history.job_fields[job.job_id] = fields
+    if job.profile is not None:
+        history.profiles[job.job_id] = job.profile

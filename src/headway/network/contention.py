@@ -99,7 +99,7 @@ class NetworkModel:
     def __str__(self) -> str:
         parts = [f"a {self.a_ns:,} ns", f"b {self.b_ns_per_byte:g} ns/byte"]
         if self.ring_size is not None:
-            parts.append(f"both among {self.ring_size} servers")
+            parts.append(f"in a ring of {self.ring_size} servers")
         if self.messages_meet:
             parts.append(f"eta {self.eta_ns_per_byte:g} ns/byte")
         if self._law.note:

@@ -6,7 +6,7 @@ import math
 
 from headway.domain import message_kinds
 from headway.domain.records import IN_FLIGHT, NOBODY, ClusterView
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.network import contention, ring
 
 cost_ns_per_byte = inlined(contention.cost_ns_per_byte)
@@ -58,3 +58,29 @@ def most_messages(cluster: ClusterView, message: int) -> int:
     for link in range(first, first + cluster.messages[message].links):
         most = max(most, cluster.ports[cluster.links[link].port].messages)
     return most
+
+
+@inlined
+def is_first_rail(cluster: ClusterView, link: int) -> bool:
+    """Whether a link is the first of its message to its server; an uplink is always one."""
+    if link == cluster.messages[cluster.links[link].message].first_link:
+        return True
+    server = cluster.ports[cluster.links[link].port].server
+    return bool(server == NOBODY or cluster.ports[cluster.links[link - 1].port].server != server)
+
+
+@part
+def share_a_port(cluster: ClusterView, one: int, other: int) -> bool:
+    """Whether two messages have a port in common; each lists its links in order."""
+    links, messages = cluster.links, cluster.messages
+    left, right = messages[one].first_link, messages[other].first_link
+    left_end = left + messages[one].links
+    right_end = right + messages[other].links
+    while left < left_end and right < right_end:
+        if links[left].port == links[right].port:
+            return True
+        if links[left].port < links[right].port:
+            left += 1
+        else:
+            right += 1
+    return False

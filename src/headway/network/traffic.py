@@ -6,6 +6,7 @@ and in when a message ends.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import numpy as np
@@ -62,6 +63,7 @@ class Traffic(View):
     is_touched: Integers  # by port
     sent: Integers  # messages that have started, where they do not meet
     seen: Integers  # by message: the search that found it last
+    searched: Integers  # by the first message of a job: the latest search for those that wait
     found: Integers  # messages
     costs: Floats  # by message, in ns per byte
     shares: Annotated[Records, SHARE]  # by port
@@ -76,6 +78,7 @@ def make_traffic(messages: int, ports: int) -> Traffic:
         is_touched=np.zeros(ports, np.int64),
         sent=np.zeros(messages, np.int64),
         seen=np.zeros(messages, np.int64),
+        searched=np.zeros(messages, np.int64),
         found=np.zeros(messages, np.int64),
         costs=np.zeros(messages),
         shares=zeros(ports, SHARE),
@@ -107,6 +110,28 @@ def connect(cluster: ClusterView, message: int) -> None:
             links[link].beside = held
             ports[port].held = link
             ports[port].links += 1
+    if record.servers > 1 and cluster.jobs[record.job].graph != NOBODY:
+        _add_sending(cluster, message)
+
+
+@part
+def _add_sending(cluster: ClusterView, message: int) -> None:
+    """Add the time of a message alone to what its job sends in an iteration, port by port.
+
+    The job is the first in its ports' lists, because it was connected last. Of several rails of a
+    server, the first that the message uses counts for all.
+    """
+    record, links = cluster.messages[message], cluster.links
+    b_ns_per_byte = record.byte_weight * cluster.system[0].b_ns_per_byte
+    alone_ns = record.latency_ns + math.floor(b_ns_per_byte * record.size_bytes)
+    last = NOBODY
+    for link in range(record.first_link, record.first_link + record.links):
+        port = cluster.ports[links[link].port]
+        if links[link].beside != UNLISTED:
+            cluster.sending_ns[link] = 0
+        if port.server == NOBODY or port.server != last:
+            cluster.sending_ns[port.held] += alone_ns
+        last = port.server
 
 
 @part
@@ -146,38 +171,61 @@ def _insert(cluster: ClusterView, low: int, end: int, port: int) -> int:
 
 @part
 def _find_servers(cluster: ClusterView, message: int) -> int:
-    """Link a message to the servers of its ranks, ascending; return the most ranks on one."""
-    jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
-    job, first = cluster.messages[message].job, cluster.messages[message].first_link
+    """Link a message to the rails of its ranks, ascending; return the most ranks on a server.
+
+    If servers have several rails, each carries a share of the bytes: that of the server's ranks.
+    """
+    jobs, gpus, seats, shares = cluster.jobs, cluster.gpus, cluster.seats, cluster.shares
+    record = cluster.messages[message]
+    job, first = record.job, record.first_link
     all_ranks = jobs[job].graph == NOBODY
     first_rank, count = 0, jobs[job].gpus
     if not all_ranks:
         first_rank = cluster.message_groups[message].first_rank
         count = cluster.message_groups[message].ranks
-    end, together, most, last = first, 0, 0, NOBODY
+    servers, together, most, last = 0, 0, 0, NOBODY
+    low, end = first, first  # the links of the last server are those from `low`
     for i in range(first_rank, first_rank + count):
         rank = i if all_ranks else cluster.ranks[i]
-        server = gpus[seats[jobs[job].first_seat + rank].gpu].server
-        together = together + 1 if server == last else 1
-        most, last = max(most, together), server
-        end = _insert(cluster, first, end, server)
-    cluster.messages[message].servers = cluster.messages[message].links = end - first
+        gpu = seats[jobs[job].first_seat + rank].gpu
+        server = cluster.servers[gpus[gpu].server]
+        if gpus[gpu].server != last:
+            last, together, low = gpus[gpu].server, 0, end
+            servers += 1
+        together += 1
+        most = max(most, together)
+        port = server.first_port + (gpu - server.first_gpu) * server.rails // server.gpus
+        top = _insert(cluster, first, end, port)
+        if len(shares) > 0:
+            if top > end:
+                shares[end] = 0.0
+            # Each share is a number of ranks over `together`, which has grown by one.
+            for link in range(low, top):
+                ranks = round(shares[link] * (together - 1)) + (link == top - 1)
+                shares[link] = ranks / together
+        end = top
+    record.servers = servers
+    record.links = end - first
     return most
 
 
 @part
 def _add_uplinks(cluster: ClusterView, message: int) -> None:
-    """Link a message that crosses racks to the ports of their uplinks, ascending."""
-    messages, servers, links = cluster.messages, cluster.servers, cluster.links
-    if len(cluster.ports) == len(servers):
-        return
-    first, low = messages[message].first_link, messages[message].first_link
-    low += messages[message].servers
-    end = low
-    for link in range(first, low):
-        end = _insert(cluster, low, end, len(servers) + servers[links[link].port].rack)
-    if end > low + 1:
-        messages[message].links = end - first
+    """Link a message to the uplinks of its switches in each tier where it has several."""
+    messages, links, ports = cluster.messages, cluster.links, cluster.ports
+    first = messages[message].first_link
+    low, end = first, first + messages[message].links
+    while ports[links[low].port].above != NOBODY:
+        top = end
+        for link in range(low, end):
+            top = _insert(cluster, end, top, ports[links[link].port].above)
+        if top == end + 1:
+            return
+        if len(cluster.shares) > 0:
+            for link in range(end, top):
+                cluster.shares[link] = 1.0
+        messages[message].links = top - first
+        low, end = end, top
 
 
 @part
@@ -270,6 +318,17 @@ def start_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
         traffic.counts[0].sent += 1
 
 
+def rate_again(cluster: ClusterView, traffic: Traffic, message: int) -> None:
+    """Have the cost of a message in flight updated with the others, though nothing has changed."""
+    record = cluster.messages[message]
+    if messages_meet(cluster):
+        for link in range(record.first_link, record.first_link + record.links):
+            touch(traffic, cluster.links[link].port)
+    else:
+        traffic.sent[traffic.counts[0].sent] = message
+        traffic.counts[0].sent += 1
+
+
 @inlined
 def end_message(cluster: ClusterView, traffic: Traffic, message: int) -> None:
     """Take a message off the network; the costs of others must be updated next."""
@@ -296,13 +355,14 @@ def list_waiting(cluster: ClusterView, traffic: Traffic) -> int:
         link = cluster.ports[traffic.touched[i]].held
         while link != NOBODY:
             job = cluster.jobs[cluster.messages[cluster.links[link].message].job]
+            link = cluster.links[link].beside
+            if traffic.searched[job.first_message] == counts[0].searches:
+                continue
+            traffic.searched[job.first_message] = counts[0].searches
             for message in range(job.first_message, job.first_message + job.messages):
-                waits = cluster.messages[message].state == READY
-                if waits and traffic.seen[message] != counts[0].searches:
-                    traffic.seen[message] = counts[0].searches
+                if cluster.messages[message].state == READY:
                     traffic.found[found] = message
                     found += 1
-            link = cluster.links[link].beside
     return found
 
 

@@ -17,7 +17,7 @@ It reads the cluster and nothing else:
 
 Helpers, compiled, to be called from policies:
 
-- `bytes_left`, `most_messages`, `messages_meet`: about messages.
+- `bytes_left`, `most_messages`, `messages_meet`, `share_a_port`, `is_first_rail`: about messages.
 - `all_reduce_alone_ns`: about jobs.
 - `put_least_first`, `sort_by_key`, `stable_sort`, `bring_forward`: sorting and selection of
   arrays of `Integers`.
@@ -51,8 +51,10 @@ if TYPE_CHECKING:
     from headway.network.messages import (
         all_reduce_alone_ns,
         bytes_left,
+        is_first_rail,
         messages_meet,
         most_messages,
+        share_a_port,
     )
     from headway.policies.by_server import (
         count_by_server,
@@ -91,6 +93,7 @@ _HOMES = {
     "count_by_server": "policies.by_server",
     "fewest_servers": "policies.by_server",
     "inlined": "jit",
+    "is_first_rail": "network.messages",
     "messages_meet": "network.messages",
     "most_messages": "network.messages",
     "part": "jit",
@@ -99,6 +102,7 @@ _HOMES = {
     "put_least_first": "policies.ordering",
     "routine": "jit",
     "servers_with": "policies.by_server",
+    "share_a_port": "network.messages",
     "sort_by_key": "policies.ordering",
     "stable_sort": "policies.ordering",
     "take_from_servers": "policies.by_server",
@@ -124,6 +128,7 @@ __all__ = [
     "count_by_server",
     "fewest_servers",
     "inlined",
+    "is_first_rail",
     "messages_meet",
     "most_messages",
     "part",
@@ -132,6 +137,7 @@ __all__ = [
     "put_least_first",
     "routine",
     "servers_with",
+    "share_a_port",
     "sort_by_key",
     "stable_sort",
     "take_from_servers",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import MAX_BYTES, number_from, scaled
-from headway.policies.registry import Choice, Kind, choose, policies, registered
+from headway.policies.registry import NEEDED_FIRST, Choice, Kind, choose, policies, registered
 
 SCHEDULERS = {
     "ada-srsf": ("srsf", "ada-dual"),
@@ -23,14 +23,14 @@ SCHEDULERS = {
 
 PRESETS = {
     "paper": "lwf:1+ada-srsf",
-    "headway": "least-delay+srtf+ada-dual@50",
+    "headway": "least-delay+srtf+ada-dual/needed-first@50",
 }
 """The paper's own combination, and the best we know."""
 
 PolicyLike = str | Callable[..., Any]
 """A policy: its text, or the function that decides."""
 
-_KINDS: tuple[Kind, ...] = ("placement", "priority", "admission")
+KINDS: tuple[Kind, ...] = ("placement", "priority", "admission")
 _BYTES_PER_MB = 2**20
 
 
@@ -144,7 +144,7 @@ class PolicySet:
         """Return a copy whose users' files are at other paths; they are loaded on first use."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__getstate__())
-        for kind in _KINDS:
+        for kind in KINDS:
             path, in_file, policy = getattr(self, kind).partition(".py:")
             if in_file:
                 copy.__dict__[kind] = f"{paths[path + '.py']}:{policy}"
@@ -153,7 +153,7 @@ class PolicySet:
     @cached_property
     def choices(self) -> Choices:
         """The policies themselves."""
-        return Choices(*(choose(kind, getattr(self, kind)) for kind in _KINDS))
+        return Choices(*(choose(kind, getattr(self, kind)) for kind in KINDS))
 
     def __str__(self) -> str:
         names = f"{self.placement}+{self.priority}+{self.admission}"
@@ -178,6 +178,9 @@ def _name(kind: Kind, given: PolicyLike) -> str:
 
 def _scheduler(name: str) -> tuple[str, str]:
     """Return a scheduler's priority and admission."""
+    if name.endswith(NEEDED_FIRST):
+        priority, admission = _scheduler(name.removesuffix(NEEDED_FIRST))
+        return priority, admission + NEEDED_FIRST
     if name in SCHEDULERS:
         return SCHEDULERS[name]
     if name.startswith("srsf:"):

@@ -17,7 +17,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -32,6 +32,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 WAIT, ADMIT = 0, 1
 """What an admission answers; any larger number is the time in ns before which it must not start."""
 
+
+NEEDED_FIRST = "/needed-first"
+"""The end of an admission's name: of a job's messages, the one that is needed first goes first."""
 
 NO_LIMIT = 2**63 - 1
 """What an admission by port answers where all messages may start: more bytes than one can have."""
@@ -135,11 +138,16 @@ class Policy:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A policy with the value of its parameter."""
+    """A policy with the value of its parameter.
+
+    With `needed_first`, an option of any admission, a message of a graph waits for those of its own
+    job that are needed before it and share one of its ports; see `headway.engine.graphs`.
+    """
 
     policy: Policy
     parameter: float
     name: str
+    needed_first: bool = False
 
     def compiled(self) -> Callable[..., Any]:
         """Return the policy's machine code, compiled now if this is its first use."""
@@ -288,6 +296,14 @@ def policies(kind: Kind) -> list[Policy]:
 
 def choose(kind: Kind, text: str) -> Choice:
     """Return the policy that a text such as `lwf:1` or `my_policies.py:packed` names."""
+    if text.endswith(NEEDED_FIRST):
+        if kind != "admission":
+            raise InputError(f"only admissions have the option {NEEDED_FIRST}, not {shown(text)}.")
+        base = text.removesuffix(NEEDED_FIRST)
+        if base.endswith(NEEDED_FIRST):
+            raise InputError(f"{shown(text)} has the option {NEEDED_FIRST} twice.")
+        choice = choose(kind, base)
+        return replace(choice, name=choice.name + NEEDED_FIRST, needed_first=True)
     path, found, rest = text.partition(".py:")
     if found:
         name, _, parameter = rest.partition(":")

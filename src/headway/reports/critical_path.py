@@ -24,13 +24,14 @@ from headway.results.timeline.recorded import RecordedRun
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Tasks or messages: when each was ready, started and ended, its GPU and its node."""
+    """Tasks or messages: when each was ready, started and ended, its GPU, node and iteration."""
 
     ready_ns: Integers
     start_ns: Integers
     end_ns: Integers
     gpu: Integers
     node: Integers
+    iteration: Integers
 
     def where(self, chosen: NDArray[Any]) -> Spans:
         """Return the chosen ones."""
@@ -91,6 +92,7 @@ def critical_path(run: RecordedRun, job: int, graph: Graph, gpus: Integers, star
         end_ns=rows["end_ns"].to_numpy(),
         gpu=rows["gpu"].fill_null(NOBODY).to_numpy(),
         node=node,
+        iteration=iteration,
     )
     return Path(spans.where(is_task), spans.where(~is_task))
 

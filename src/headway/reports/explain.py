@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.graph import Graph
 from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
 from headway.reports.critical_path import Path, Spans, critical_path
+from headway.reports.entry_times import EntryTime, entry_times
 from headway.results.timeline.compiled import Integers
 from headway.results.timeline.nodes import message_servers
 from headway.results.timeline.recorded import RecordedRun
@@ -76,6 +77,11 @@ class Explanation:
     meanwhile; several jobs can, so their times can add up to more. A job with a graph can be among
     them itself, if other messages of its own were in flight.
     """
+    entries: tuple[EntryTime, ...] = ()
+    """The entries of a job's graph that are on critical paths, those with the most time first.
+
+    Their times add up to all parts but `queued`. A job without a graph has none.
+    """
 
     @property
     def jct_ns(self) -> int:
@@ -98,6 +104,7 @@ class Explanation:
                 part: [{"job_id": other.job_id, "ns": other.ns} for other in others]
                 for part, others in self.others.items()
             },
+            "entries": [asdict(entry) for entry in self.entries],
         }
 
 
@@ -163,20 +170,21 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         path = _plain_path(tasks.where(tasks.job == job), start_ns)
     else:
         path = critical_path(run, job, graph, gpus, start_ns)
-    found = _Sending(Counter(), Counter(), 0)
+    found = _Sending(Counter(), Counter())
+    alone_ns = np.zeros(len(path.messages.node), np.int64)
     messages = tasks.where(near & (tasks.kind == COMMUNICATION))
     for nodes, servers in _by_servers(
         graph, run.server_of_gpu[gpus], np.unique(path.messages.node)
     ):
-        on_path = path.messages.where(np.isin(path.messages.node, nodes))
-        found.add(messages.where(np.isin(messages.server, servers)), on_path, job)
+        own, near_own = np.isin(path.messages.node, nodes), np.isin(messages.server, servers)
+        alone_ns[own] = found.add(messages.where(near_own), path.messages.where(own), job)
     parts = {
         "queued": start_ns - arrival_ns,
         "computing": int(path.tasks.length_ns.sum()),
         "waiting_for_gpu": int(path.tasks.waiting_ns.sum()),
         "waiting_for_admission": int(path.messages.waiting_ns.sum()),
-        "sending_alone": found.alone_ns,
-        "sending_under_contention": int(path.messages.length_ns.sum()) - found.alone_ns,
+        "sending_alone": int(alone_ns.sum()),
+        "sending_under_contention": int((path.messages.length_ns - alone_ns).sum()),
     }
     if sum(parts.values()) != finish_ns - arrival_ns or min(parts.values()) < 0:
         raise _damaged(job_id)
@@ -201,6 +209,7 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         iterations=int(run.jobs["iterations"][job]),
         parts_ns=parts,
         others={part: _most(shares, job_ids) for part, shares in others.items()},
+        entries=() if graph is None else entry_times(graph, path, alone_ns),
     )
 
 
@@ -258,8 +267,16 @@ def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
             end_ns=np.concatenate([forward.end_ns, backward.end_ns]),
             gpu=np.concatenate([forward.gpu, backward.gpu]),
             node=np.concatenate([forward.node, backward.node]),
+            iteration=np.concatenate([forward.iteration, backward.iteration]),
         ),
-        Spans(ready_ns, messages.start_ns, messages.end_ns, messages.gpu, messages.node),
+        Spans(
+            ready_ns,
+            messages.start_ns,
+            messages.end_ns,
+            messages.gpu,
+            messages.node,
+            messages.iteration,
+        ),
     )
 
 
@@ -283,26 +300,26 @@ class _Sending:
     waiting: Counter[int]
     sending: Counter[int]
     """How long each job had messages on the same servers, before and after their admissions."""
-    alone_ns: int
 
-    def add(self, near: _Tasks, own: Spans, job: int) -> None:
-        """Add messages that are on the same servers; `near` holds all messages there."""
-        self.alone_ns += _alone_ns(near, own)
+    def add(self, near: _Tasks, own: Spans, job: int) -> Integers:
+        """Add messages that are on the same servers; `near` holds all messages there.
+
+        Returns how long each is the only one on all its servers.
+        """
         self._add_overlaps(near.where(near.job != job), own)
         # Messages of one node never overlap each other.
         for node in np.unique(own.node):
             mine = near.where((near.job == job) & (near.node != node))
             self._add_overlaps(mine, own.where(own.node == node))
+        return _alone_ns(near, own)
 
     def _add_overlaps(self, others: _Tasks, own: Spans) -> None:
         self.waiting += _overlaps(others, own.ready_ns, own.start_ns)
         self.sending += _overlaps(others, own.start_ns, own.end_ns)
 
 
-def _alone_ns(on_servers: _Tasks, messages: Spans) -> int:
-    """Return how long messages are the only ones on all their servers."""
-    if not len(messages.start_ns):
-        return 0
+def _alone_ns(on_servers: _Tasks, messages: Spans) -> Integers:
+    """Return how long each message is the only one on all its servers."""
     instants = np.unique(np.concatenate([on_servers.start_ns, on_servers.end_ns]))
     most = np.zeros(len(instants), np.int64)
     for server in np.unique(on_servers.server):
@@ -313,7 +330,8 @@ def _alone_ns(on_servers: _Tasks, messages: Spans) -> int:
     lone = most[:-1] == 1
     total = np.concatenate([[0], np.cumsum(np.where(lone, np.diff(instants), 0))])
     until = total[np.searchsorted(instants, messages.end_ns)]
-    return int((until - total[np.searchsorted(instants, messages.start_ns)]).sum())
+    alone_ns: Integers = until - total[np.searchsorted(instants, messages.start_ns)]
+    return alone_ns
 
 
 def _overlaps(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> Counter[int]:

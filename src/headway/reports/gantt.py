@@ -41,7 +41,7 @@ _MOST_STEPS = 300
 _JOB_COLOURS = COLOURS[:-1]
 """Without black, on which labels could not be read."""
 
-_PATTERNS = ("", "....", "xxxx", "||||")
+_PATTERNS = ("", "----", "xxxx", "||||")
 """Jobs with one colour differ in their patterns."""
 
 _MAX_NAMED = 20

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from headway.domain.graph import Graph
+from headway.durations import milliseconds_text
 from headway.graphs.imports.imported import message_totals
 from headway.text_table import TextTable
 
@@ -16,7 +17,7 @@ def entries_table(graph: Graph) -> TextTable:
     table = TextTable(["entry", "kind", "ranks"], ["ms", "MB"], ["after"])
     for task in graph.tasks:
         ranks = ranks_text(task.ranks, graph.ranks)
-        time = f"{task.duration_ns / 1e6:,.3f}"
+        time = milliseconds_text(task.duration_ns)
         table.add_row(task.name, "task", ranks, time, "", ", ".join(task.after))
     for message in graph.messages:
         ranks = " | ".join(ranks_text(group, graph.ranks) for group in message.groups)

@@ -15,6 +15,7 @@ from headway.domain.graph_expansion import Integers
 from headway.domain.job import Job
 from headway.domain.limits import MAX_GPUS, whole
 from headway.domain.workload import Workload
+from headway.durations import milliseconds_text
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
 from headway.reports.graph_text import ranks_text
@@ -106,7 +107,7 @@ def run_alone(graph: Graph, network: NetworkModel | str, gpus_per_server: int = 
     Args:
         graph: The graph.
         network: The network between servers, its name, or the path of a TOML file.
-        gpus_per_server: Each server has so many ranks, in their order.
+        gpus_per_server: Ranks on each server, in their order.
     """
     if isinstance(network, str):
         network = network_from(network)
@@ -160,8 +161,8 @@ def path_table(iteration: Iteration) -> TextTable:
         start_ns, end_ns = int(iteration.start_ns[node]), int(iteration.end_ns[node])
         table.add_row(
             iteration.name(node),
-            f"{start_ns / 1e6:,.3f}",
-            f"{(end_ns - start_ns) / 1e6:,.3f}",
+            milliseconds_text(start_ns),
+            milliseconds_text(end_ns - start_ns),
             iteration.kind(node),
             ranks_text(iteration.ranks(node), iteration.graph.ranks),
         )

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from headway.domain.message_kinds import KINDS
+from headway.durations import milliseconds_text
 from headway.figure_style import INK, house_style, save_figure
 from headway.files import open_output
 from headway.reports.iteration import Iteration
@@ -101,7 +102,8 @@ def write_iteration(iteration: Iteration, title: str, path: str | os.PathLike[st
         save_figure(figure, path)
         return
     parts = ", ".join(
-        f"{part} {time_ns / 1e6:,.3f} ms" for part, time_ns in iteration.path_parts_ns.items()
+        f"{part} {milliseconds_text(time_ns)} ms"
+        for part, time_ns in iteration.path_parts_ns.items()
     )
     caption = "Tasks of each rank, its messages below, and the critical path outlined."
     page = html_page(

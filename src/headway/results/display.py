@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headway.durations import duration_text
 from headway.results.time_parts import parts_ns
-from headway.text_table import TextTable
+from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headway.results.schema import Result, Summary
 
 _SHOWN_JOBS = 10
+_COLUMNS = 80
 _INDENT = "\u2003"
 _LONG_S = 600
 """From this many seconds on, a time is also given in minutes, hours or days."""
@@ -27,11 +28,15 @@ def describe_settings(result: Result) -> list[str]:
     if settings.bucket_bytes is not None:
         buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
     count = len(result.workload)
+    jobs = f"placement {settings.placement}, priority {settings.priority},"
+    messages = f"admission {settings.admission}{buckets}"
+    policies = [f"{jobs} {messages}"]
+    if len(policies[0]) > _COLUMNS:
+        policies = [jobs, messages]
     lines = [
         f"{count:,} job{'s' * (count != 1)}{'' if source is None else f' from {source}'} "
         f"on {settings.cluster}",
-        f"placement {settings.placement}, priority {settings.priority}, "
-        f"admission {settings.admission}{buckets}",
+        *policies,
         f"network {settings.network}",
     ]
     return lines + describe_estimates(result.estimated)
@@ -59,7 +64,7 @@ def describe_summary(result: Result) -> list[tuple[str, str, str]]:
         _seconds("95th percentile JCT", summary.p95_jct_s),
         _seconds("makespan", summary.makespan_s, summary.makespan_margin_s),
         ("average GPU utilization", f"{summary.average_gpu_utilization:.2%}", ""),
-        ("GPU energy", f"{summary.energy_j / 3.6e6:,.2f} kWh", ""),
+        ("GPU energy", f"{small_number(summary.energy_j / 3.6e6)} kWh", ""),
         ("tasks simulated", f"{summary.simulated_tasks:,}", _skipped(summary)),
         ("engine time", f"{summary.wall_s:.2f} s", ""),
     ]

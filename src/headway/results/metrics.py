@@ -44,6 +44,6 @@ def summarize(
         energy_j=sum(use.energy_j for use in use_by_type(cluster, busy_ns, makespan_ns)),
         simulated_tasks=tasks,
         skipped_tasks=skipped_tasks - estimated_tasks,
-        sampled_share=estimated_tasks / tasks,
+        sampled_share=estimated_tasks / max(1, tasks),
         wall_s=wall_s,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.domain.cluster import Cluster
+from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.compute_times import compute_times, estimated_pairs
 from headway.domain.workload import Workload
 from headway.network.contention import NetworkModel
@@ -61,13 +62,20 @@ class Settings:
     """The accuracy of sampling that was asked for; None is exact."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without the cluster's racks, groups and profiles if it has none."""
+        """Return plain values, without what a cluster or its groups need not say."""
         values = asdict(self)
-        defaults = {field.name: field.default for field in fields(Cluster)}
-        for name in ("servers_per_rack", "oversubscription", "groups", "profiles"):
-            if values["cluster"][name] == defaults[name]:
-                del values["cluster"][name]
+        optional = ("servers_per_rack", "oversubscription", "groups", "profiles", "rails", "tiers")
+        _drop_defaults(values["cluster"], Cluster, optional)
+        for group in values["cluster"].get("groups", ()):
+            _drop_defaults(group, ServerGroup, ("rails", "switches"))
         return values
+
+
+def _drop_defaults(values: dict[str, Any], kind: type[Any], names: Sequence[str]) -> None:
+    """Delete the values of these fields of a dataclass that are their defaults."""
+    for field in fields(kind):
+        if field.name in names and values[field.name] == field.default:
+            del values[field.name]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -186,6 +194,23 @@ class Result:
         from headway.results.timeline.recorded import RecordedRun
 
         return contention(RecordedRun.of(self), server)
+
+    @property
+    def links(self) -> polars.DataFrame:
+        """The load of each link of the cluster, in the order of ports.
+
+        Columns: `tier` (`server` or the name of a tier), `link`, `messages` (how many it carried,
+        each bucket counted), `bytes` (the parts of these messages that went over it), `busy_ns`
+        (how long at least one of them was in flight) and `busy_share` (of the makespan). Needs
+        `simulate(..., timeline=Timeline())`.
+
+        Raises:
+            InputError: The run has no timeline in memory.
+        """
+        from headway.results.links import link_table
+        from headway.results.timeline.recorded import timeline_of
+
+        return link_table(self, timeline_of(self).tasks())
 
     def plot(self) -> Figure:
         """Draw the run on one page: completion times, GPUs in use, queue, time by job size."""

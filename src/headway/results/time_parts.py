@@ -50,9 +50,8 @@ def _all_reduce_alone_ns(job: Job, gpus: Sequence[int], settings: Settings) -> i
     servers = cluster.servers_of(gpus)
     if len(servers) < 2:
         return 0
-    racks = {cluster.server_rack[server] for server in servers}
-    uplink = max((cluster.uplinks[rack] for rack in racks), default=1.0) if len(racks) > 1 else 1.0
-    cost = max(1.0, uplink) * network.byte_weight(len(servers)) * network.b_ns_per_byte
+    factor = cluster.fabric.alone(gpus, uplinks=network.messages_meet)
+    cost = factor * network.byte_weight(len(servers)) * network.b_ns_per_byte
     size = settings.bucket_bytes or max(1, job.gradient_bytes)
     whole, rest = divmod(job.gradient_bytes, size)
     latency_ns = network.latency_ns(len(servers))

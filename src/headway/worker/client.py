@@ -120,10 +120,10 @@ class GateClient:
         """Report the end of a computation to the gate that knows of it."""
         self._end(request, frames.Computed(request))
 
-    def iteration_done(self, iteration: frames.Iteration) -> bool:
-        """Report the iterations so far; False if there is no gate."""
+    def report(self, report: frames.Iteration | frames.Profile) -> bool:
+        """Report the iterations so far, or the average one; False if there is no gate."""
         with self._lock:
-            return self._send(encode(iteration))
+            return self._send(encode(report))
 
     def close(self) -> None:
         """Disconnect in good order; waits for grants return."""

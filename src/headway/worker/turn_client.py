@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,6 +17,12 @@ from headway.worker.client import GateClient
 from headway.worker.queue_thread import QueueThread
 from headway.worker.session import session_of
 from headway.worker.timing import PassTimer
+
+LINGER_S = 0.01
+"""How long a turn outlasts a forward pass or a step on the CPU, for the pass that follows to ask.
+
+It competes with the passes of other jobs, as in the simulator; without it, any of them goes first.
+A GPU still computes when the CPU asks."""
 
 _cuda: Any = torch.cuda
 """Not typed in PyTorch."""
@@ -27,6 +34,14 @@ class _EndingTurn(NamedTuple):
 
     event: Any
     request: int
+
+
+class _LingeringTurn(NamedTuple):
+    """A turn in which nothing runs any more; it ends at a monotonic time or with the next one."""
+
+    request: int
+    until_s: float
+    ended: Event
 
 
 class TurnClient:
@@ -43,8 +58,9 @@ class TurnClient:
         self._client = client
         self._lock = Lock()
         self._request: int | None = None  # of the current turn
+        self._lingering: _LingeringTurn | None = None
         self._device = _CPU
-        self._ending: QueueThread[_EndingTurn] | None = None
+        self._ending: QueueThread[_EndingTurn | _LingeringTurn] | None = None
 
     @property
     def computing(self) -> bool:
@@ -53,24 +69,29 @@ class TurnClient:
 
     def begin(self, device: torch.device, *, backward: bool = False) -> None:
         """Wait for a turn to compute on a device."""
-        self._end_turn()
+        if self._device.type == "cuda":
+            self._end_turn()
         if not backward:
             self.in_backward = False
         if device.type == "cuda" and not backward:
             # An all-reduce may be in flight there: a turn must not wait for the network.
             _cuda.current_stream(device).synchronize()
         request = self._client.compute_ready()
+        # After the request, so that the scheduler knows of both when it gives the next turn.
+        self._end_turn()
+        self._end_lingering(self._lingering)
         with contextlib.nullcontext() if self.timer is None else self.timer.pause():
             self._client.wait_for_grant(request)
         self._request, self._device = request, device
 
-    def end(self) -> None:
+    def end(self, *, linger: bool = False) -> None:
         """End the turn, if there is one, as soon as the device has done its work so far.
 
-        Never blocks: a thread waits for a GPU.
+        With `linger` a turn on the CPU ends with the next request, or `LINGER_S` later. Never
+        blocks: a thread waits.
         """
         self.in_backward = False
-        self._end_turn()
+        self._end_turn(linger)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -95,7 +116,10 @@ class TurnClient:
         module: torch.nn.Module = model.module
         module.register_forward_pre_hook(lambda _module, _inputs: self.begin(device))
         module.register_forward_hook(
-            lambda _module, _inputs, _outputs: self.end(), always_call=True
+            lambda _module, _inputs, outputs: self.end(
+                linger=outputs is not None and torch.is_grad_enabled()
+            ),
+            always_call=True,
         )
 
         def begin_backward(_gradient: torch.Tensor) -> None:
@@ -113,25 +137,52 @@ class TurnClient:
 
         model.register_forward_hook(expect_backward)
 
-    def _end_turn(self) -> None:
+    def follow_steps(self, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        """Take a turn for each step of an optimizer."""
+        optimizer.register_step_pre_hook(lambda *_: self.begin(device))
+        optimizer.register_step_post_hook(lambda *_: self.end(linger=True))
+
+    def _end_turn(self, linger: bool = False) -> None:
+        on_gpu = self._device.type == "cuda"
         with self._lock:
             request, self._request = self._request, None
         if request is None:
             return
-        if self._device.type != "cuda":
+        if on_gpu:
+            event = _cuda.Event(blocking=True)
+            event = _cuda.current_stream(self._device).record_event(event)
+            self._end_later(_EndingTurn(event, request))
+        elif linger:
+            turn = _LingeringTurn(request, time.monotonic() + LINGER_S, Event())
+            with self._lock:
+                self._lingering = turn
+            self._end_later(turn)
+        else:
             self._client.compute_done(request)
-            return
-        if self._ending is None:
-            self._ending = QueueThread(self._end_on_gpu, "headway-turns")
-        event = _cuda.Event(blocking=True)
-        event = _cuda.current_stream(self._device).record_event(event)
-        self._ending.put(_EndingTurn(event, request))
 
-    def _end_on_gpu(self, ending: _EndingTurn) -> None:
+    def _end_lingering(self, turn: _LingeringTurn | None) -> None:
+        """End a turn, if it still lingers."""
+        with self._lock:
+            if turn is None or self._lingering is not turn:
+                return
+            self._lingering = None
+        turn.ended.set()
+        self._client.compute_done(turn.request)
+
+    def _end_later(self, turn: _EndingTurn | _LingeringTurn) -> None:
+        if self._ending is None:
+            self._ending = QueueThread(self._end_when_due, "headway-turns")
+        self._ending.put(turn)
+
+    def _end_when_due(self, turn: _EndingTurn | _LingeringTurn) -> None:
+        if isinstance(turn, _LingeringTurn):
+            if not turn.ended.wait(max(0.0, turn.until_s - time.monotonic())):
+                self._end_lingering(turn)
+            return
         # A GPU error surfaces in the training itself.
         with contextlib.suppress(Exception):
-            ending.event.synchronize()
-        self._client.compute_done(ending.request)
+            turn.event.synchronize()
+        self._client.compute_done(turn.request)
 
 
 @functools.cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import ALIASES, V100
@@ -25,13 +27,14 @@ from headway.domain.models import (
 )
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 from headway.workload.graphs import GraphFiles
+from headway.workload.parallel import ParallelJobs
 from headway.workload.tables import Unit, Value, check_names
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
 PROFILE = (*TIMES, "gradient_mb", "memory_mb")
-NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb")
-KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "graph")
+NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb", "parallel")
+KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "parallel", "graph")
 
 _UNITS = {
     "arrival_s": Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
@@ -53,9 +56,7 @@ def check_header(names: list[str]) -> None:
         raise InputError(f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}{hint}.")
 
 
-def job_from_row(
-    row: Mapping[str, Value], graphs: GraphFiles, profiles: Sequence[ProfileSet] = PAPER_PROFILES
-) -> Job:
+def job_from_row(row: Mapping[str, Value], graphs: GraphFiles, parallel: ParallelJobs) -> Job:
     """Make a job from a row; errors name the column."""
     present = {
         name: value.strip() if isinstance(value, str) else value
@@ -68,6 +69,8 @@ def job_from_row(
     if present.get("graph"):
         return _job_with_graph(present, graphs)
     model = str(present.get("model", ""))
+    if present.get("parallel") and not model:
+        raise InputError("needs a model in the same row.", field="parallel")
     given = {
         _UNITS[name].field: _measure(name, present[name]) for name in PROFILE if name in present
     }
@@ -75,14 +78,14 @@ def job_from_row(
     measured_on = _measured_on(present)
     estimated = False
     if len(given) < len(PROFILE):
-        profile, scales = _profile_of(model, batch_size, present, row, profiles)
+        profile, scales = _profile_of(model, batch_size, present, row, parallel.profiles)
         if not all(name in present for name in TIMES):
             estimated = scales
             measured_on = _checked_type(measured_on, profile)
             if profile.batch_size != batch_size_of(model, batch_size):
                 batch_size = profile.batch_size
         given = _values(profile) | given
-    return Job(
+    job = Job(
         job_id=str(present["job_id"]),
         arrival_ns=_measure("arrival_s", present["arrival_s"]),
         gpus=_integer("gpus", present["gpus"]),
@@ -96,6 +99,7 @@ def job_from_row(
         gradient_bytes=given["gradient_bytes"],
         memory_bytes=given["memory_bytes"],
     )
+    return parallel.job(job, str(present["parallel"])) if present.get("parallel") else job
 
 
 def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles) -> Job:
@@ -187,16 +191,22 @@ def _integer(name: str, value: Value) -> int:
 def rows_from_jobs(
     jobs: tuple[Job, ...], graph_paths: Mapping[Graph, str]
 ) -> tuple[list[str], Iterator[list[Value]]]:
-    """Return the header and the rows; optional columns only if some job needs them."""
+    """Return the header and the rows; optional columns only if some job needs them.
+
+    A job with a graph that has no path is written with its model and `parallel`.
+    """
     plain = [job for job in jobs if job.graph is None]
+    with_file = [job for job in jobs if job.graph is not None and job.graph in graph_paths]
+    parallel = [job for job in jobs if job.graph is not None and job.graph not in graph_paths]
     explicit = not all(map(_follows_from_model, plain))
     optional = {
-        "model": any(job.model for job in plain),
-        "batch_size": any(job.batch_size is not None for job in plain),
+        "model": any(job.model for job in plain + parallel),
+        "batch_size": any(job.batch_size is not None for job in plain + parallel),
         **dict.fromkeys((*TIMES, "gradient_mb"), explicit),
-        "memory_mb": explicit or any(job.memory_bytes for job in jobs if job.graph),
+        "memory_mb": explicit or any(job.memory_bytes for job in with_file),
         "measured_on": any(job.measured_on != V100.name for job in jobs),
-        "graph": len(plain) < len(jobs),
+        "parallel": bool(parallel),
+        "graph": bool(with_file),
     }
     header = [*REQUIRED, *(name for name, needed in optional.items() if needed)]
     return header, (list(map(_cells(job, graph_paths).__getitem__, header)) for job in jobs)
@@ -204,17 +214,40 @@ def rows_from_jobs(
 
 def _cells(job: Job, graph_paths: Mapping[Graph, str]) -> dict[str, Value]:
     """Return the value of each column for a job."""
+    path = None if job.graph is None else graph_paths.get(job.graph)
     return {
         "job_id": job.job_id,
         "arrival_s": _in_unit(job.arrival_ns, 10**9),
         "gpus": job.gpus,
         "iterations": job.iterations,
-        "model": job.model,
-        "batch_size": job.batch_size,
+        "model": job.model if path is None else None,
+        "batch_size": job.batch_size if path is None else None,
         **_profile_cells(job),
         "measured_on": job.measured_on,
-        "graph": None if job.graph is None else graph_paths[job.graph],
+        "parallel": job.parallel if path is None else None,
+        "graph": path,
     }
+
+
+def needs_graph_file(job: Job, again: ParallelJobs) -> bool:
+    """Return whether a job has a graph that does not follow from its model and `parallel`.
+
+    Args:
+        job: The job.
+        again: Makes graphs from the paper's profiles, with which the row would be read.
+    """
+    if job.graph is None:
+        return False
+    found = profile_at(job.model, job.batch_size, PAPER_PROFILES)
+    if found is None or not job.parallel or job.memory_bytes != found[0].memory_bytes:
+        return True
+    values: dict[str, Any] = _values(found[0])
+    plain = replace(job, graph=None, parallel="", estimated=found[1], **values)
+    if again.misfit(plain, job.parallel) is not None:
+        return True
+    made = again.job(plain, job.parallel)
+    known = made.graph, made.estimated, found[0].gpu
+    return known != (job.graph, job.estimated, job.measured_on)
 
 
 def _follows_from_model(job: Job) -> bool:

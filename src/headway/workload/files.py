@@ -18,9 +18,16 @@ from headway.domain.profiles import measured_times
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.results.store import PARQUET_MAGIC, parquet_content
-from headway.workload.columns import KNOWN, check_header, job_from_row, rows_from_jobs
+from headway.workload.columns import (
+    KNOWN,
+    check_header,
+    job_from_row,
+    needs_graph_file,
+    rows_from_jobs,
+)
 from headway.workload.graphs import GraphFiles, write_graphs
 from headway.workload.packaged import packaged_workload
+from headway.workload.parallel import ParallelJobs
 from headway.workload.tables import CsvTable, Value, Wording
 
 _WORDING = Wording(
@@ -44,7 +51,9 @@ def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) ->
     times = measured_times(sets) if profiles else ()
     source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
     make_job = partial(
-        job_from_row, graphs=GraphFiles(os.path.dirname(os.fspath(path))), profiles=sets
+        job_from_row,
+        graphs=GraphFiles(os.path.dirname(os.fspath(path))),
+        parallel=ParallelJobs(sets),
     )
     packaged = packaged_workload(os.fspath(path))
     if packaged is not None:
@@ -59,9 +68,11 @@ def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) ->
 def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
     """Write a workload as Parquet to a `.parquet` file, or else as CSV; `-` is standard output.
 
-    Graphs are written to a folder beside it: those of jobs.csv to jobs.graphs.
+    Graphs are written to a folder beside it: those of jobs.csv to jobs.graphs. A job whose graph
+    follows from the paper's profile of its model is written with its model and `parallel` instead.
     """
-    graphs = dict.fromkeys(job.graph for job in workload if job.graph is not None)
+    again = ParallelJobs()
+    graphs = {job.graph: None for job in workload if job.graph and needs_graph_file(job, again)}
     header, rows = rows_from_jobs(workload.jobs, write_graphs(graphs, path))
     with open_output(path) as stream:
         if Path(path).suffix == ".parquet":

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import random
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.job import Job
-from headway.domain.limits import MAX_GPUS, MAX_ITERATIONS, whole
+from headway.domain.limits import MAX_GPUS, MAX_ITERATIONS, number_from, whole
 from headway.domain.models import MODELS, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import measured_times, model_names
 from headway.domain.workload import Workload
+from headway.graphs.parallel import FIELD, parse_parallel
+from headway.workload.draw import LONGEST_SPAN_S, MAX_JOBS, Draw, counts_by_share
+from headway.workload.parallel import ParallelJobs
 
-MAX_JOBS = 10**7
-LONGEST_SPAN_S = 10**9
+_FALLBACK = "ddp"
+"""How jobs are trained that do not suit what was drawn for them."""
+
+_log = logging.getLogger("headway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,10 @@ class Recipe:
 
     `mix` maps a number of GPUs to its share of the jobs. Iterations are uniform over a closed
     range, models are uniform, and arrivals are uniform over the whole seconds 1..span. A model's
-    profile comes from the first set in `profiles` that has it.
+    profile comes from the first set in `profiles` that has it. With `parallel`, such as `ddp` or
+    `ddp@3,fsdp:12`, jobs have graphs made from the layers of these profiles; a number after @ is
+    a share of the jobs, by default 1. A job whose GPUs or layers do not suit what is drawn for it
+    has `ddp`.
     """
 
     jobs: int
@@ -33,6 +42,7 @@ class Recipe:
     iterations: tuple[int, int]
     models: Sequence[str]
     profiles: tuple[ProfileSet, ...] = PAPER_PROFILES
+    parallel: str = ""
 
     def __post_init__(self) -> None:
         whole(self.jobs, "jobs", 1, MAX_JOBS)
@@ -88,6 +98,7 @@ def generate_workload(
     mix: Mapping[int, float] | None = None,
     iterations: tuple[int, int] | None = None,
     models: Sequence[str] | None = None,
+    parallel: str | None = None,
 ) -> Workload:
     """Draw a workload; jobs are numbered in order of arrival.
 
@@ -99,7 +110,10 @@ def generate_workload(
         mix: The share of the jobs by number of GPUs, likewise.
         iterations: The range of their iterations, likewise.
         models: The models to draw from, likewise.
+        parallel: How they are trained, such as `ddp` or `ddp@3,fsdp:12`, likewise.
     """
+    if parallel is not None:
+        _shares(parallel)
     if isinstance(recipe, str):
         recipe = preset_recipe(recipe)
     changes: dict[str, Any] = {
@@ -108,60 +122,79 @@ def generate_workload(
         "mix": mix,
         "iterations": iterations,
         "models": models,
+        "parallel": parallel,
     }
     recipe = replace(recipe, **{key: value for key, value in changes.items() if value is not None})
     whole(seed, "seed", 0, 2**63 - 1)
-    draw = _Draw(seed)
-    gpus = [
-        size for size, count in zip(recipe.mix, _counts(recipe), strict=True) for _ in range(count)
-    ]
+    draw = Draw(seed)
+    counts = counts_by_share(recipe.jobs, list(recipe.mix.values()))
+    gpus = [size for size, count in zip(recipe.mix, counts, strict=True) for _ in range(count)]
     draw.shuffle(gpus)
     low, high = recipe.iterations
     rounds = [draw.integer(low, high) for _ in gpus]
     chosen = [recipe.models[draw.integer(0, len(recipe.models) - 1)] for _ in gpus]
     arrivals = sorted(draw.integer(1, recipe.span_s) for _ in gpus)
+    jobs_drawn = [
+        Job.of_model(
+            model,
+            job_id=str(index),
+            arrival_ns=arrival * 10**9,
+            gpus=count,
+            iterations=repeats,
+            profiles=recipe.profiles,
+        )
+        for index, (model, arrival, count, repeats) in enumerate(
+            zip(chosen, arrivals, gpus, rounds, strict=True)
+        )
+    ]
+    if recipe.parallel:
+        jobs_drawn = _in_parallel(jobs_drawn, recipe, draw)
     return Workload(
-        [
-            Job.of_model(
-                model,
-                job_id=str(index),
-                arrival_ns=arrival * 10**9,
-                gpus=count,
-                iterations=repeats,
-                profiles=recipe.profiles,
-            )
-            for index, (model, arrival, count, repeats) in enumerate(
-                zip(chosen, arrivals, gpus, rounds, strict=True)
-            )
-        ],
+        jobs_drawn,
         source=f"generated workload, seed {seed}",
         profiles=() if recipe.profiles == PAPER_PROFILES else measured_times(recipe.profiles),
     )
 
 
-class _Draw:
-    """Integers and shuffles from `random()` alone, the one method that is stable across Pythons."""
+def _in_parallel(jobs: list[Job], recipe: Recipe, draw: Draw) -> list[Job]:
+    """Return the jobs with graphs; say how many do not suit what was drawn for them."""
+    shares = _shares(recipe.parallel)
+    counts = counts_by_share(len(jobs), list(shares.values()))
+    drawn = [text for text, count in zip(shares, counts, strict=True) for _ in range(count)]
+    draw.shuffle(drawn)
+    made = ParallelJobs(recipe.profiles)
+    replaced: Counter[str] = Counter()
+    found = []
+    for job, text in zip(jobs, drawn, strict=True):
+        suits = made.misfit(job, text) is None
+        replaced[text] += not suits
+        found.append(made.job(job, text if suits else _FALLBACK))
+    for text, count in (+replaced).items():
+        _log.warning(
+            "%s of %s jobs drawn for %s train with %s: their GPUs or their model's layers do not "
+            "suit it.",
+            f"{count:,}",
+            f"{drawn.count(text):,}",
+            text,
+            _FALLBACK,
+        )
+    return found
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
 
-    def integer(self, low: int, high: int) -> int:
-        """Return an integer from low to high, inclusive."""
-        return low + int(self._random.random() * (high - low + 1))
-
-    def shuffle(self, items: list[int]) -> None:
-        """Shuffle the items in place (Fisher-Yates)."""
-        for end in range(len(items) - 1, 0, -1):
-            other = self.integer(0, end)
-            items[end], items[other] = items[other], items[end]
-
-
-def _counts(recipe: Recipe) -> list[int]:
-    """Split the jobs by share, by the largest-remainder method."""
-    total = sum(recipe.mix.values())
-    exact = [recipe.jobs * share / total for share in recipe.mix.values()]
-    counts = [int(share) for share in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: (counts[i] - exact[i], i))
-    for index in by_remainder[: recipe.jobs - sum(counts)]:
-        counts[index] += 1
-    return counts
+def _shares(parallel: str) -> dict[str, float]:
+    """Return the share of each way to train in a text such as `ddp@3,fsdp:12`."""
+    shares: dict[str, float] = {}
+    for part in parallel.split(","):
+        text, at, share = part.strip().partition("@")
+        parse_parallel(text)
+        if text in shares:
+            raise InputError(f"{shown(text)} is duplicated.", field=FIELD)
+        try:
+            shares[text] = number_from(share) if at else 1
+        except ValueError:
+            shares[text] = 0
+        if not 0 < shares[text] <= MAX_JOBS:
+            raise InputError(
+                f"the share after @ must be a positive number, not {shown(share)}.", field=FIELD
+            )
+    return shares

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +22,8 @@ MAX_FILE_BYTES = 2**27
 
 _NANOSECONDS = 1e6
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WORDS = {"None": "null", "True": "true", "False": "false"}
+_QUOTED_OR_WORD = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""")
 
 
 def read_graph(path: str | os.PathLike[str]) -> Graph:
@@ -54,7 +57,7 @@ class GraphFile:
             _check_keys(document, {"ranks", "tasks", "messages"}, {"ranks", "tasks"}, "")
             return cls(source, whole(document["ranks"], "ranks", 1, MAX_GPUS), document)
         except InputError as error:
-            raise error.at(source, error.line, error.column) from None
+            raise _in_json_words(error).at(source, error.line, error.column) from None
 
     @cached_property
     def graph(self) -> Graph:
@@ -70,7 +73,8 @@ class GraphFile:
             )
         except InputError as error:
             where = None if error.field is None else error.field.replace("buffer_bytes", "mb")
-            raise InputError(error.problem, field=where, source=self.source) from None
+            problem = _in_json_words(error).problem
+            raise InputError(problem, field=where, source=self.source) from None
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class GraphFiles:
     files: dict[str, GraphFile] = field(default_factory=dict)
 
     def graph(self, path: str, gpus: int) -> Graph:
-        """Return the graph of a row of the table, which has so many GPUs."""
+        """Return the graph of a row of the table, which has this many GPUs."""
         try:
             if path == STANDARD:
                 raise InputError("must be a file.", source=STANDARD)
@@ -222,6 +226,12 @@ def _named(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     return shown(value)
+
+
+def _in_json_words(error: InputError) -> InputError:
+    """Return an error that shows values as JSON writes them: null, true and false."""
+    problem = _QUOTED_OR_WORD.sub(lambda found: _WORDS.get(found[0], found[0]), error.problem)
+    return InputError(problem, field=error.field)
 
 
 def _lines(graph: Graph) -> Iterator[str]:

@@ -1,18 +1,19 @@
-"""Files of a model's layers: a CSV table with a row for each layer."""
+"""A model's layers: from a CSV table with a row for each, or from a profile."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from headway.domain.errors import InputError
+from headway.domain.errors import InputError, did_you_mean
 from headway.domain.limits import LONGEST_NS, MAX_BYTES
-from headway.domain.models import MEBIBYTE
+from headway.domain.models import MEBIBYTE, ModelProfile, ProfileSet
+from headway.domain.profiles import model_names, profile_at
 from headway.files import STANDARD, open_input
-from headway.graphs.layers import Layer, MoeLayer
+from headway.graphs import Layer, MoeLayer
 from headway.workload.tables import CsvTable, Unit, Value, Wording, check_names
 
 NAME = "layer"
@@ -35,11 +36,8 @@ def read_layers(path: str | os.PathLike[str], kind: type[_AnyLayer]) -> list[_An
     """
     source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
     columns = _columns(kind)
-    required = [
-        column
-        for field, column in zip(fields(kind), columns, strict=True)
-        if field.default is MISSING
-    ]
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    required = [column for column, unit in columns.items() if unit.field not in optional]
     table = CsvTable(source, _WORDING, partial(_check_header, columns=columns, required=required))
     with open_input(path) as stream:
         layers, _, _ = table.rows(
@@ -50,10 +48,41 @@ def read_layers(path: str | os.PathLike[str], kind: type[_AnyLayer]) -> list[_An
     return layers
 
 
+def model_profile(
+    name: str, batch_size: int | None, profiles: Sequence[ProfileSet]
+) -> ModelProfile | None:
+    """Return the profile with layers that a name means, or None if it is the path of a file.
+
+    A name has neither folder nor suffix. If a file of that name exists too, it is refused as
+    ambiguous.
+    """
+    if name == STANDARD or os.path.dirname(name) or os.path.splitext(name)[1]:
+        return None
+    found = profile_at(name, batch_size, profiles)
+    if os.path.lexists(name):
+        if found is None:
+            return None
+        raise InputError(
+            f"is a model and a file in this folder; write ./{name} for the file, or move it.",
+            source=name,
+        )
+    if found is None:
+        known = did_you_mean(name, model_names(profiles))
+        raise InputError(f"no such file, and no model of that name.{known}", source=name)
+    if not found[0].layers:
+        raise InputError(
+            "its profile has no layers; give a CSV file of them, or a profile that has them.",
+            source=name,
+        )
+    return found[0]
+
+
 def _columns(kind: type[Layer] | type[MoeLayer]) -> dict[str, Unit]:
     """Return the columns of a kind of layer: `forward_ms` for the field `forward_ns`."""
     found = {}
     for field in fields(kind):
+        if field.name == "name":
+            continue
         if field.name.endswith("_ns"):
             unit = Unit(field.name, 1e6, 1, LONGEST_NS, "milliseconds")
             found[field.name.removesuffix("_ns") + "_ms"] = unit
@@ -76,7 +105,7 @@ def _layer(
     columns: Mapping[str, Unit],
     required: list[str],
 ) -> _AnyLayer:
-    values = {}
+    values: dict[str, Any] = {"name": str(row.get(NAME, "")).strip()}
     for name, unit in columns.items():
         text = str(row.get(name, "")).strip()
         if text:

@@ -75,6 +75,8 @@ class CsvTable:
     source: str
     wording: Wording
     check_header: Callable[[list[str]], None]
+    rename: Callable[[str], str] = str.strip
+    """From a column's name in the file to the one it is known by."""
 
     def rows(
         self, stream: IO[bytes], make_row: Callable[[Mapping[str, Value]], _Row]
@@ -93,7 +95,7 @@ class CsvTable:
                 if not any(field.strip() for field in fields):
                     continue
                 if header is None:
-                    header = self._header([field.strip() for field in fields], reader.line_num)
+                    header = self._header([self.rename(field) for field in fields], reader.line_num)
                 else:
                     rows.append(self._row(header, fields, reader.line_num, make_row))
                     numbers.append(reader.line_num)

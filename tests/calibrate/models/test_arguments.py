@@ -34,6 +34,10 @@ def options(*arguments: str) -> argparse.Namespace:
         (["vgg16", "--batch-sizes", "x"], "--batch-sizes: must be a whole number, not 'x'."),
         (["vgg16", "--precisions", "fp16"], "--precisions: unknown precision 'fp16'."),
         (["vgg16", "--precisions", "tf32"], "--precisions: tf32 needs an NVIDIA GPU."),
+        (
+            ["vgg16", "--optimizer", "adam"],
+            "--optimizer: unknown optimizer 'adam'. Did you mean 'adamw'",
+        ),
         (["vgg16", "--repeats", "1"], "--repeats: must be at least 2, not 1."),
         (["vgg16", "--warm-up", "0"], "--warm-up: must be at least 1, not 0."),
         (["vgg16", "--bucket-mb", "much"], "--bucket-mb: must be a number of MB, not 'much'."),

@@ -16,7 +16,9 @@ import pytest
 
 from cli.terminals import on_terminal
 from headway.calibrate.models.command import add_arguments, run
+from headway.configuration import profiles_from
 from headway.domain.errors import InputError
+from waiting import PATIENCE_S
 
 pytestmark = pytest.mark.torch
 
@@ -210,15 +212,16 @@ def test_a_terminal_shows_what_is_measured_and_the_time_left(
     lines = on_terminal(monkeypatch, 80, *words)
     found = [re.fullmatch(r" *(\d+)%, (?:.* left, )?measuring tiny, batch (.*)", x) for x in lines]
     shown = [(int(match[1]), match[2]) for match in found if match]
-    # One warm-up pass and three for each of two measurements; the larger batch counts three times.
-    assert [text for _, text in shown] == ["1, fp32 (1 of 2)"] * 8 + ["3, fp32 (2 of 2)"] * 8
+    # A warm-up pass, three for each of three measurements, and one to find layers; the larger batch
+    # counts three times.
+    assert [text for _, text in shown] == ["1, fp32 (1 of 2)"] * 12 + ["3, fp32 (2 of 2)"] * 12
     assert [share for share, _ in shown] == [
-        *(0, 4, 7, 11, 14, 18, 21, 25),
-        *(25, 36, 46, 57, 68, 79, 89, 100),
+        *(0, 2, 5, 7, 9, 11, 14, 16, 18, 20, 23, 25),
+        *(25, 32, 39, 45, 52, 59, 66, 73, 80, 86, 93, 100),
     ]
     kept = [line for line in lines if line.startswith("[")]
-    assert re.fullmatch(r"\[1/2\] tiny, batch 1, fp32: forward .* ms; \d+ s left", kept[0])
-    assert re.fullmatch(r"\[2/2\] tiny, batch 3, fp32: forward .* ms", kept[1])
+    assert re.fullmatch(r"\[1/2\] tiny, batch 1, fp32: forward .* layers; \d+ s left", kept[0])
+    assert re.fullmatch(r"\[2/2\] tiny, batch 3, fp32: forward .* layers", kept[1])
 
 
 def test_memory_is_that_of_weights_gradients_batch_and_activations(home: Path) -> None:
@@ -228,6 +231,22 @@ def test_memory_is_that_of_weights_gradients_batch_and_activations(home: Path) -
     gradients = model["gradient_mb"] * 2**20
     batch, activations = 10 * 400 * 4, 10 * 700 * 4
     assert model["memory_mb"] * 2**20 == weights + gradients + batch + activations
+
+
+def test_layers_add_up_to_the_passes_and_the_optimizer_is_recorded(home: Path) -> None:
+    calibrate(home, "own.py:tiny", "--optimizer", "sgd")
+    (model,) = models_of(home / "models.toml")
+    names, *columns = zip(*model["layers"], strict=True)
+    forward, backward, sizes, _ = map(sum, columns)
+    assert names == ("inner Linear", "outer Linear")
+    assert forward == pytest.approx(model["forward_ms"], abs=2e-6)
+    assert backward == pytest.approx(model["backward_ms"], abs=2e-6)
+    assert sizes == model["gradient_mb"]
+    assert (model["optimizer"], len(model["layer_scale"])) == ("sgd", 2)
+    assert model["optimizer_ms"] > 0
+    (profile,) = profiles_from([str(home / "models.toml")])[0].profiles
+    assert [layer.name for layer in profile.layers] == list(names)
+    assert profile.optimizer_ns == round(model["optimizer_ms"] * 1e6)
 
 
 def test_the_bucket_of_the_last_layer_is_ready_first(home: Path) -> None:
@@ -316,7 +335,7 @@ def test_an_interrupted_run_writes_nothing(home: Path) -> None:
         assert running.stderr is not None
         first = running.stderr.readline()
         running.send_signal(signal.SIGINT)
-        _, rest = running.communicate(timeout=60)
+        _, rest = running.communicate(timeout=PATIENCE_S)
     assert first.startswith("configurations to measure")
     assert running.returncode == 130
     assert rest.strip() == "headway: interrupted"

@@ -31,7 +31,7 @@ def test_exact_times_give_back_the_network_exactly() -> None:
     assert found.b_ns_per_byte.value == pytest.approx(0.853, rel=1e-6)
     assert found.eta_ns_per_byte is not None
     assert found.eta_ns_per_byte.value == pytest.approx(0.235, rel=1e-5)
-    assert found.network().b_ns_per_byte == 0.853
+    assert found.network.b_ns_per_byte == 0.853
     assert (found.fits, found.outliers, found.remarks) == (True, 0, ())
     assert found.largest_residual < 1e-5
 
@@ -125,7 +125,7 @@ def test_fast_shots_and_cells_of_few_shots_have_no_outliers() -> None:
 
 def test_the_residual_of_a_cell_is_its_median_relative_to_the_prediction() -> None:
     found = fit(draw_samples(random.Random(6), model(), noise=0.05))
-    network = found.network()
+    network = found.network
     assert len(found.cells) == 24
     for cell in found.cells:
         assert cell.predicted_ns == network.all_reduce_ns(cell.message_bytes, cell.k)
@@ -140,13 +140,26 @@ def test_a_network_has_no_negative_latency_and_no_negative_penalty() -> None:
     assert found.a_ns.value < 0
     assert found.eta_ns_per_byte is not None
     assert found.eta_ns_per_byte.high < 0
-    assert (found.network().a_ns, found.network().eta_ns_per_byte) == (0, 0.0)
+    assert (found.network.a_ns, found.network.eta_ns_per_byte) == (0, 0.0)
+
+
+def test_what_is_not_below_0_fits_what_was_set_to_0() -> None:
+    lots = random.Random(7)
+    cheaper = fit(draw_samples(lots, model(0, 1.0, -0.2), ks=(1, 4), noise=0.001))
+    # Four messages of M bytes take 4 M - 0.6 M, so b is between 3.4 / 4 and 1.
+    assert cheaper.b_ns_per_byte.value == pytest.approx(1.0, rel=0.01)
+    assert cheaper.network.eta_ns_per_byte == 0
+    assert 0.86 < cheaper.network.b_ns_per_byte < 0.99
+    early = fit(draw_samples(lots, model(-200_000, 1.0, 0.0), sizes=(MB, 4 * MB), noise=0.001))
+    assert early.b_ns_per_byte.value == pytest.approx(1.0, rel=0.01)
+    assert early.network.a_ns == 0
+    assert early.network.b_ns_per_byte < 0.95
 
 
 def test_without_shots_that_share_there_is_no_eta() -> None:
     found = fit(draw_samples(random.Random(8), model(), ks=(1,)))
     assert found.eta_ns_per_byte is None
-    assert found.network().eta_ns_per_byte == 0
+    assert found.network.eta_ns_per_byte == 0
     assert [remark.code for remark in found.remarks] == ["contention-not-measured"]
 
 

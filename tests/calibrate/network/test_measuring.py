@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.network.undisturbed import undisturbed
 from headway import testbed as testbeds
 from headway.calibrate.network.samples import read_samples, shots
 from headway.configuration import network_from
-from waiting import eventually
+from headway.network.contention import NetworkModel
+from waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.root, pytest.mark.torch]
 
@@ -28,7 +30,8 @@ EXACT = ("--sizes", "2MB,4MB,8MB,16MB", "--repeats", "6", "--warm-up", "1", "--c
 """Long messages, to which a delay of some milliseconds is little."""
 
 FIRST = ("nice", "-n", "-19")
-"""Runs before other tests, which would load the same cores during the measurement."""
+"""Runs before other tests, which would load the same cores during the measurement, unless the
+kernel shares them out by sessions (sched_autogroup_enabled)."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,7 @@ def wait_for_ranks(bed: testbeds.Testbed, running: subprocess.Popen[str], count:
 
 def ends(running: subprocess.Popen[str], status: int) -> str:
     """Wait for the end of a calibration; return its only line on standard error."""
-    _, err = running.communicate(timeout=90)
+    _, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == status, err
     lines = [line for line in err.splitlines() if line]
     assert len(lines) == 1, err
@@ -85,12 +88,14 @@ def ends(running: subprocess.Popen[str], status: int) -> str:
 def test_a_calibration_recovers_the_rate_of_the_testbed(
     pair: testbeds.Testbed, tmp_path: Path
 ) -> None:
-    running = start(tmp_path, "--on", f"testbed:{pair.name}", *EXACT, command=FIRST)
-    out, err = running.communicate(timeout=240)
-    assert running.returncode == 0, err
-    network = network_from(str(tmp_path / "network.toml"))
-    assert network.b_ns_per_byte == pytest.approx(B_NS_PER_BYTE, rel=0.1)
-    assert "eta" in out
+    def measured() -> NetworkModel:
+        running = start(tmp_path, "--on", f"testbed:{pair.name}", *EXACT, command=FIRST)
+        out, err = running.communicate(timeout=600)
+        assert running.returncode == 0, err
+        assert "eta" in out
+        return network_from(str(tmp_path / "network.toml"))
+
+    undisturbed(lambda: measured().b_ns_per_byte == pytest.approx(B_NS_PER_BYTE, rel=0.1))
     samples = read_samples(tmp_path / "network.samples.csv")
     assert len(shots(samples)) == 4 * 2 * 6
     assert len(samples) == 4 * 6 * (1 + 2)
@@ -105,14 +110,18 @@ def test_a_calibration_recovers_the_rate_of_the_testbed(
 def test_the_testbeds_penalty_is_measured_as_eta(tmp_path: Path) -> None:
     bed = testbeds.Testbed(f"e{os.getpid()}", hosts=2, rate_mbit=RATE_MBIT, eta=0.5)
     testbeds.up(bed)
-    try:
+
+    def eta_of_b() -> float:
         running = start(tmp_path, "--on", f"testbed:{bed.name}", *EXACT, command=FIRST)
-        _, err = running.communicate(timeout=240)
+        _, err = running.communicate(timeout=600)
         assert running.returncode == 0, err
+        network = network_from(str(tmp_path / "network.toml"))
+        return network.eta_ns_per_byte / network.b_ns_per_byte
+
+    try:
+        undisturbed(lambda: eta_of_b() == pytest.approx(0.5, abs=0.2))
     finally:
         testbeds.down(bed.name)
-    network = network_from(str(tmp_path / "network.toml"))
-    assert network.eta_ns_per_byte / network.b_ns_per_byte == pytest.approx(0.5, abs=0.2)
 
 
 def test_the_same_works_under_torchrun(pair: testbeds.Testbed, tmp_path: Path) -> None:
@@ -132,13 +141,15 @@ def test_the_same_works_under_torchrun(pair: testbeds.Testbed, tmp_path: Path) -
             text=True,
         )
 
-    with node(1) as first, node(2) as second:
-        out, err = first.communicate(timeout=120)
-        second.communicate(timeout=120)
-    assert (first.returncode, second.returncode) == (0, 0), err
-    assert "eta" in out
-    network = network_from(str(tmp_path / "cluster.toml"))
-    assert network.b_ns_per_byte == pytest.approx(B_NS_PER_BYTE, rel=0.3)
+    def b_ns_per_byte() -> float:
+        with node(1) as first, node(2) as second:
+            out, err = first.communicate(timeout=300)
+            second.communicate(timeout=300)
+        assert (first.returncode, second.returncode) == (0, 0), err
+        assert "eta" in out
+        return network_from(str(tmp_path / "cluster.toml")).b_ns_per_byte
+
+    undisturbed(lambda: b_ns_per_byte() == pytest.approx(B_NS_PER_BYTE, rel=0.3))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "cluster.samples.csv",
         "cluster.svg",
@@ -164,7 +175,7 @@ def test_an_interrupted_calibration_leaves_no_process_and_no_file(
     running = start(tmp_path, "--on", f"testbed:{pair.name}", "--concurrent", "2")
     wait_for_ranks(pair, running)
     running.send_signal(number)
-    running.communicate(timeout=30)
+    running.communicate(timeout=PATIENCE_S)
     assert running.returncode == status
     eventually(lambda: processes(pair) == [])
     assert list(tmp_path.iterdir()) == []

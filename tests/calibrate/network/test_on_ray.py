@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.network.undisturbed import undisturbed
 from headway import testbed as testbeds
 from headway.configuration import network_from
-from waiting import eventually
+from waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.ray, pytest.mark.root]
 
@@ -42,6 +43,7 @@ def cluster(bed: testbeds.Testbed) -> Iterator[dict[str, str]]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # By default workers run after everything else.
         }
         common = ["--num-cpus", "1", "--object-store-memory", str(80 * 2**20), "--block"]
         head = ["--head", "--port", "6400", "--include-dashboard", "false", "--temp-dir", folder]
@@ -58,7 +60,7 @@ def cluster(bed: testbeds.Testbed) -> Iterator[dict[str, str]]:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
-                    start_new_session=True,
+                    process_group=0,  # A local executor kills children in other sessions.
                 )
                 nodes.append(node)
                 assert node.stdout is not None
@@ -74,7 +76,7 @@ def cluster(bed: testbeds.Testbed) -> Iterator[dict[str, str]]:
             for node in reversed(nodes):
                 node.send_signal(signal.SIGTERM)
             for node in nodes:
-                node.communicate(timeout=60)
+                node.communicate(timeout=PATIENCE_S)
 
 
 def calibrate(
@@ -95,12 +97,15 @@ def test_a_ray_cluster_is_measured_between_its_nodes(
     bed: testbeds.Testbed, cluster: dict[str, str], tmp_path: Path
 ) -> None:
     words = ("--sizes", "1MB,2MB,4MB", "--repeats", "5", "--warm-up", "1", "--concurrent", "2")
-    running = calibrate(bed, cluster, tmp_path, *words)
-    out, err = running.communicate(timeout=150)
-    assert running.returncode == 0, err
-    assert "eta" in out
-    network = network_from(str(tmp_path / "network.toml"))
-    assert network.b_ns_per_byte == pytest.approx(40, rel=0.3)
+
+    def b_ns_per_byte() -> float:
+        running = calibrate(bed, cluster, tmp_path, *words)
+        out, err = running.communicate(timeout=300)
+        assert running.returncode == 0, err
+        assert "eta" in out
+        return network_from(str(tmp_path / "network.toml")).b_ns_per_byte
+
+    undisturbed(lambda: b_ns_per_byte() == pytest.approx(40, rel=0.3))
 
 
 def actors(bed: testbeds.Testbed) -> list[str]:
@@ -125,7 +130,7 @@ def test_an_interrupted_measurement_leaves_no_actor(
     running = calibrate(bed, cluster, tmp_path, "--concurrent", "2")
     eventually(lambda: len(actors(bed)) == 4 or running.poll() is not None)
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130, err
     eventually(lambda: actors(bed) == [])
     assert list(tmp_path.iterdir()) == []

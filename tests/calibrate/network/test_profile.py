@@ -28,7 +28,7 @@ def found() -> Fit:
 def test_a_network_file_can_be_simulated(tmp_path: Path, found: Fit) -> None:
     path = tmp_path / "network.toml"
     write_network(path, found, {"samples": "network.samples.csv"})
-    assert network_from(str(path)) == found.network()
+    assert network_from(str(path)) == found.network
 
 
 def test_a_network_file_records_its_origin(tmp_path: Path, found: Fit) -> None:
@@ -80,7 +80,7 @@ def test_any_description_of_a_measurement_reads_back(
     calibration = tomllib.loads(path.read_bytes().decode())["calibration"]
     del calibration["fit"]
     assert calibration == about
-    assert network_from(str(path)) == found.network()
+    assert network_from(str(path)) == found.network
 
 
 def test_a_lone_surrogate_does_not_break_the_file(tmp_path: Path, found: Fit) -> None:

@@ -19,7 +19,7 @@ from headway.experiments.reproduction.claims import (
     size_verdict,
 )
 from headway.experiments.reproduction.contention import Example
-from headway.experiments.reproduction.paper import Case
+from headway.experiments.reproduction.paper import Case, with_memory
 from headway.experiments.statistics import Estimate
 
 HOLDS, IN_PART, FAILS = Verdict.HOLDS, Verdict.IN_PART, Verdict.FAILS
@@ -90,7 +90,7 @@ def test_the_introductions_example(ratios: list[float], verdict: Verdict) -> Non
 
 def verdict_of(claim: str, *arguments: dict[Case, float]) -> Verdict:
     evaluation = crafted(*arguments)
-    (found,) = [f for f in findings(evaluation, 16) if f.claim == claim]
+    (found,) = [f for f in findings(evaluation, with_memory(16)) if f.claim == claim]
     return found.verdict
 
 
@@ -154,14 +154,16 @@ def test_a_setting_is_judged_by_its_own_runs() -> None:
     evaluation = crafted({other: 700})
     claim = "Ada-SRSF: average JCT saved against SRSF(1)"
     verdicts = {
-        memory: next(f.verdict for f in findings(evaluation, memory) if f.claim == claim)
+        memory: next(
+            f.verdict for f in findings(evaluation, with_memory(memory)) if f.claim == claim
+        )
         for memory in (16, 32)
     }
     assert verdicts == {16: FAILS, 32: HOLDS}
 
 
 def test_claims_differ_and_name_their_rules() -> None:
-    found = findings(crafted({}), 16)
+    found = findings(crafted({}), with_memory(16))
     assert len({finding.claim for finding in found}) == len(found) == len(CLAIMS)
     assert {finding.rule for finding in found} | {"example"} == set(RULES)
 
@@ -171,7 +173,7 @@ def test_published_ratios_agree_with_the_published_tables() -> None:
     jct = {case: row.average_jct_s for case, row in paper.PUBLISHED.items()}
     use = {case: row.average_gpu_utilization for case, row in paper.PUBLISHED.items()}
     p95 = {case: row.p95_jct_s for case, row in paper.PUBLISHED.items()}
-    by_claim = {f.claim: f.published_ratio for f in findings(crafted({}), 16)}
+    by_claim = {f.claim: f.published_ratio for f in findings(crafted({}), with_memory(16))}
     expected = {
         "LWF-1: average JCT saved against RAND": jct[ADA] / jct[paper.RAND],
         "LWF-1: average JCT saved against FF": jct[ADA] / jct[paper.FF],

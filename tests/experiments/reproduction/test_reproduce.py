@@ -23,7 +23,7 @@ from headway.experiments.reproduction import FULL_SEEDS, Reproduction, paper, re
 from headway.experiments.reproduction.runs import run_cases
 from headway.experiments.statistics import student_t
 from headway.experiments.sweep.store import LOG
-from waiting import eventually
+from waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -321,7 +321,7 @@ def test_an_interrupted_reproduction_continues_and_gives_the_same_bits(
     runs = folder / "runs"
     eventually(lambda: (runs / LOG).exists() and len(finished(runs)) >= 5)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert out == ""
     keys = set(finished(runs))

@@ -68,10 +68,15 @@ PATHS = [
     ("POST", "/v1/jobs/1/cancel"),
     ("GET", "/v1/jobs/1/logs"),
     ("GET", "/v1/nodes"),
+    ("GET", "/v1/state"),
+    ("POST", "/v1/what-if"),
     ("POST", "/v1/nodes/x/drain"),
     ("GET", "/v1/policy"),
     ("PUT", "/v1/policy"),
     ("GET", "/v1/events"),
+    ("GET", "/v1/live"),
+    ("POST", "/v1/sign-in"),
+    ("POST", "/v1/sign-out"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),
@@ -132,6 +137,9 @@ METRICS = {
     "headway_ignored_events": "counter",
     "headway_policy_failures": "counter",
     "headway_storage_works": "gauge",
+    "headway_forecast_error_ratio": "histogram",
+    "headway_forecasts": "counter",
+    "headway_forecast_cpu_seconds": "counter",
 }
 """Type of each metric in the reference; the parser leaves out `_total`."""
 
@@ -190,10 +198,16 @@ def test_openapi_describes_every_path_and_the_fields_of_a_job(
         "/v1/jobs/{job}/cancel",
         "/v1/jobs/{job}/logs",
         "/v1/nodes",
+        "/v1/state",
+        "/v1/past",
+        "/v1/what-if",
         "/v1/nodes/{node}/drain",
         "/v1/nodes/{node}/undrain",
         "/v1/policy",
         "/v1/events",
+        "/v1/live",
+        "/v1/sign-in",
+        "/v1/sign-out",
         "/metrics",
     }
     body = found["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
@@ -372,6 +386,14 @@ def test_with_a_certificate_the_api_accepts_only_tls(tmp_path: Path) -> None:
             line = [sys.executable, "-m", "headway", *words, *trust]
             done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, "1 nodes" in done.stdout) == (code, code == 0), done.stderr
+        link = find(one.folder).sign_in()
+        assert link.startswith(f"{url}/?token=")
+        page = http.client.HTTPSConnection(
+            *api_address(one), context=ssl.create_default_context(cafile=str(certificate))
+        )
+        page.request("GET", link.removeprefix(url))
+        assert "; Secure" in (page.getresponse().headers["set-cookie"] or "")
+        page.close()
 
 
 def test_the_name_in_a_certificate_is_verified() -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.domain.errors import InputError
+from headway.domain.errors import HeadwayError, InputError
 from headway.live.api.client import Client, find
+from headway.live.daemon.errors import ConflictError, NotFoundError
 from headway.live.daemon.state_folder import ApiAddress, StateFolder, published_address
 
 
@@ -51,8 +52,8 @@ RESPONSES = {
         "the scheduler responded 502 Bad Gateway",
     ),
     "an error": (
-        b'HTTP/1.1 404 Not Found\r\ncontent-length: 19\r\n\r\n{"error": "no job"}',
-        "^no job$",
+        b'HTTP/1.1 400 Bad Request\r\ncontent-length: 24\r\n\r\n{"error": "gpus: wrong"}',
+        "^gpus: wrong$",
     ),
 }
 
@@ -63,6 +64,15 @@ def test_an_invalid_response_is_reported_in_one_sentence(name: str) -> None:
     with responding(data) as client, pytest.raises(InputError, match=message) as caught:
         client.status()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, NotFoundError), (409, ConflictError)])
+def test_an_unknown_or_finished_job_is_an_error_of_its_own(
+    status: int, kind: type[HeadwayError]
+) -> None:
+    data = b'HTTP/1.1 %d No\r\ncontent-length: 19\r\n\r\n{"error": "no job"}' % status
+    with responding(data) as client, pytest.raises(kind, match=r"^no job$"):
+        client.job("1")
 
 
 def test_an_unacknowledged_submission_may_have_been_accepted() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headway.domain.errors import InputError
+from headway.gate.frames import MeasuredBucket
 from headway.gate.protocol import MAX_OPEN_REQUESTS
 from headway.live.core.core import Core
 from headway.live.core.events import (
@@ -17,6 +18,7 @@ from headway.live.core.events import (
     GrantMessage,
     GrantTurn,
     IterationDone,
+    IterationProfiled,
     JobCancelled,
     JobExited,
     JobRestored,
@@ -40,6 +42,11 @@ from headway.live.core.status import JobView
 from headway.network.contention import NetworkModel
 
 MB = 2**20
+PROFILE: dict[str, Any] = {
+    "forward_ns": 1,
+    "optimizer_ns": 2,
+    "buckets": (MeasuredBucket(3, 4), MeasuredBucket(0, 5)),
+}
 
 
 class Cluster:
@@ -433,6 +440,7 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
         assert cluster.ignores(MessageReady, **other, request=1, **sizes)
         assert cluster.ignores(MessageDone, **other, request=1)
         assert cluster.ignores(IterationDone, **other, iterations=1)
+        assert cluster.ignores(IterationProfiled, **other, **PROFILE)
         assert cluster.ignores(WorkerLost, **other)
         assert cluster.ignores(ComputeReady, **other, rank=0, request=1)
         assert cluster.ignores(ComputeDone, **other, rank=0, request=1)
@@ -446,6 +454,15 @@ def test_late_and_unknown_events_are_ignored_and_counted() -> None:
     assert cluster.ignores(ComputeReady, **job, rank=-1, request=1)
     assert cluster.ignores(IterationDone, **job, iterations=0)
     assert cluster.ignores(IterationDone, **job, iterations=10**13)
+    for wrong in (
+        {"forward_ns": -1},
+        {"optimizer_ns": 2**61 + 1},
+        {"buckets": ()},
+        {"buckets": (MeasuredBucket(-1, 1),)},
+        {"buckets": (MeasuredBucket(1, 2**53 + 1),)},
+        {"buckets": (MeasuredBucket(1, 1),) * 1_025},
+    ):
+        assert cluster.ignores(IterationProfiled, **job, **PROFILE | wrong)
     cluster.ready("a")
     assert cluster.ignores(MessageReady, **job, request=1, message_bytes=1, unsent_bytes=1)
     cluster.done("a")

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.gate.frames import MeasuredBucket
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
@@ -16,6 +17,7 @@ from headway.live.core.events import (
     GrantMessage,
     GrantTurn,
     IterationDone,
+    IterationProfiled,
     JobCancelled,
     JobExited,
     JobRestored,
@@ -106,6 +108,13 @@ MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "forward_ns": maybe,
         "backward_ns": maybe,
         "gradient_bytes": maybe,
+    },
+    IterationProfiled: {
+        "job_id": jobs,
+        "attempt": attempts,
+        "forward_ns": large,
+        "optimizer_ns": large,
+        "buckets": st.lists(st.builds(MeasuredBucket, large, large), max_size=3).map(tuple),
     },
     ComputeReady: {"job_id": jobs, "attempt": attempts, "rank": ranks, "request": some},
     ComputeDone: {"job_id": jobs, "attempt": attempts, "rank": ranks, "request": some},

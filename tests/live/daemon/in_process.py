@@ -14,6 +14,7 @@ from headway.live.core.events import JobSpec, Slot
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.event_log.format import encode_header
+from headway.live.daemon.event_log.parts import latest_time_ns
 from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.recovery import restore
 from headway.live.daemon.state_store import StateStore
@@ -83,12 +84,14 @@ class FakeExecutor:
 async def running_daemon(folder: Path, executor: FakeExecutor) -> AsyncIterator[Daemon]:
     """Run a daemon on a folder for the duration of a with block."""
     store = StateStore(folder / "state.db")
-    clock, network = Clock(store.clock_ns), network_from("10gbe")
-    log = EventLogWriter(folder / "events.jsonl", 2**20)
+    link = folder / "events.jsonl"
+    clock, network = Clock(max(store.clock_ns, latest_time_ns(link))), network_from("10gbe")
+    log = EventLogWriter(link, 2**20)
     core = Core(POLICY, network)
     daemon = Daemon(core, POLICY, store, log, clock, executor, lambda _: {})
     store.start(clock.now_ns, lambda _: None)
-    log.start(encode_header(POLICY, network, 0), lambda _: None)
+    header = encode_header(POLICY, network, 0, clock_ns=clock.began_ns, unix_ns=clock.began_unix_ns)
+    log.start(header, lambda _: None)
     try:
         await restore(daemon)
         yield daemon

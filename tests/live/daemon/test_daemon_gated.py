@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from gate.threaded_gate import make_certificate
+from headway import simulate
 from headway import testbed as testbeds
+from headway.live.replay import replay_folder
+from headway.workload.files import read_workload, write_workload
+from live.ports import free_ports
 from live.scheduler_process import SchedulerProcess, python, running_scheduler
 from waiting import eventually
 
@@ -39,7 +42,8 @@ while messages > 0 or not os.path.exists(sys.argv[3]):
     granted = gate.wait_for_grant(request)
     began = time.monotonic_ns()
     time.sleep(seconds)
-    print(int(granted), began, time.monotonic_ns(), flush=True)
+    # In one piece: a warning of another thread may come between pieces.
+    sys.stdout.write(f"{int(granted)} {began} {time.monotonic_ns()}\\n")
     gate.message_done(request)
 """
 
@@ -67,9 +71,31 @@ sys.stdout.write(f"{rank} {int(stray.wait_for_grant(stray.compute_ready()))} 0 0
 """
 
 
+TRAINS = """
+import time
+import torch
+import torch.distributed as dist
+import headway.torch
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+layers = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+model = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=0.01)
+headway.torch.attach(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 64)).sum().backward()
+    optimizer.step()
+    time.sleep(0.02)
+dist.destroy_process_group()
+"""
+
+
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
-    with running_scheduler(tmp_path / "state", NODES) as one:
+    # No lease ends before a slow machine has started the jobs that wait for it.
+    with running_scheduler(tmp_path / "state", "lease_s = 600\n" + NODES) as one:
         yield one
 
 
@@ -88,7 +114,8 @@ def asking(
 def lines(one: SchedulerProcess, job: str) -> list[list[int]]:
     """Return the job's output: its process id, then granted, start and end of each message."""
     text = b"".join(one.client.logs(job)).decode()
-    printed = [line.split() for line in text.splitlines() if line[0].isdigit()]
+    whole = text.split("\n")[:-1]  # The last line may not be there yet, or not all of it.
+    printed = [line.split() for line in whole if line[:1].isdigit()]
     return [[int(word) for word in words] for words in printed]
 
 
@@ -114,16 +141,42 @@ def assert_replays(scheduler: SchedulerProcess) -> None:
     assert (done.returncode, "the same decisions" in done.stdout) == (0, True), done
 
 
+@pytest.mark.torch
+def test_a_training_job_is_exported_as_the_graph_that_it_measured(
+    scheduler: SchedulerProcess, tmp_path: Path
+) -> None:
+    path = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    job = scheduler.submit(python(TRAINS), gpus=2, memory_bytes=2**20, environment=path)
+    assert scheduler.wait_for(job, "done", "failed")["state"] == "done"
+    scheduler.stop()
+    (run,) = replay_folder(scheduler.folder)
+    assert run.difference is None
+    write_workload(run.history.workload(), tmp_path / "run.csv")
+    (exported,) = read_workload(tmp_path / "run.csv")
+    assert (exported.gpus, exported.iterations) == (2, 6)
+    graph = exported.graph
+    assert graph is not None
+    buckets = len(graph.messages)
+    assert buckets > 1
+    assert sum(message.buffer_bytes for message in graph.messages) == 3 * 4 * (64 * 64 + 64)
+    names = ["forward", *(f"backward-{n + 1}" for n in range(buckets)), "optimizer"]
+    assert [task.name for task in graph.tasks] == names
+    # The script sleeps for 20 ms between iterations.
+    assert graph.tasks[-1].duration_ns > 20_000_000
+    result = simulate(read_workload(tmp_path / "run.csv"), run.history.cluster())
+    assert result.jct_s[0] > 6 * 0.02
+
+
 def test_a_worker_killed_during_a_message_frees_its_grant(
     scheduler: SchedulerProcess,
 ) -> None:
-    holds = asking(scheduler, 1, 60)
+    holds = asking(scheduler, 1, 600)
     eventually(lambda: scheduler.client.nodes()[0]["messages"])
     waits = asking(scheduler, 1, 0)
     waiting = eventually(lambda: scheduler.client.nodes()[0]["waiting"])
     assert waiting[0]["job_id"] == waits
     assert waiting[0]["why"].startswith("its all-reduce of 25 MB waits: 1 message on node1 (job ")
-    os.kill(lines(scheduler, holds)[0][0], signal.SIGKILL)
+    os.kill(eventually(lambda: lines(scheduler, holds))[0][0], signal.SIGKILL)
     assert scheduler.wait_for(waits, "done", "failed")["state"] == "done"
     assert scheduler.wait_for(holds, "failed")["state"] == "failed"
 
@@ -131,7 +184,7 @@ def test_a_worker_killed_during_a_message_frees_its_grant(
 def test_a_worker_waiting_for_a_grant_is_released_when_its_job_is_cancelled(
     scheduler: SchedulerProcess,
 ) -> None:
-    asking(scheduler, 1, 60)
+    asking(scheduler, 1, 600)
     eventually(lambda: scheduler.client.nodes()[0]["messages"])
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + ASKS
     waits = asking(scheduler, 1, 0, script=deaf)
@@ -144,8 +197,7 @@ def test_a_worker_waiting_for_a_grant_is_released_when_its_job_is_cancelled(
 
 def test_workers_reach_the_gate_over_tcp_with_tls(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    [port] = free_ports(1)
     settings = f'gate_host = "127.0.0.1"\ngate_port = {port}\n'
     settings += f'certificate = "{certificate}"\nkey = "{key}"\n'
     with running_scheduler(tmp_path / "state", settings + NODES) as one:
@@ -213,7 +265,7 @@ def test_gated_ranks_compute_one_at_a_time_on_a_shared_slot(
     printed = []
     for job, rank in itertools.product(jobs, range(2)):
         text = (scheduler.folder / "attempts" / f"{job}.1" / f"rank-{rank}.log").read_text()
-        words = [line.split() for line in text.splitlines() if line[0].isdigit()]
+        words = [line.split() for line in text.splitlines() if line[:1].isdigit()]
         printed += [[int(word) for word in line] for line in words]
     for rank in range(2):
         spans = sorted(line[2:] for line in printed if line[0] == rank and line[2] > 0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,7 @@ import pytest
 
 from gate.threaded_gate import make_certificate
 from live.executors.helpers import processes_with
+from live.ports import free_ports
 from live.scheduler_process import PRINTS, SchedulerProcess, python
 from waiting import eventually
 
@@ -25,11 +26,6 @@ HERE = Path(__file__).parent
 START_S = 180.0
 """How long two processes may take to import torch on a busy machine."""
 TRAINING = HERE.parents[1] / "worker" / "training_script.py"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +48,7 @@ def cluster() -> Iterator[str]:
         }
         for name, value in variables.items():
             patch.setenv(name, value)
-        port = free_port()
+        [port] = free_ports(1)
         words = [sys.executable, str(HERE.parent / "ray_nodes.py"), str(port), "twin", "twin"]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as nodes:
             assert nodes.stdout is not None
@@ -66,7 +62,7 @@ def scheduler(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     certificate, key = make_certificate(folder)
     served = SchedulerProcess(
         folder / "state",
-        f'gate_port = {free_port()}\ncertificate = "{certificate}"\nkey = "{key}"\n'
+        f'gate_port = {free_ports(1)[0]}\ncertificate = "{certificate}"\nkey = "{key}"\n'
         f'[executor]\nkind = "ray"\naddress = "{cluster}"\n',
     )
     try:
@@ -82,11 +78,22 @@ def train(one: SchedulerProcess, go: Path, **values: object) -> str:
     return one.submit(words, gpus=2, environment=environment, **values)
 
 
+def ranks(go: Path) -> list[int]:
+    """Return the processes of the job that waits for this file: another worker may train too."""
+    mine = f"PAUSE=3:{go}".encode()
+    found = []
+    for pid in processes_with(str(TRAINING)):
+        with contextlib.suppress(OSError):
+            if mine in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
 def printed(one: SchedulerProcess, job: str) -> list[list[str]]:
     """Return the words of each line in rank 0's output."""
     text = b"".join(one.client.logs(job)).decode()
     lines = [line.split() for line in text.splitlines()]
-    return [words for words in lines if words[0] in ("pausing", "plain")]
+    return [words for words in lines if words[:1] in (["pausing"], ["plain"])]
 
 
 def same_weights(lines: list[list[str]]) -> bool:
@@ -101,12 +108,12 @@ def test_a_gated_job_survives_a_killed_scheduler_and_ends_once(
     job = train(scheduler, go)
     eventually(lambda: ["pausing"] in printed(scheduler, job), within_s=START_S)
     assert scheduler.client.status()["grants"] > 0
-    running = processes_with(str(TRAINING))
+    running = ranks(go)
     assert len(running) == 2
     scheduler.kill()
     scheduler.start()
     assert scheduler.client.job(job)["state"] == "running"
-    assert processes_with(str(TRAINING)) == running
+    assert ranks(go) == running
     eventually(lambda: scheduler.client.status()["workers"] == 1)
     go.touch()
     found = scheduler.wait_for(job, "done", "failed")
@@ -123,7 +130,7 @@ def test_jobs_of_a_lost_database_are_refused_and_then_adopted(
     job = train(scheduler, go, name="kept")
     waits = scheduler.submit(python(PRINTS), gpus=2, retries=3)
     eventually(lambda: ["pausing"] in printed(scheduler, job), within_s=START_S)
-    running = processes_with(str(TRAINING))
+    running = ranks(go)
     before = scheduler.client.job(job)
     scheduler.kill()
     for pattern in ("state.db*", "events*") if log_too else ("state.db*",):
@@ -134,13 +141,13 @@ def test_jobs_of_a_lost_database_are_refused_and_then_adopted(
     )
     assert refused.returncode == 2, refused
     assert f"does not know the attempts {job}.1, which are running" in refused.stderr
-    assert processes_with(str(TRAINING)) == running
+    assert ranks(go) == running
     scheduler.options = ("--adopt",)
     try:
         scheduler.start()
     finally:
         scheduler.options = ()
-    assert processes_with(str(TRAINING)) == running
+    assert ranks(go) == running
     found = scheduler.client.job(job)
     assert (found["state"], found["slots"]) == ("running", before["slots"])
     assert found["spec"]["name"] == "kept"
@@ -160,7 +167,7 @@ def test_a_job_whose_worker_is_killed_is_retried(
     go = tmp_path / "plain"
     job = train(scheduler, go, retries=1)
     eventually(lambda: ["pausing"] in printed(scheduler, job), within_s=START_S)
-    os.kill(processes_with(str(TRAINING))[1], signal.SIGKILL)
+    os.kill(ranks(go)[1], signal.SIGKILL)
     go.touch()
     eventually(lambda: scheduler.client.job(job)["attempts"] == 2)
     eventually(lambda: ["pausing"] in printed(scheduler, job), within_s=START_S)

@@ -53,17 +53,23 @@ def goes_on(one: SchedulerProcess, job: str, count: int = 5) -> None:
     eventually(lambda: iterations(one, job) >= before + count)
 
 
+def process_of(one: SchedulerProcess, job: str, rank: int) -> int:
+    """Return the process of a rank of a job's first attempt, which prints its id first."""
+    output = one.folder / "attempts" / f"{job}.1" / f"rank-{rank}.log"
+    return int(eventually(lambda: output.read_text().split())[0])
+
+
 @pytest.mark.parametrize(("rank", "compute"), [(0, True), (1, False)])
 def test_a_stopped_rank_holds_up_no_other_job_and_its_own_job_is_retried(
     tmp_path: Path, rank: int, compute: bool
 ) -> None:
-    settings = "lease_s = 2\nend_stuck_after_s = 4\n" + NODES
+    # Far longer than ranks of a slow machine wait for each other.
+    settings = "lease_s = 5\nend_stuck_after_s = 5\n" + NODES
     with running_scheduler(tmp_path / "state", settings) as one:
         jobs = [train(one, compute) for _ in range(2)]
         for job in jobs:
             goes_on(one, job)
-        output = one.folder / "attempts" / f"{jobs[0]}.1" / f"rank-{rank}.log"
-        os.kill(int(output.read_text().split()[0]), signal.SIGSTOP)
+        os.kill(process_of(one, jobs[0], rank), signal.SIGSTOP)
         found = eventually(lambda: (view := one.client.job(jobs[0]))["stuck"] and view)
         assert found["state"] == "running"
         assert found["why"].startswith(f"stuck on node1, node2: {found['stuck']}; no other job")
@@ -83,7 +89,7 @@ def test_a_job_that_goes_on_is_no_longer_stuck_and_the_run_can_be_replayed(
     with running_scheduler(tmp_path / "state", "lease_s = 1\n" + NODES) as one:
         job = train(one, False)
         goes_on(one, job)
-        rank = int((one.folder / "attempts" / f"{job}.1" / "rank-1.log").read_text().split()[0])
+        rank = process_of(one, job, 1)
         os.kill(rank, signal.SIGSTOP)
         eventually(lambda: one.client.job(job)["stuck"])
         os.kill(rank, signal.SIGCONT)

@@ -48,6 +48,8 @@ def test_running_attempts_without_a_record_are_refused_and_then_adopted(tmp_path
         waits = one.submit(python(PRINTS), gpus=2, retries=3, name="waits")
         one.wait_for(runs, "running")
         eventually(lambda: starts.exists() and starts.read_text() == "xx")
+        # It is in the database, which is deleted; the log is written a little later.
+        eventually(lambda: '"name":"waits"' in (one.folder / "events.jsonl").read_text())
         lose(one)
         problem = refused(one)
         assert f"does not know the attempts {runs}.1, which are running" in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from headway.domain.errors import InputError
 from headway.live.core.lease_rules import LeaseRules
 from headway.live.daemon.settings import ExecutorSettings, ServeSettings, settings_from
+from headway.live.executors.slurm.cluster import SlurmSettings
+from headway.live.executors.slurm.lines import Directives
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +100,7 @@ MISTAKES = {
     ),
     "a gate port on Ray that changes with each restart": (
         '[serve]\ngate_port = 0\n[executor]\nkind = "ray"\n',
-        "line 2, column 1 (gate_port): must be a fixed port on Ray, where running jobs",
+        "line 2, column 1 (gate_port): must be fixed on Ray and Slurm: running jobs",
     ),
     "an unknown policy": (
         '[serve]\npolicy = "papr"\n',
@@ -133,12 +136,36 @@ MISTAKES = {
     ),
     "no kind of executor": ("[executor]\nslots = 2\n", "line 1, column 2: 'kind' is missing."),
     "an unknown executor": (
-        '[executor]\nkind = "slurm"\n',
-        "line 2, column 1 (kind): unknown kind 'slurm'. Known: local, ray, testbed.",
+        '[executor]\nkind = "cloud"\n',
+        "line 2, column 1 (kind): unknown kind 'cloud'. Known: local, ray, slurm, testbed.",
+    ),
+    "an unknown mode": (
+        '[executor]\nkind = "slurm"\nmode = "step"\n',
+        "line 3, column 1 (mode): unknown mode 'step'.",
+    ),
+    "an allocation for batch jobs": (
+        '[executor]\nkind = "slurm"\nmode = "batch"\nallocation = 7\n',
+        "line 4, column 1 (allocation): is for the mode steps only.",
+    ),
+    "a directive that is Headway's to give": (
+        '[executor]\nkind = "slurm"\nallocation_directives = ["--nodes=2"]\n',
+        "line 3, column 1 (allocation_directives): --nodes is set by Headway.",
+    ),
+    "a directive that is no option": (
+        '[executor]\nkind = "slurm"\ndirectives = ["qos"]\n',
+        "line 3, column 1 (directives): must be options such as '--qos=high'",
+    ),
+    "directives elsewhere": (
+        '[executor]\nkind = "ray"\ndirectives = ["--qos=high"]\n',
+        "line 3, column 1 (directives): is for the executor slurm only.",
+    ),
+    "too many questions": (
+        '[executor]\nkind = "slurm"\npoll_s = 0.1\n',
+        "line 3, column 1 (poll_s): must be at least 1",
     ),
     "slots on ray": (
         '[executor]\nkind = "ray"\nslots = 2\n',
-        "line 3, column 1 (slots): is for the executor local or testbed only.",
+        "line 3, column 1 (slots): is for the executor local, testbed or slurm only.",
     ),
     "no slots": (
         '[executor]\nkind = "local"\nslots = 0\n',
@@ -160,3 +187,21 @@ def test_an_error_names_its_line_and_column(name: str) -> None:
     with pytest.raises(InputError) as caught:
         settings_from("serve.toml")
     assert str(caught.value).startswith(f"serve.toml, {message}")
+
+
+def test_the_settings_of_slurm_are_read() -> None:
+    Path("serve.toml").write_text(
+        '[executor]\nkind = "slurm"\nnodes = 4\npartition = "gpu"\nmemory_mb = 1\n'
+        'directives = ["--qos=high"]\nallocation_directives = ["--time=60"]\n'
+        'skip_directives = ["--mem"]\npoll_s = 2.5\n'
+    )
+    settings = settings_from("serve.toml")
+    assert settings.gate_address == (socket.gethostname(), 7078)
+    assert settings.executor.slurm() == SlurmSettings(
+        nodes=4,
+        partition="gpu",
+        memory_bytes=2**20,
+        directives=Directives(("--qos=high",), ("--mem",)),
+        allocation_directives=Directives(("--time=60",), ("--mem",)),
+        poll_s=2.5,
+    )

@@ -177,14 +177,14 @@ def test_an_invalid_record_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "s.db") as database:
         database.execute(
             "INSERT INTO jobs VALUES "
-            "(1, '{}', '', 0, '[]', 0, '', 0, 0, 0, NULL, NULL, NULL, NULL, 0)"
+            "(1, '{}', '', 0, '[]', 0, '', 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, NULL)"
         )
     database.close()
     with pytest.raises(InputError, match="is damaged: "):
         StateStore(tmp_path / "s.db")
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int) -> None:
     path = tmp_path / "s.db"
 
@@ -193,12 +193,15 @@ def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int
 
     use(path, work)
     with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE jobs DROP COLUMN first_prediction")
+        database.execute("ALTER TABLE jobs DROP COLUMN half_prediction")
         if version == 1:
             database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
-        database.execute("ALTER TABLE jobs RENAME COLUMN job_id TO job")
-        database.execute("ALTER TABLE jobs RENAME COLUMN slots TO seats")
-        seats = [{"node": "n1", "slot": 0}, {"node": "n2", "slot": 3}]
-        database.execute("UPDATE jobs SET seats = ?", [msgspec.json.encode(seats).decode()])
+        if version < 3:
+            database.execute("ALTER TABLE jobs RENAME COLUMN job_id TO job")
+            database.execute("ALTER TABLE jobs RENAME COLUMN slots TO seats")
+            seats = [{"node": "n1", "slot": 0}, {"node": "n2", "slot": 3}]
+            database.execute("UPDATE jobs SET seats = ?", [msgspec.json.encode(seats).decode()])
         database.execute(f"PRAGMA user_version = {version}")
     database.close()
     assert reopened(path).jobs == [RUNS]

@@ -1,4 +1,4 @@
-"""Kill processes that a test leaves behind."""
+"""A Ray cluster that all tests share; processes that a test leaves behind are killed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from live.executors.ray_on_testbed import RayOnTestbed, running_ray
+
 
 @pytest.fixture(autouse=True)
 def _kill_leftovers(tmp_path: Path) -> Iterator[None]:
@@ -19,3 +21,9 @@ def _kill_leftovers(tmp_path: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             if mine in path.read_bytes():
                 os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayOnTestbed]:
+    with running_ray() as cluster:
+        yield cluster

@@ -2,6 +2,8 @@
 
     python executor_process.py local FOLDER
     python executor_process.py ray FOLDER ADDRESS
+    python executor_process.py slurm FOLDER ALLOCATION
+    python executor_process.py slurm-batch FOLDER PARTITION
 
 It reads commands and prints reports, one JSON object per line.
 """
@@ -24,8 +26,12 @@ import msgspec
 from headway.live.core.events import JobSpec, Slot
 from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
 from headway.live.executors.local.executor import LocalExecutor
+from headway.live.executors.slurm.cluster import SlurmSettings
+from headway.live.executors.slurm.executor import SlurmExecutor
 from live.executors.helpers import GRACE_S, NODES, make_slots
 from waiting import PATIENCE_S
+
+POLL_S = 1.0
 
 
 class ExecutorProcess:
@@ -45,6 +51,7 @@ class ExecutorProcess:
         assert self.process.stdout is not None
         self._input, self._output = self.process.stdin, self.process.stdout
         self.reports: list[dict[str, Any]] = []
+        self._ends = 0  # that `next_end` has returned
 
     def send(self, **command: Any) -> None:
         """Send a command."""
@@ -54,8 +61,6 @@ class ExecutorProcess:
     def next_report(self, kind: str) -> Any:
         """Return the value of the next report of this kind."""
         for line in self._output:
-            if not line.startswith("{"):
-                continue  # Ray prints too.
             report = json.loads(line)
             self.reports.append(report)
             if report["kind"] == kind:
@@ -73,8 +78,11 @@ class ExecutorProcess:
         self.next_report("launched")
 
     def next_end(self) -> AttemptEnd:
-        """Return the next end of an attempt."""
-        return msgspec.convert(self.next_report("ended"), AttemptEnd)
+        """Return the next end of an attempt, which may have been reported during a command."""
+        ends = [report["value"] for report in self.reports if report["kind"] == "ended"]
+        found = ends[self._ends] if len(ends) > self._ends else self.next_report("ended")
+        self._ends += 1
+        return msgspec.convert(found, AttemptEnd)
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -104,20 +112,33 @@ class _PrintingHandler:
     def attempt_ended(self, end: AttemptEnd) -> None:
         _report("ended", end)
 
+    def attempt_waits(self, attempt: Attempt, why: str) -> None:
+        _report("waits", why)
+
     def node_up(self, node: ExecutorNode) -> None:
         _report("node up", node)
 
     def node_lost(self, name: str) -> None:
         _report("node lost", name)
 
+    def node_drained(self, name: str, draining: bool) -> None:
+        _report("node drained" if draining else "node undrained", name)
+
 
 def _report(kind: str, value: Any = None) -> None:
-    print(json.dumps({"kind": kind, "value": msgspec.to_builtins(value)}), flush=True)
+    line = json.dumps({"kind": kind, "value": msgspec.to_builtins(value)})
+    os.write(_REPORTS, f"{line}\n".encode())
 
 
 def _make_executor(words: Sequence[str]) -> Executor:
     if words[0] == "local":
         return LocalExecutor(Path(words[1]), NODES, GRACE_S)
+    if words[0] == "slurm":
+        settings = SlurmSettings(allocation=words[2], poll_s=POLL_S)
+        return SlurmExecutor(settings, Path(words[1]), GRACE_S)
+    if words[0] == "slurm-batch":
+        settings = SlurmSettings(batch=True, partition=words[2], poll_s=POLL_S)
+        return SlurmExecutor(settings, Path(words[1]), GRACE_S)
     from headway.live.executors.ray.executor import RayExecutor
 
     return RayExecutor(words[2], Path(words[1]), GRACE_S)
@@ -145,4 +166,7 @@ async def _serve(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    # What others print, such as Ray from threads of its own, must not come between reports.
+    _REPORTS = os.dup(1)
+    os.dup2(2, 1)
     asyncio.run(_serve(sys.argv[1:]))

@@ -28,15 +28,22 @@ class RecordingHandler:
     def __init__(self) -> None:
         self.ends: list[AttemptEnd] = []
         self.nodes: list[str] = []
+        self.waits: list[str] = []
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         self.ends.append(end)
+
+    def attempt_waits(self, attempt: Attempt, why: str) -> None:
+        self.waits.append(why)
 
     def node_up(self, node: ExecutorNode) -> None:
         self.nodes.append(f"+{node.name}")
 
     def node_lost(self, name: str) -> None:
         self.nodes.append(f"-{name}")
+
+    def node_drained(self, name: str, draining: bool) -> None:
+        self.nodes.append(f"{'!' if draining else '?'}{name}")
 
     async def end_of(self, attempt: Attempt) -> AttemptEnd:
         """Wait for the end of an attempt and return it."""

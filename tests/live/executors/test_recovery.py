@@ -23,8 +23,15 @@ from headway.live.executors.attempt_folders import (
     remove_oldest,
 )
 from headway.live.executors.node_tools import read_outcome, write_plan
+from headway.testbed.processes import Process
 from live.executors.executor_process import ExecutorProcess
-from live.executors.helpers import QUICK, job, local_executor, make_slots, processes_with
+from live.executors.helpers import (
+    QUICK,
+    job,
+    local_executor,
+    make_slots,
+    processes_with,
+)
 from waiting import eventually_async
 
 pytestmark = pytest.mark.slow
@@ -74,6 +81,8 @@ def test_a_recovered_attempt_can_be_stopped(tmp_path: Path) -> None:
         first.kill()
 
     async def run() -> None:
+        # A shim that takes too long to begin would be kept from it.
+        await eventually_async((tmp_path / folder_name(LONG) / "running.json").exists)
         async with local_executor(tmp_path) as (executor, handler):
             assert await executor.recover([LONG]) == [LONG]
             await executor.stop(LONG)
@@ -92,8 +101,12 @@ def test_an_attempt_whose_shim_was_killed_without_a_scheduler_has_ended(tmp_path
     async def run() -> None:
         folder = tmp_path / folder_name(LONG)
         await eventually_async((folder / "running.json").exists)
-        os.kill(processes_with(str(folder))[0], signal.SIGKILL)
-        await eventually_async(lambda: processes_with(str(folder)) == [])
+        shim = processes_with(str(folder))[0]
+        os.kill(shim, signal.SIGKILL)
+        # A process that is ending has no arguments any more, but still holds its lock.
+        await eventually_async(
+            lambda: Process.of(shim) is None and processes_with(str(folder)) == []
+        )
         async with local_executor(tmp_path) as (executor, handler):
             assert await executor.recover([LONG]) == []
             assert (await handler.end_of(LONG)).reason == "its shim was killed"

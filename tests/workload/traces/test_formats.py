@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,84 @@ def test_helios_and_acme_jobs_run_from_start_to_end() -> None:
 def test_acme_times_of_different_zones_are_compared_as_instants() -> None:
     arrivals = {job.job_id: job.arrival_ns for job in read_sample("acme")[0]}
     assert arrivals["dlca"] - arrivals["9001"] == 698 * SECOND_NS
+
+
+def test_sacct_reads_text_and_json() -> None:
+    assert told("sacct") == {
+        "1201": (65_608, 16),
+        "1202_1": (3_298, 1),
+        "1202_2": (2_098, 2),
+        "1207": (8_340, 8),
+        "2001": (7_200, 8),
+        "2005": (700, 2),
+    }
+    arrivals = {job.job_id: job.arrival_ns for job in read_sample("sacct")[0]}
+    assert arrivals["1207"] - arrivals["1201"] == 2_400 * SECOND_NS
+    assert arrivals["2005"] == 1_790_000_120 * SECOND_NS
+    assert read_sample("sacct")[1].dropped == {
+        "no GPU": 2,
+        "never started": 2,
+        "no end time: still running, or not logged": 2,
+        "ran for no time": 1,
+    }
+
+
+def test_sacct_s_text_may_end_its_lines_with_a_bar(tmp_path: Path) -> None:
+    text = "JobID|Submit|Start|End|AllocTRES|\n7|2026-10-01T08:00:00|2026-10-01T08:00:00|"
+    found = import_text(tmp_path, "sacct", f"{text}2026-10-01T08:00:09|gres/gpu=2|\n")
+    assert [(job.job_id, job.gpus) for job in found.workload] == [("7", 2)]
+
+
+@pytest.mark.parametrize("before", ["\n \t", "\ufeff", "\ufeff\r\n"])
+def test_sacct_s_json_may_begin_with_space_or_a_byte_order_mark(
+    before: str, tmp_path: Path
+) -> None:
+    times = '"time": {"submission": 1, "start": 2, "end": 9}'
+    gpus = '"tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 2}]}'
+    text = f'{before}{{"jobs": [{{"job_id": 5, {times}, {gpus}}}]}}'
+    found = import_text(tmp_path, "sacct", text)
+    assert [(job.job_id, job.gpus) for job in found.workload] == [("5", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "must begin with a header: JobID|Submit|Start|End|AllocTRES."),
+        ("JobID|Submit|Start|End\n", "missing column AllocTRES."),
+        ('{"jobs": 3}', "must be a JSON array of jobs"),
+        ('{"meta": {}, "n": 12}', "has no 'jobs'."),
+        ('{"meta" 1}', "a key must be followed by a colon."),
+        ('{"meta": {}, "jobs": [{"job_id": 1}', "the file is truncated"),
+        ('{"meta": tru, "more": "and more, so that this is not the end"}', "not JSON"),
+    ],
+)
+def test_sacct_files_that_are_not_are_refused(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        import_text(tmp_path, "sacct", text)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("job", "problem"),
+    [
+        ({"job_id": "1"}, "job_id: must be a whole number, not '1'."),
+        ({"tres": {}}, "allocated: must be a list, not None."),
+        ({"tres": {"allocated": [1]}}, "allocated: must hold JSON objects, not 1."),
+        ({"time": {"start": 1.5}}, "start: must be seconds since 1970, not 1.5."),
+        ({"time": {"start": -1}}, "start: must be 0 or more, not -1."),
+        ({"time": {"start": 10**12}}, "start: must be at most 2,305,843,009, not 1000000000000."),
+    ],
+)
+def test_jobs_of_sacct_that_cannot_be_read_are_named(
+    job: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    times = {"submission": 1, "start": 2, "end": 9}
+    gpus = {"allocated": [{"type": "gres", "name": "gpu", "count": 2}]}
+    path = tmp_path / "sacct.json"
+    path.write_text(json.dumps({"jobs": [{"job_id": 1, "time": times, "tres": gpus} | job]}))
+    with pytest.raises(InputError) as caught:
+        import_trace("sacct", [str(path)], strict=True)
+    assert str(caught.value) == f"{path}, line 1, {problem}"
 
 
 def test_pai_joins_its_tables() -> None:

@@ -26,8 +26,9 @@ MAX_BUCKET_BYTES = 2**40
 
 
 DESCRIPTION = """\
-Measure the cost of an iteration of a model on this machine's GPU: forward and backward time,
-gradient size, memory, and when each bucket of gradients is ready. Needs PyTorch."""
+Measure the cost of an iteration of a model on this machine's GPU: forward and backward time, in
+all and layer by layer, gradient size, memory, the optimizer's step, and when each bucket of
+gradients is ready. Needs PyTorch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MB",
         default="25",
         help="bucket size of gradients; the first bucket has 1 MB (default: 25)",
+    )
+    parser.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        help="sgd (with momentum) or adamw (default: a shipped model's usual one, else adamw)",
     )
     parser.add_argument(
         "--gpu",
@@ -112,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
         from headway.calibrate.models.definitions import find_definitions
         from headway.calibrate.models.devices import find_device
         from headway.calibrate.models.document import write_models
-        from headway.calibrate.models.measure import PRECISIONS, PassSettings
+        from headway.calibrate.models.measure import OPTIMIZERS, PRECISIONS, PassSettings
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -132,6 +138,12 @@ def run(options: argparse.Namespace) -> int:
             )
         if precision == "tf32" and device.kind == "cpu":
             raise InputError("tf32 needs an NVIDIA GPU.", field="--precisions")
+    if options.optimizer is not None and options.optimizer not in OPTIMIZERS:
+        raise InputError(
+            f"unknown optimizer {shown(options.optimizer)}."
+            f"{did_you_mean(options.optimizer, OPTIMIZERS)}",
+            field="--optimizer",
+        )
     cases = [
         _Case(definition, size, precision)
         for definition in find_definitions(options.targets)
@@ -139,7 +151,8 @@ def run(options: argparse.Namespace) -> int:
         for size in (definition.batch_sizes if sizes is None else sizes)
     ]
     started_at = datetime.now(UTC)
-    found = _measure_all(cases, device, PassSettings(*passes, bucket_bytes))
+    settings = PassSettings(*passes, bucket_bytes, options.optimizer)
+    found = _measure_all(cases, device, settings)
     write_models(found, device, (options.gpu or device.gpu).strip(), started_at, options.output)
     _report(f"{len(found)} of {len(cases)} written to {options.output}")
     return 0
@@ -175,7 +188,9 @@ def _measure_all(cases: list[_Case], device: Device, settings: PassSettings) -> 
                 found.append(one)
                 said = (
                     f"forward {one.forward.median_ns / 1e6:.3g} ms, "
-                    f"backward {one.backward.median_ns / 1e6:.3g} ms"
+                    f"backward {one.backward.median_ns / 1e6:.3g} ms, "
+                    f"{one.optimizer} {one.optimizer_step.median_ns / 1e6:.3g} ms, "
+                    f"{len(one.layers)} layer{'s' * (len(one.layers) > 1)}"
                 )
             except InputError as error:
                 failed.add(case.definition.name)

@@ -24,6 +24,7 @@ from headway.user_files import load_file
 
 ALL = "all"
 USUAL_BATCH = 16
+USUAL_OPTIMIZER = "adamw"
 
 _RIGHT = (
     "it must return (model, batch): a torch.nn.Module, and a tuple or dict of the tensors it is "
@@ -75,6 +76,7 @@ class Definition:
     function: Callable[[int], Any]
     file: str
     batch_sizes: tuple[int, ...]
+    optimizer: str = USUAL_OPTIMIZER
     shipped: bool = False
 
     def example(self, batch_size: int, device: str) -> Example:
@@ -148,7 +150,9 @@ def _shipped(name: str) -> Definition:
     entry = SHIPPED[name]
     module = importlib.import_module(f"headway.calibrate.models.shipped.{entry.module}")
     function = getattr(module, entry.function)
-    return Definition(name, function, str(module.__file__), entry.batch_sizes, shipped=True)
+    return Definition(
+        name, function, str(module.__file__), entry.batch_sizes, entry.optimizer, True
+    )
 
 
 def _from_file(path: Path) -> ModuleType:

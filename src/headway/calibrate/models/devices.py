@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import re
 import shutil
@@ -71,6 +72,10 @@ class Device(ABC):
         """Return a context that yields the `Peak` of the passes inside, given the tensors held."""
 
     @abstractmethod
+    def capacity(self) -> tuple[int, int]:
+        """Return the bytes of memory, and the number of processors that compute at a time."""
+
+    @abstractmethod
     def notice(self) -> str | None:
         """Return why measurements on this device may be unreliable, or None."""
 
@@ -126,6 +131,10 @@ class Processor(Device):
             yield peak
         peak.bytes = sum((storages | own).values())
 
+    def capacity(self) -> tuple[int, int]:
+        """Return the machine's memory and its processors."""
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), os.cpu_count() or 1
+
     def notice(self) -> str | None:
         """Return None: other processes cannot be told from this one's threads."""
         return None
@@ -167,6 +176,11 @@ class Gpu(Device):
         yield peak
         self.finish()
         peak.bytes = torch.cuda.max_memory_reserved() + self._outside_bytes()
+
+    def capacity(self) -> tuple[int, int]:
+        """Return the GPU's memory and its multiprocessors."""
+        found = torch.cuda.get_device_properties(0)
+        return found.total_memory, found.multi_processor_count
 
     def notice(self) -> str | None:
         """Warn if more memory is in use on the device than a context explains."""

@@ -7,9 +7,10 @@ import platform
 from collections.abc import Sequence
 from datetime import datetime
 
-from headway.calibrate import toml
+from headway import toml_text as toml
 from headway.calibrate.models.devices import Device
 from headway.calibrate.models.measure import Measurement, Spread
+from headway.domain.layers import Layer
 from headway.domain.models import MEBIBYTE
 from headway.files import open_output
 from headway.version import __version__
@@ -51,13 +52,23 @@ def _entry(found: Measurement, gpu: str) -> dict[str, toml.Value]:
         "backward_ms": _ms(found.backward.median_ns),
         "gradient_mb": _mb(found.gradient_bytes),
         "memory_mb": _mb(found.memory_bytes),
+        "optimizer": found.optimizer,
+        "optimizer_ms": _ms(found.optimizer_step.median_ns),
         "parameters": found.parameters,
         "repeats": found.repeats,
         "forward_ms_quartiles": _quartiles(found.forward),
         "backward_ms_quartiles": _quartiles(found.backward),
         "bucket_mb": [_mb(size_bytes) for size_bytes, _ in found.buckets],
         "bucket_ready_ms": [_ms(ready_ns) for _, ready_ns in found.buckets],
+        "layer_scale": [round(scale, 4) for scale in found.layer_scale],
+        "layers": [_row(layer) for layer in found.layers],
     }
+
+
+def _row(layer: Layer) -> toml.Row:
+    """Return a layer as [name, forward_ms, backward_ms, parameter_mb, activation_mb]."""
+    times = _ms(layer.forward_ns), _ms(layer.backward_ns)
+    return [layer.name, *times, _mb(layer.parameter_bytes), _mb(layer.activation_bytes)]
 
 
 def _quartiles(spread: Spread) -> list[float]:

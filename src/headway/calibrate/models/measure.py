@@ -12,19 +12,33 @@ import torch
 from headway.calibrate.models.buckets import bucket_members
 from headway.calibrate.models.definitions import Definition, Example
 from headway.calibrate.models.devices import Device
+from headway.calibrate.models.layers import LayerWatch
 from headway.domain.errors import InputError
+from headway.domain.layers import Layer, fitted
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 """fp32 without and with tensor cores; bf16 passes with fp32 weights and gradients."""
 
 
+OPTIMIZERS: dict[str, Callable[[list[Any]], torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=_RATE, momentum=0.9),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=_RATE),
+}
+"""SGD with momentum, and AdamW, with PyTorch's default implementation."""
+
+_RATE = 1e-9
+"""So small that steps do not change what passes do."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassSettings:
-    """The number of untimed and of timed passes, and the bucket size in bytes."""
+    """The number of untimed and of timed passes, the bucket size in bytes, and the optimizer."""
 
     warm_up: int = 5
     repeats: int = 20
     bucket_bytes: int = 25 * 2**20
+    optimizer: str | None = None
+    """By default that of the definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,8 @@ class Measurement:
     """The cost of one iteration on one device.
 
     `buckets` holds, for each bucket of gradients, its bytes and the median time in ns from the
-    start of the backward pass until its last gradient is ready.
+    start of the backward pass until its last gradient is ready. `layers` add up to the medians of
+    both passes and to the gradients; `layer_scale` is what their times were multiplied by for that.
     """
 
     name: str
@@ -59,6 +74,10 @@ class Measurement:
     memory_bytes: int
     repeats: int
     buckets: tuple[tuple[int, float], ...]
+    layers: tuple[Layer, ...]
+    layer_scale: tuple[float, float]
+    optimizer: str
+    optimizer_step: Spread
 
 
 def measure(
@@ -75,9 +94,9 @@ def measure(
     """
     with definition.explained():
         device.clear()
-        _set_precision(precision)
+        set_precision(precision)
         example = definition.example(batch_size, device.kind)
-        total = settings.warm_up + 2 * settings.repeats
+        total = settings.warm_up + 3 * settings.repeats + 1
         passes = _Passes(example, precision, device, lambda done: progress(done / total))
         for _ in range(settings.warm_up - 1):
             passes.run()
@@ -90,6 +109,8 @@ def measure(
         forward = Spread.of([device.between_ns(start, middle) for start, middle, _ in marks])
         backward = Spread.of([device.between_ns(middle, end) for _, middle, end in marks])
         buckets = _bucket_times(passes, sizes, settings)
+        name = settings.optimizer or definition.optimizer
+        watched, step = _layer_times(passes, OPTIMIZERS[name](passes.trained()), settings.repeats)
     # On a GPU the peak includes the gradients; the count tensor by tensor does not.
     gradients_apart = sum(sizes) if device.kind == "cpu" else 0
     return Measurement(
@@ -103,6 +124,13 @@ def measure(
         memory_bytes=peak.bytes + gradients_apart,
         repeats=settings.repeats,
         buckets=buckets,
+        layers=fitted(watched, round(forward.median_ns), round(backward.median_ns), sum(sizes)),
+        layer_scale=(
+            forward.median_ns / sum(layer.forward_ns for layer in watched),
+            backward.median_ns / sum(layer.backward_ns for layer in watched),
+        ),
+        optimizer=name,
+        optimizer_step=step,
     )
 
 
@@ -181,7 +209,26 @@ def _bucket_times(
     )
 
 
-def _set_precision(precision: str) -> None:
+def _layer_times(
+    passes: _Passes, optimizer: torch.optim.Optimizer, repeats: int
+) -> tuple[list[Layer], Spread]:
+    """Return the layers and the time of the optimizer's step, from iterations with hooks.
+
+    The first of them, in which the optimizer creates its state, is not timed.
+    """
+    steps = []
+    with LayerWatch(passes.example.model, passes.device) as watch:
+        for _ in range(repeats + 1):
+            watch.take(*passes.run())
+            before = passes.device.mark()
+            optimizer.step()
+            steps.append((before, passes.device.mark()))
+        layers = watch.layers()
+    times_ns = [passes.device.between_ns(before, after) for before, after in steps[1:]]
+    return layers, Spread.of(times_ns)
+
+
+def set_precision(precision: str) -> None:
     """Set whether a GPU's fp32 operations may use tensor cores."""
     if hasattr(torch.backends, "fp32_precision"):
         how = "tf32" if precision == "tf32" else "ieee"

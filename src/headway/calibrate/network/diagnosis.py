@@ -73,7 +73,7 @@ def _contention(found: Findings) -> Iterator[Remark]:
         )
         return
     share = f"{eta.value / b:.1%} of b ({eta.low / b:.1%} to {eta.high / b:.1%})"
-    clipped = " The network has eta = 0." if eta.value < 0 else ""
+    clipped = " The network has eta = 0, and b from all shots." if eta.value < 0 else ""
     if eta.low <= 0 <= eta.high or abs(eta.value) < SMALL_ETA * b:
         small = max(abs(eta.low), abs(eta.high)) <= MATERIAL * b
         known = "Sharing costs little or nothing" if small else "It is unclear what sharing costs"

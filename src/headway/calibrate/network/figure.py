@@ -40,7 +40,7 @@ def draw(fit: Fit, samples: Iterable[Sample], path: str | os.PathLike[str]) -> N
 def _by_size(axes: Axes, fit: Fit, cells: Sequence[Cell]) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    network = fit.network()
+    network = fit.network
     smallest, largest = cells[0].message_bytes, cells[-1].message_bytes
     sizes = [smallest * (largest / smallest) ** (step / 100) for step in range(101)]
     axes.plot(
@@ -65,7 +65,7 @@ def _by_size(axes: Axes, fit: Fit, cells: Sequence[Cell]) -> None:
 
 
 def _by_k(axes: Axes, fit: Fit, cells: Sequence[Cell], message_bytes: int) -> None:
-    network, eta = fit.network(), fit.eta_ns_per_byte
+    network, eta = fit.network, fit.eta_ns_per_byte
     assert eta is not None
     ks = range(1, max(cell.k for cell in cells) + 1)
     fair = [(network.a_ns + k * network.b_ns_per_byte * message_bytes) / 1e6 for k in ks]

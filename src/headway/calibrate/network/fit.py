@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headway.calibrate.network.cells import Cell, cells_of
@@ -46,19 +46,17 @@ class CellFit:
 class Fit:
     """The fitted contention model, and how well it describes the measurement.
 
-    The estimates are as fitted and may be below 0; `network()` returns the network to simulate.
-    `eta_ns_per_byte` is None if nothing was measured with k > 1.
+    The estimates are as fitted and may be below 0; `network` is the one to simulate, in which such
+    an a or eta is 0, and the others are fitted again without it. `eta_ns_per_byte` is None if
+    nothing was measured with k > 1.
     """
 
     a_ns: Estimate
     b_ns_per_byte: Estimate
     eta_ns_per_byte: Estimate | None
+    network: NetworkModel
     cells: tuple[CellFit, ...]
     remarks: tuple[Remark, ...]
-
-    def network(self) -> NetworkModel:
-        """Return the network; a and eta are 0 where the estimate is negative or missing."""
-        return _network(self.a_ns, self.b_ns_per_byte, self.eta_ns_per_byte)
 
     @property
     def shots(self) -> int:
@@ -104,7 +102,7 @@ def fit(samples: Iterable[Sample]) -> Fit:
     alone = [cell for cell in cells if cell.k == 1]
     shared = [cell for cell in cells if cell.k > 1]
     _check_enough(alone, shared)
-    base = regress([Group((1.0, float(cell.message_bytes)), cell.times_ns) for cell in alone])
+    base = _regress(alone, lambda k, size: (1.0, k * size))
     a_ns, b_ns_per_byte = base.estimate((1.0, 0.0)), base.estimate((0.0, 1.0))
     if b_ns_per_byte.value <= 0:
         raise InputError(
@@ -112,12 +110,13 @@ def fit(samples: Iterable[Sample]) -> Fit:
             f"{b_ns_per_byte.value:.3g} ns/byte; measure larger messages, and more shots."
         )
     eta_ns_per_byte = _eta(shared, base) if shared else None
-    network = _network(a_ns, b_ns_per_byte, eta_ns_per_byte)
+    network = _network(alone, shared)
     findings = Findings(tuple(cells), base, a_ns, b_ns_per_byte, eta_ns_per_byte)
     return Fit(
         a_ns,
         b_ns_per_byte,
         eta_ns_per_byte,
+        network,
         tuple(_beside(cell, network) for cell in cells),
         tuple(remarks(findings)),
     )
@@ -139,16 +138,27 @@ def _check_enough(alone: Sequence[Cell], shared: Sequence[Cell]) -> None:
             )
 
 
+def _regress(cells: Sequence[Cell], row: Callable[[int, float], tuple[float, ...]]) -> Regression:
+    """Fit times as a combination of what depends on k and the size."""
+    return regress([Group(row(cell.k, float(cell.message_bytes)), cell.times_ns) for cell in cells])
+
+
+def _penalties(shared: Sequence[Cell], a_ns: float, b_ns_per_byte: float) -> Regression:
+    """Fit eta, given a and b."""
+    return regress(
+        [
+            Group(
+                ((cell.k - 1.0) * cell.message_bytes,),
+                cell.times_ns,
+                a_ns + cell.k * cell.message_bytes * b_ns_per_byte,
+            )
+            for cell in shared
+        ]
+    )
+
+
 def _eta(shared: Sequence[Cell], base: Regression) -> Estimate:
-    groups = [
-        Group(
-            ((cell.k - 1.0) * cell.message_bytes,),
-            cell.times_ns,
-            base.value((1.0, float(cell.k * cell.message_bytes))),
-        )
-        for cell in shared
-    ]
-    found = regress(groups)
+    found = _penalties(shared, *base.coefficients)
     # The derivatives of eta by a and b: -sum(w x) / sum(w x^2) and -sum(w x k M) / sum(w x^2).
     through_a = through_b = 0.0
     for cell, group in zip(shared, found.groups, strict=True):
@@ -160,12 +170,28 @@ def _eta(shared: Sequence[Cell], base: Regression) -> Estimate:
     )
 
 
-def _network(a_ns: Estimate, b_ns_per_byte: Estimate, eta: Estimate | None) -> NetworkModel:
-    return NetworkModel(
-        max(0, round(a_ns.value)),
-        _rounded(b_ns_per_byte.value),
-        max(0.0, _rounded(eta.value)) if eta else 0.0,
-    )
+def _network(alone: Sequence[Cell], shared: Sequence[Cell]) -> NetworkModel:
+    """Fit a network without negative values: what comes out below 0 is 0, and the rest fits that.
+
+    If a penalty does, messages that share the network say as much of b as those alone.
+    """
+    a_ns, b_ns_per_byte = _line(alone)
+    eta_ns_per_byte = 0.0
+    if shared:
+        (eta_ns_per_byte,) = _penalties(shared, a_ns, b_ns_per_byte).coefficients
+    if eta_ns_per_byte < 0:
+        a_ns, b_ns_per_byte = _line([*alone, *shared], latency=a_ns > 0)
+        eta_ns_per_byte = 0.0
+    return NetworkModel(round(a_ns), _rounded(b_ns_per_byte), _rounded(eta_ns_per_byte))
+
+
+def _line(cells: Sequence[Cell], latency: bool = True) -> tuple[float, float]:
+    """Return a and b of T = a + k*b*M; without `latency`, or if it comes out below 0, a is 0."""
+    if latency:
+        a_ns, b_ns_per_byte = _regress(cells, lambda k, size: (1.0, k * size)).coefficients
+        if a_ns >= 0:
+            return a_ns, b_ns_per_byte
+    return 0.0, _regress(cells, lambda k, size: (k * size,)).coefficients[0]
 
 
 def _rounded(value: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from headway.calibrate import toml
+from headway import toml_text as toml
 from headway.calibrate.network.fit import CellFit, Fit
 from headway.files import open_output
 
@@ -25,7 +25,7 @@ def write_network(path: str | os.PathLike[str], fit: Fit, about: Mapping[str, to
     """
     if "fit" in about:
         raise ValueError("'fit' is reserved for the table of the fit's figures")
-    network = fit.network()
+    network = fit.network
     parts = (
         toml.table(
             "network",

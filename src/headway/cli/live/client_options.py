@@ -16,7 +16,7 @@ from headway.text_table import printable
 if TYPE_CHECKING:
     from headway.live.api.client import Client
 
-START_S = 5.0
+START_S = 10.0
 """How long to wait for a scheduler that has not locked its state folder yet."""
 
 _RETRY_S = 0.2

@@ -21,7 +21,7 @@ from headway.cli.live.client_options import (
     connect,
     connect_when_started,
 )
-from headway.domain.errors import InputError, did_you_mean
+from headway.domain.errors import InputError
 from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
 from headway.durations import duration_text
@@ -71,6 +71,24 @@ def submit_command(
     ] = 0,
     retries: Annotated[int, typer.Option(help="How often to restart the job if it fails.")] = 0,
     name: Annotated[str, typer.Option(help="A label to show.", show_default=False)] = "",
+    directive: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OPTION",
+            help="On Slurm: an option for the command that starts the job, such as "
+            "--directive=--qos=high. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    skip_directive: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="On Slurm: an option of that command to leave out, such as "
+            "--skip-directive=--mem. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait until the job has ended; exit 1 unless it succeeded."),
@@ -84,9 +102,18 @@ def submit_command(
 
     It waits for a scheduler that is starting.
     """
+    from headway.live.api.preparation import check_size
+
     command = _command(words)
     client = connect_when_started(folder, server, token_file, certificate)
-    _check_size(client.status(), gpus)
+    about = client.status()
+    if warning := check_size(about, gpus, "--gpus"):
+        typer.echo(warning, err=True)
+    if (directive or skip_directive) and about["executor"] != "slurm":
+        option = "--directive" if directive else "--skip-directive"
+        raise InputError(
+            f"is for Slurm; this scheduler's executor is {about['executor']}.", field=option
+        )
     spec: dict[str, Any] = {
         "command": command,
         "gpus": gpus,
@@ -95,26 +122,19 @@ def submit_command(
         "name": name,
         "folder": str(Path.cwd()),
         "iterations": iterations,
+        "directives": directive or [],
+        "skip_directives": skip_directive or [],
     }
     if model is not None:
-        spec |= _profile(model)
+        from headway.configuration.profiles import profile_fields
+
+        spec |= {"model": model} | profile_fields(model, "unknown model.", "model")
     if memory_mb is not None:
         spec["memory_bytes"] = scaled(memory_mb, MEBIBYTE, "memory_mb", 0, MAX_BYTES, "MB")
     job = client.submit(spec)["job_id"]
     typer.echo(printable(job))
     if wait:
         raise typer.Exit(_wait_for(client, job))
-
-
-def _check_size(about: dict[str, Any], gpus: int) -> None:
-    """Refuse a job that can never start; on Ray, where nodes may join, warn about it."""
-    slots = about["slots"]
-    if gpus <= slots:
-        return
-    problem = f"{gpus:,} GPUs, but the scheduler has {slots:,} slot{'s' * (slots != 1)}"
-    if about["executor"] != "ray":
-        raise InputError(f"{problem}; the job could never start.", field="--gpus")
-    typer.echo(f"{problem}; the job waits until more nodes join.", err=True)
 
 
 def _command(words: list[str]) -> list[str]:
@@ -124,25 +144,6 @@ def _command(words: list[str]) -> list[str]:
     if not script.is_file():
         raise InputError(f"script {script} not found.")
     return [sys.executable, *words]
-
-
-def _profile(model: str) -> dict[str, Any]:
-    """Return the fields of a submission that a model's profile provides."""
-    from headway.configuration.profiles import profiles_from, shipped_names
-    from headway.domain.profiles import model_names, profile_at
-
-    sets = profiles_from(shipped_names())
-    found = profile_at(model, None, sets)
-    if found is None:
-        raise InputError(f"unknown model.{did_you_mean(model, model_names(sets))}", field="model")
-    profile = found[0]
-    return {
-        "model": model,
-        "memory_bytes": profile.memory_bytes,
-        "forward_ns": profile.forward_ns,
-        "backward_ns": profile.backward_ns,
-        "gradient_bytes": profile.gradient_bytes,
-    }
 
 
 def _wait_for(client: Client, job: str) -> int:
@@ -199,11 +200,15 @@ def status_lines(about: dict[str, Any]) -> list[str]:
 
 
 def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
-    """Return a table of jobs; `now` is the time of day."""
+    """Return a table of jobs, with their predicted ends if there are any.
+
+    `now` is the time of day.
+    """
     from headway.live.core.job_state import FINISHED
 
+    ends = ["ends"] if any(one["predicted_finish_at"] is not None for one in jobs) else []
     table = TextTable(
-        ["job", "state"], ["GPUs", "iterations", "submitted", "running"], ["name and status"]
+        ["job", "state"], ["GPUs", "iterations", "submitted", "running", *ends], ["name and status"]
     )
     for one in jobs:
         total = one["spec"]["iterations"]
@@ -217,6 +222,7 @@ def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
             done,
             f"{_elapsed(one['submitted_at'], now)} ago",
             _elapsed(one["started_at"], one["ended_at"] or now),
+            *(_until(one["predicted_finish_at"], now) for _ in ends),
             f"{title}: {status}" if status else title,
         )
     return table
@@ -239,6 +245,7 @@ def _show_job(job: dict[str, Any]) -> None:
         "started": _local_time(job["started_at"]),
         "ended": _local_time(job["ended_at"]),
         "running": _running_time(job),
+        "predicted": _predicted(job),
     }
     for title, text in lines.items():
         if text:
@@ -251,6 +258,14 @@ def _running_time(job: dict[str, Any]) -> str:
     return _elapsed(job["started_at"], job["ended_at"] or time.time())
 
 
+def _predicted(job: dict[str, Any]) -> str:
+    """Return when a job is expected to start, if it waits, and to end, or why that is not known."""
+    starts = job["predicted_start_at"] if job["state"] == "queued" else None
+    parts = (("starts", starts), ("ends", job["predicted_finish_at"]))
+    times = ", ".join(f"{what} {_local_time(at)}" for what, at in parts if at is not None)
+    return ". ".join(text for text in (times, job["prediction_note"]) if text)
+
+
 def _reason(job: dict[str, Any]) -> str:
     return f": {job['reason']}" if job["reason"] else ""
 
@@ -258,6 +273,13 @@ def _reason(job: dict[str, Any]) -> str:
 def _elapsed(since: float | None, until: float) -> str:
     """Return how much time has passed; clocks of two machines may differ a little."""
     return "-" if since is None else duration_text(round(max(0.0, until - since)))
+
+
+def _until(at: float | None, now: float) -> str:
+    if at is None:
+        return "-"
+    seconds = round(at - now)
+    return f"in {duration_text(seconds)}" if seconds > 0 else "soon"
 
 
 def _local_time(at: float | None) -> str:

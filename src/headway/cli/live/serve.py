@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headway.cli.live.client_options import FolderOption
 from headway.cli.live.plain_log import use_plain_log
 from headway.domain.errors import InputError
+from headway.text_table import printable
+
+if TYPE_CHECKING:
+    from headway.live.daemon.settings import ServeSettings
 
 FAILED = 1
 
@@ -40,7 +44,8 @@ def serve_command(
     executor: Annotated[
         str | None,
         typer.Option(
-            help="Where jobs run: local, testbed or ray.  [default: local]", show_default=False
+            help="Where jobs run: local, testbed, ray or slurm.  [default: local]",
+            show_default=False,
         ),
     ] = None,
     slots: Annotated[
@@ -58,6 +63,13 @@ def serve_command(
             show_default=False,
         ),
     ] = None,
+    no_forecasts: Annotated[
+        bool,
+        typer.Option(
+            "--no-forecasts",
+            help="Do not predict when jobs start and end, in a process of its own.",
+        ),
+    ] = False,
     stop_jobs: Annotated[
         bool, typer.Option("--stop-jobs", help="Stop running jobs when the scheduler stops.")
     ] = False,
@@ -73,6 +85,10 @@ def serve_command(
         bool,
         typer.Option("--forget", help="If it was, end the processes that run and begin anew."),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="On Slurm: print the commands that start jobs, and exit."),
+    ] = False,
     log_level: Annotated[
         str, typer.Option(help="Level of the operator log: debug, info, warning or error.")
     ] = "info",
@@ -81,7 +97,7 @@ def serve_command(
         typer.Option("--log-json", help="Write the log as JSON on a terminal too, not in words."),
     ] = False,
 ) -> None:
-    """Schedule real jobs on this machine, a testbed or Ray, until Ctrl-C or SIGTERM.
+    """Schedule real jobs on this machine, a testbed, Ray or Slurm, until Ctrl-C or SIGTERM.
 
     Jobs continue while the scheduler is stopped, and it takes them over when it restarts.
     """
@@ -97,12 +113,21 @@ def serve_command(
     try:
         settings = replace(
             settings,
-            **_given(folder=path, policy=policy, network=network, api_port=port),
+            **_given(
+                folder=path,
+                policy=policy,
+                network=network,
+                api_port=port,
+                forecasts=False if no_forecasts else None,
+            ),
             executor=replace(settings.executor, **_given(kind=executor, slots=slots)),
         )
     except InputError as error:
         option = {"api_port": "port", "kind": "executor"}.get(error.field or "", error.field)
         raise InputError(error.problem, field=option) from None
+    if dry_run:
+        _print_commands(settings)
+        return
     if adopt and forget:
         raise InputError("--adopt and --forget exclude each other.")
     operator_log.configure(log_level)
@@ -111,6 +136,13 @@ def serve_command(
     unknown = Unknown.ADOPT if adopt else Unknown.FORGET if forget else Unknown.REFUSE
     if not serve(settings, stop_jobs=stop_jobs, unknown=unknown):
         raise typer.Exit(FAILED)
+
+
+def _print_commands(settings: ServeSettings) -> None:
+    if settings.executor.kind != "slurm":
+        raise InputError("is for the executor slurm.", field="--dry-run")
+    for line in settings.executor.slurm().dry_run(settings.folder / "attempts"):
+        typer.echo(printable(line))
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@
 4. `contention`: the paper's measurements that need no scheduler.
 5. `claims`: the paper's claims, and the rules that decide whether they hold.
 6. `tables`, `figures`: what the report shows.
-7. `report`: the report's sections, and how everything is written.
+7. `report`: the report's sections; `output`: how everything is written.
 8. `reproduce`: all of it in one call.
 """
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headway.experiments import wording
 from headway.experiments.reproduction import paper
 from headway.experiments.reproduction.contention import Example
 from headway.experiments.reproduction.evaluation import Evaluation, Metric
-from headway.experiments.reproduction.paper import Case
-from headway.experiments.statistics import Estimate, mean, paired_ratio
+from headway.experiments.reproduction.paper import Case, Setting
+from headway.experiments.statistics import Estimate, Sample, mean, paired_ratio
 
 RULES = {
     "size": "A saving or gain of a given size. Figure: the ratio of the two means. Holds: its "
@@ -96,88 +97,104 @@ class Finding:
     published_ratio: float | None = None
 
 
-Judge = Callable[[Evaluation, int], Finding]
-"""Judges a claim on GPUs with the given memory in GB."""
+def counted(findings: Sequence[Finding]) -> str:
+    """Return how many claims hold, as a text."""
+    words = {Verdict.HOLDS: "hold", Verdict.IN_PART: "hold in part", Verdict.FAILS: "do not hold"}
+    verdicts = [finding.verdict for finding in findings]
+    return ", ".join(f"{verdicts.count(verdict)} {word}" for verdict, word in words.items())
 
 
-def size_claim(claim: str, ours: Case, other: Case, metric: Metric, published: float) -> Judge:
-    """Return the judge of a claimed ratio of two means."""
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """How a claim is judged in a setting, and the cases that it is about."""
 
-    def judge(evaluation: Evaluation, memory_gb: int) -> Finding:
-        ratio = _ratio(evaluation, ours, other, metric, memory_gb)
-        words = _percent if published < 1 else _times
+    cases: tuple[Case, ...]
+    judge: Callable[[Evaluation, Setting], Finding]
+
+
+def size_claim(claim: str, ours: Case, other: Case, metric: Metric, published: float) -> Claim:
+    """Return a claimed ratio of two means."""
+
+    def judge(evaluation: Evaluation, setting: Setting) -> Finding:
+        ratio = _ratio(evaluation, ours, other, metric, setting)
+        words = wording.saved if published < 1 else wording.times
         return Finding(
             claim,
             words(published),
-            f"{words(ratio.value)} ({_range(words, ratio)})",
+            wording.with_interval(words, ratio),
             "size",
             size_verdict(ratio, published),
             ratio,
             published,
         )
 
-    return judge
+    return Claim((ours, other), judge)
 
 
-def order_claim(claim: str, lower: Case, higher: Case, metric: Metric) -> Judge:
-    """Return the judge of a claimed order of two means."""
+def order_claim(claim: str, lower: Case, higher: Case, metric: Metric) -> Claim:
+    """Return a claimed order of two means."""
 
-    def judge(evaluation: Evaluation, memory_gb: int) -> Finding:
-        ratio = _ratio(evaluation, lower, higher, metric, memory_gb)
+    def judge(evaluation: Evaluation, setting: Setting) -> Finding:
+        ratio = _ratio(evaluation, lower, higher, metric, setting)
         published = getattr(paper.PUBLISHED[lower], metric) / getattr(
             paper.PUBLISHED[higher], metric
         )
         return Finding(
             claim,
-            _times(published),
-            f"{_times(ratio.value)} ({_range(_times, ratio)})",
+            wording.times(published),
+            wording.with_interval(wording.times, ratio),
             "order",
             order_verdict(ratio),
             ratio,
             published,
         )
 
-    return judge
+    return Claim((lower, higher), judge)
 
 
-def best_claim(claim: str, best: Case, others: Mapping[str, Case], worst: bool = False) -> Judge:
-    """Return the judge of a claimed lowest (or highest) average completion time."""
+def best_claim(claim: str, best: Case, others: Mapping[str, Case], worst: bool = False) -> Claim:
+    """Return a claimed lowest (or highest) average completion time."""
 
-    def judge(evaluation: Evaluation, memory_gb: int) -> Finding:
+    def judge(evaluation: Evaluation, setting: Setting) -> Finding:
         rivals = {name: case for name, case in others.items() if case != best}
         ratios = {
-            name: _ratio(evaluation, *((case, best) if worst else (best, case)), _JCT, memory_gb)
+            name: _ratio(evaluation, *((case, best) if worst else (best, case)), _JCT, setting)
             for name, case in rivals.items()
         }
         rival = max(ratios, key=lambda name: ratios[name].value)
-        shown = _ratio(evaluation, best, rivals[rival], _JCT, memory_gb)
+        shown = _ratio(evaluation, best, rivals[rival], _JCT, setting)
         return Finding(
             claim,
             "highest" if worst else "lowest",
-            f"{_times(shown.value)} that of {rival} ({_range(_times, shown)})",
+            f"{wording.times(shown.value)} that of {rival} "
+            f"({wording.times(shown.low)} to {wording.times(shown.high)})",
             "best",
             best_verdict(list(ratios.values())),
         )
 
-    return judge
+    return Claim((best, *others.values()), judge)
 
 
 def level_claim(
-    claim: str, published: str, sample: Callable[[Evaluation, int], Estimate], most: float
-) -> Judge:
-    """Return the judge of a share that is claimed to be below a level."""
+    claim: str,
+    published: str,
+    case: Case,
+    sample: Callable[[Evaluation, Case], Sample],
+    most: float,
+) -> Claim:
+    """Return a claim that a share, a figure of one case, is below a level."""
 
-    def judge(evaluation: Evaluation, memory_gb: int) -> Finding:
-        figure = sample(evaluation, memory_gb)
+    def judge(evaluation: Evaluation, setting: Setting) -> Finding:
+        figure = mean(sample(evaluation, setting(case)))
         return Finding(
             claim,
             published,
-            f"{_share(figure.value)} ({_share(figure.low)} to {_share(figure.high)})",
+            wording.with_interval(wording.share, figure),
             "level",
             level_verdict(figure, most),
         )
 
-    return judge
+    return Claim((case,), judge)
 
 
 _JCT: Metric = "average_jct_s"
@@ -185,20 +202,18 @@ _USE: Metric = "average_gpu_utilization"
 _P95: Metric = "p95_jct_s"
 
 
-def _late(evaluation: Evaluation, memory_gb: int) -> Estimate:
-    case = paper.in_setting(paper.LWF_ADA, memory_gb)
-    return mean(1 - evaluation.share_below(case, 5000))
+def _late(evaluation: Evaluation, case: Case) -> Sample:
+    return 1 - evaluation.share_below(case, 5000)
 
 
-def _use_of_ada(evaluation: Evaluation, memory_gb: int) -> Estimate:
-    return mean(evaluation.sample(paper.in_setting(paper.LWF_ADA, memory_gb), _USE))
+def _use(evaluation: Evaluation, case: Case) -> Sample:
+    return evaluation.sample(case, _USE)
 
 
 _P, _S = paper.PLACEMENTS, paper.SCHEDULERS
 _LWF = _ADA = paper.LWF_ADA
-_KAPPA = best_claim("κ = 1: lowest average JCT of all κ", _LWF, paper.KAPPAS)
 
-CLAIMS: tuple[Judge, ...] = (
+CLAIMS: tuple[Claim, ...] = (
     best_claim("LWF-1: lowest average JCT of the placements", _LWF, _P),
     best_claim("RAND: highest average JCT of the placements", paper.RAND, _P, worst=True),
     order_claim("FF: lower average JCT than LS", paper.FF, paper.LS, _JCT),
@@ -208,8 +223,8 @@ CLAIMS: tuple[Judge, ...] = (
     size_claim("LWF-1: GPU utilization gained over RAND", _LWF, paper.RAND, _USE, 2.19),
     size_claim("LWF-1: GPU utilization gained over FF", _LWF, paper.FF, _USE, 1.59),
     size_claim("LWF-1: GPU utilization gained over LS", _LWF, paper.LS, _USE, 1.7),
-    level_claim("LWF-1: under 5% of the jobs take 5000 s or more", "< 5%", _late, 0.05),
-    _KAPPA,
+    level_claim("LWF-1: under 5% of the jobs take 5000 s or more", "< 5%", _ADA, _late, 0.05),
+    best_claim("κ = 1: lowest average JCT of all κ", _LWF, paper.KAPPAS),
     order_claim("SRSF(1): lower average JCT than SRSF(2)", paper.SRSF_1, paper.SRSF_2, _JCT),
     order_claim("SRSF(1): lower average JCT than SRSF(3)", paper.SRSF_1, paper.SRSF_3, _JCT),
     best_claim("Ada-SRSF: lowest average JCT of the schedulers", _ADA, _S),
@@ -218,14 +233,17 @@ CLAIMS: tuple[Judge, ...] = (
     size_claim("Ada-SRSF: GPU utilization gained over SRSF(1)", _ADA, paper.SRSF_1, _USE, 1.396),
     size_claim("Ada-SRSF: GPU utilization gained over SRSF(2)", _ADA, paper.SRSF_2, _USE, 1.649),
     size_claim("SRSF(1): 95th percentile above Ada-SRSF's", paper.SRSF_1, _ADA, _P95, 1.56),
-    level_claim("Ada-SRSF: GPUs are busy less than half of the time", "< 50%", _use_of_ada, 0.5),
+    level_claim("Ada-SRSF: GPUs are busy less than half of the time", "< 50%", _ADA, _use, 0.5),
 )
 
 
-def findings(evaluation: Evaluation, memory_gb: int) -> list[Finding]:
-    """Judge every claim for which the setting has runs; only 16 GB has runs of other κ."""
-    judges = CLAIMS if memory_gb == 16 else [judge for judge in CLAIMS if judge is not _KAPPA]
-    return [judge(evaluation, memory_gb) for judge in judges]
+def findings(evaluation: Evaluation, setting: Setting) -> list[Finding]:
+    """Judge every claim for which the setting has all runs."""
+    return [
+        claim.judge(evaluation, setting)
+        for claim in CLAIMS
+        if all(evaluation.has(setting(case)) for case in claim.cases)
+    ]
 
 
 def example_finding(examples: Sequence[Example]) -> Finding:
@@ -234,34 +252,14 @@ def example_finding(examples: Sequence[Example]) -> Finding:
     published = paper.TOGETHER_S / paper.ALONE_S
     return Finding(
         "Four jobs at once take much longer than one alone",
-        _times(published),
-        f"{_times(min(ratios))} to {_times(max(ratios))}, by model",
+        wording.times(published),
+        f"{wording.times(min(ratios))} to {wording.times(max(ratios))}, by model",
         "example",
         example_verdict(ratios, published),
     )
 
 
 def _ratio(
-    evaluation: Evaluation, upper: Case, lower: Case, metric: Metric, memory_gb: int
+    evaluation: Evaluation, upper: Case, lower: Case, metric: Metric, setting: Setting
 ) -> Estimate:
-    samples = [
-        evaluation.sample(paper.in_setting(case, memory_gb), metric) for case in (upper, lower)
-    ]
-    return paired_ratio(*samples)
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}".replace("-", "−")
-
-
-def _percent(ratio: float) -> str:
-    return _share(1 - ratio)
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}×".replace("-", "−")
-
-
-def _range(words: Callable[[float], str], ratio: Estimate) -> str:
-    ends = (ratio.high, ratio.low) if words is _percent else (ratio.low, ratio.high)
-    return f"{words(ends[0])} to {words(ends[1])}"
+    return paired_ratio(*(evaluation.sample(setting(case), metric) for case in (upper, lower)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Literal, cast
 
@@ -61,6 +61,14 @@ class Evaluation:
         jobs = self.raw.jobs.with_columns(seconds, (2 * large + long).alias("class"))
         return dict(jobs.partition_by(*_KEY, as_dict=True))
 
+    def has(self, case: Case) -> bool:
+        """Return whether there are runs of a case."""
+        return _of(case, self.seeds[0]) in self._runs
+
+    def jobs(self, case: Case, seed: int) -> polars.DataFrame:
+        """Return the jobs of one run, with `jct_s` and `class`, an index into CLASSES."""
+        return self._jobs[_of(case, seed)]
+
     def sample(self, case: Case, metric: str) -> Sample:
         """Return a metric of a case, one value per seed."""
         return np.array([self._runs[_of(case, seed)][metric] for seed in self.seeds])
@@ -83,21 +91,39 @@ class Evaluation:
 
         It is the mean over all jobs of all seeds, as a seed may lack a class; NaN if all lack it.
         """
-        total_s = np.zeros((len(CLASSES), len(self.seeds)))
+        total_s = self.total_jct_s(case, "class", range(len(CLASSES)))
         count = np.zeros_like(total_s)
         for index, seed in enumerate(self.seeds):
-            jobs = self._jobs[_of(case, seed)]
-            kinds = jobs["class"].to_numpy()
-            total_s[:, index] = np.bincount(kinds, jobs["jct_s"].to_numpy(), len(CLASSES))
+            kinds = self.jobs(case, seed)["class"].to_numpy()
             count[:, index] = np.bincount(kinds, minlength=len(CLASSES))
-        return [
-            paired_ratio(total, jobs) if jobs.any() else Estimate(np.nan, np.nan, np.nan)
-            for total, jobs in zip(total_s, count, strict=True)
-        ]
+        return [_ratio_or_none(total, jobs) for total, jobs in zip(total_s, count, strict=True)]
+
+    def total_jct_s(self, case: Case, column: str, groups: Sequence[object]) -> Sample:
+        """Return the sum of the completion times of each group of jobs, one value per seed.
+
+        A row for each value of a column of the jobs' table.
+        """
+        places = {group: place for place, group in enumerate(groups)}
+        total_s = np.zeros((len(groups), len(self.seeds)))
+        for index, seed in enumerate(self.seeds):
+            jobs = self.jobs(case, seed)
+            of = [places[group] for group in jobs[column]]
+            total_s[:, index] = np.bincount(of, jobs["jct_s"].to_numpy(), len(groups))
+        return total_s
+
+    def group_ratios(
+        self, case: Case, other: Case, column: str, groups: Sequence[object]
+    ) -> list[Estimate]:
+        """Return the average JCT of each group of jobs in one case over that in another.
+
+        Both cases have the same jobs. NaN for a group without jobs.
+        """
+        totals = (self.total_jct_s(one, column, groups) for one in (case, other))
+        return [_ratio_or_none(one, two) for one, two in zip(*totals, strict=True)]
 
     def spread(self, case: Case) -> Spread:
         """Return how jobs queued and how widely they were placed, over all jobs of all seeds."""
-        jobs = polars.concat(self._jobs[_of(case, seed)] for seed in self.seeds)
+        jobs = polars.concat(self.jobs(case, seed) for seed in self.seeds)
         wait_ns = (jobs["start_ns"] - jobs["arrival_ns"]).to_numpy()
         gpus = jobs["gpus"].list.len().to_numpy()
         per_server = cluster_from(SHAPE).gpus_per_server
@@ -110,20 +136,22 @@ class Evaluation:
 
     def class_shares(self, case: Case) -> list[float]:
         """Return the share of each class among the jobs; all cases have the same jobs."""
-        kinds = np.concatenate(
-            [self._jobs[_of(case, seed)]["class"].to_numpy() for seed in self.seeds]
-        )
+        kinds = np.concatenate([self.jobs(case, seed)["class"].to_numpy() for seed in self.seeds])
         return [float((kinds == kind).mean()) for kind in range(len(CLASSES))]
 
     def _jct_s(self, case: Case, seed: int) -> Sample:
-        return cast(Sample, self._jobs[_of(case, seed)]["jct_s"].to_numpy())
+        return cast(Sample, self.jobs(case, seed)["jct_s"].to_numpy())
 
 
-_KEY = ("placement", "scheduler", "gpu_memory_gb", "network", "seed")
+def _ratio_or_none(sample: Sample, other: Sample) -> Estimate:
+    return paired_ratio(sample, other) if other.any() else Estimate(np.nan, np.nan, np.nan)
+
+
+_KEY = ("placement", "scheduler", "gpu_memory_gb", "network", "workload", "seed")
 
 
 def _of(case: Case, seed: int) -> tuple[object, ...]:
-    return case.placement, case.scheduler, case.gpu_memory_gb, case.network, seed
+    return *astuple(case), seed
 
 
 def _key(row: dict[str, object]) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ _MARKER: dict[str, Any] = {
 
 def comparison(evaluation: Evaluation, cases: Mapping[str, Case]) -> Figure:
     """Draw what the paper's Fig. 4, 5 and 6 each draw: JCTs, GPU utilization, average JCT."""
-    figure = _figure(2.5)
+    figure = new_figure(2.5)
     jct, utilization, average = figure.subplots(1, 3)
     for index, (name, case) in enumerate(cases.items()):
         look = {"color": COLOURS[index], "linestyle": DASHES[index], "label": name}
@@ -65,7 +65,7 @@ def comparison(evaluation: Evaluation, cases: Mapping[str, Case]) -> Figure:
 
 def classes(evaluation: Evaluation, groups: Sequence[Mapping[str, Case]]) -> Figure:
     """Draw the average completion time of each class of jobs."""
-    figure = _figure(2.6)
+    figure = new_figure(2.6)
     panels = figure.subplots(1, len(groups), sharey=True)
     for axes, cases in zip(panels, groups, strict=True):
         width = 0.82 / len(cases)
@@ -92,7 +92,7 @@ def classes(evaluation: Evaluation, groups: Sequence[Mapping[str, Case]]) -> Fig
 
 def contention(network: NetworkModel) -> Figure:
     """Draw the paper's Fig. 2: one all-reduce by size, and k at once of 100 MB each."""
-    figure = _figure(2.6)
+    figure = new_figure(2.6)
     single, several = figure.subplots(1, 2)
     sizes = np.array(SIZES_BYTES)
     line = [network.all_reduce_ns(int(size)) / 1e6 for size in sizes]
@@ -120,7 +120,7 @@ def contention(network: NetworkModel) -> Figure:
 
 def introduction(examples: Sequence[Example]) -> Figure:
     """Draw the introduction's example with each of the paper's models."""
-    figure = _figure(2.6)
+    figure = new_figure(2.6)
     axes = figure.subplots()
     series = {
         "one job alone": [example.alone_s for example in examples],
@@ -154,7 +154,7 @@ def claims(findings: Mapping[str, Sequence[Finding]]) -> Figure:
         if finding.published_ratio is not None
     }
     rows = {claim: -row for row, claim in enumerate(published)}
-    figure = _figure(0.8 + 0.26 * len(rows))
+    figure = new_figure(0.8 + 0.26 * len(rows))
     axes = figure.subplots()
     for number, (setting, found) in enumerate(findings.items()):
         look: dict[str, Any] = {
@@ -184,7 +184,8 @@ def claims(findings: Mapping[str, Sequence[Finding]]) -> Figure:
     return figure
 
 
-def _figure(height: float) -> Figure:
+def new_figure(height: float) -> Figure:
+    """Return an empty figure of the report's width, with room for titles and labels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height))

@@ -6,6 +6,7 @@ model, (e) the introduction's example, (f) other settings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 SHAPE = "16x4"
@@ -14,12 +15,13 @@ SHAPE = "16x4"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Case:
-    """What is compared: policies, the memory of a GPU, and the network."""
+    """What is compared: policies, the memory of a GPU, the network, and the workload."""
 
     placement: str
     scheduler: str
     gpu_memory_gb: int = 16
     network: str = "10gbe"
+    workload: str = "paper"
 
     @property
     def policy(self) -> str:
@@ -41,10 +43,18 @@ SCHEDULERS = {"SRSF(1)": SRSF_1, "SRSF(2)": SRSF_2, "SRSF(3)": SRSF_3, "Ada-SRSF
 
 MEMORIES_GB = (16, 32)
 
+Setting = Callable[[Case], Case]
+"""Where claims are judged: it returns a case of the paper as it is run there."""
+
 
 def in_setting(case: Case, gpu_memory_gb: int, network: str = "10gbe") -> Case:
     """Return the same policies with other memory or another network."""
     return replace(case, gpu_memory_gb=gpu_memory_gb, network=network)
+
+
+def with_memory(gpu_memory_gb: int) -> Setting:
+    """Return the setting of GPUs with this memory."""
+    return lambda case: in_setting(case, gpu_memory_gb)
 
 
 def cases() -> list[Case]:

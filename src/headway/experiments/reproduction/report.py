@@ -2,68 +2,44 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.metadata import version
-from io import BytesIO
 from pathlib import Path
 
 from headway.domain.models import MEBIBYTE, MODELS
 from headway.experiments.reproduction import claims, contention, figures, paper, tables
-from headway.experiments.reproduction.claims import Finding, Verdict
+from headway.experiments.reproduction.claims import Finding
 from headway.experiments.reproduction.evaluation import Evaluation
+from headway.experiments.reproduction.output import publish, versions
 from headway.experiments.seeds import seeds_text
 from headway.figure_style import house_style
-from headway.files import open_output
 from headway.network.contention import NETWORKS
-from headway.reports.page import Picture, Section, html_page
+from headway.reports.page import Picture, Section
 from headway.reports.tables import Table
-from headway.results.store import code_version
 from headway.workload.generate import PRESETS
 
-REPORT = "report.html"
 MAIN_SETTING = "16 GB"
 _NETWORK = NETWORKS["10gbe"]
 
 
 def write_report(folder: Path, evaluation: Evaluation) -> dict[str, list[Finding]]:
-    """Write the raw results, tables, figures and report; return the findings by setting.
-
-    An older report is removed first and the new one written last, so that a report never lies
-    beside files of other runs.
-    """
-    found = {f"{gb} GB": claims.findings(evaluation, gb) for gb in paper.MEMORIES_GB}
+    """Write the raw results, tables, figures and report; return the findings by setting."""
+    found = {
+        f"{gb} GB": claims.findings(evaluation, paper.with_memory(gb)) for gb in paper.MEMORIES_GB
+    }
     with house_style():
         sections = list(_sections(evaluation, found))
-    raw = evaluation.raw
-    files: dict[str, bytes] = {}
-    for name, frame in (("runs", raw.runs), ("jobs", raw.jobs), ("gpus", raw.gpus)):
-        stream = BytesIO()
-        frame.write_parquet(stream)
-        files[f"{name}.parquet"] = stream.getvalue()
-    for item in (item for section in sections for item in section.content):
-        if isinstance(item, Picture):
-            files[f"figures/{item.name}.svg"] = item.svg
-            files[f"figures/{item.name}.pdf"] = item.pdf
-        elif isinstance(item, Table):
-            files[f"tables/{item.name}.md"] = item.to_markdown().encode()
     title = "The paper's evaluation, reproduced"
-    files[REPORT] = html_page(title, _summary(found, evaluation.seeds), sections).encode()
-    (folder / REPORT).unlink(missing_ok=True)
-    for path, content in files.items():
-        with open_output(folder / path) as target:
-            target.write(content)
+    publish(folder, evaluation, title, _summary(found, evaluation.seeds), sections)
     return found
 
 
 def _summary(found: dict[str, list[Finding]], seeds: Sequence[int]) -> str:
-    words = {Verdict.HOLDS: "hold", Verdict.IN_PART: "hold in part", Verdict.FAILS: "do not hold"}
-    counts = []
-    for setting, findings in found.items():
-        verdicts = [finding.verdict for finding in findings]
-        parts = ", ".join(f"{verdicts.count(verdict)} {word}" for verdict, word in words.items())
-        counts.append(f"With {setting} a GPU, of {len(findings)} claims {parts}.")
+    counts = [
+        f"With {setting} a GPU, of {len(findings)} claims {claims.counted(findings)}."
+        for setting, findings in found.items()
+    ]
     return (
         "Q. Wang, S. Shi, C. Wang, X. Chu, <em>Communication Contention Aware Scheduling of "
         "Multiple Deep Learning Training Jobs</em> (2020), reproduced by Headway "
@@ -266,8 +242,6 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
         ]
         for name, model in MODELS.items()
     ]
-    packages = ("headway", "numba", "numpy", "polars", "matplotlib")
-    versions = [(name, version(name)) for name in packages]
     return [
         f"<pre>headway reproduce --seeds {seeds_text(seeds)}</pre>",
         "The same command gives the same bits: of the raw results on any machine, of the figures "
@@ -281,11 +255,5 @@ def _how(seeds: Sequence[int]) -> list[str | Table]:
             ("model", "gradients [MB]", "memory [MB]", "forward [ms]", "backward [ms]"),
             models,
         ),
-        Table(
-            "versions",
-            "Versions",
-            ("", ""),
-            [("Python", platform.python_version()), *versions, ("sources", code_version())],
-            texts=2,
-        ),
+        versions(),
     ]

@@ -8,15 +8,12 @@ from pathlib import Path
 
 from headway.experiments.reproduction.claims import Finding
 from headway.experiments.reproduction.evaluation import Evaluation
-from headway.experiments.reproduction.report import REPORT, write_report
+from headway.experiments.reproduction.output import REPORT, RUNS, prepare
+from headway.experiments.reproduction.report import write_report
 from headway.experiments.reproduction.runs import run_cases
-from headway.files import check_output, make_folder
 
 QUICK_SEEDS = tuple(range(3))
 FULL_SEEDS = tuple(range(20))
-
-RUNS = "runs"
-"""The folder of finished runs, inside the reproduction's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,6 @@ def reproduce(
     `started` is called with the number of runs that are finished already, and of all runs; `done`
     after each new one.
     """
-    for name in ("", RUNS, "figures", "tables"):
-        make_folder(folder / name)
-    check_output(folder / REPORT)
+    prepare(folder)
     raw = run_cases(folder / RUNS, seeds, threads, started, done)
     return Reproduction(write_report(folder, Evaluation(raw, seeds)), folder / REPORT)

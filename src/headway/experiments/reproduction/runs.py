@@ -7,20 +7,33 @@ reproduction continues where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError
+from headway.domain.workload import Workload
 from headway.experiments.reproduction.paper import SHAPE, Case, cases
 from headway.experiments.sweep.grid import FIGURES, Point, Rows
 from headway.experiments.sweep.run import keyed, run_missing
-from headway.experiments.sweep.specification import Sweep, sweep_of
+from headway.experiments.sweep.specification import (
+    Entry,
+    Sweep,
+    WorkloadSource,
+    sweep_of,
+    workload_digest,
+)
 from headway.experiments.sweep.store import RunStore
 
 if TYPE_CHECKING:
     import polars
+
+RECIPE: str | Mapping[str, Any] = "paper"
+"""The jobs, as a sweep describes them."""
+
+Change = Callable[[Workload], Workload]
+"""Returns the jobs of a workload with iterations of another kind."""
 
 _ROWS: tuple[Rows, ...] = ("jobs", "gpus")
 _JOB_COLUMNS = (
@@ -51,17 +64,23 @@ def run_cases(
     started: Callable[[int, int], None] | None = None,
     done: Callable[[], None] | None = None,
     only: Sequence[Case] | None = None,
+    changes: Mapping[str, Change] | None = None,
 ) -> RawResults:
     """Run the cases that the folder does not have yet, and return the results of all.
 
-    `only` chooses cases. `started` is called with the number of runs that are finished already, and
-    of all runs; `done` after each new one.
+    `only` chooses cases. `changes` makes the workloads of cases that have another than the paper's
+    from the paper's jobs on the same seed, by name. `started` is called with the number of runs
+    that are finished already, and of all runs; `done` after each new one.
     """
     chosen = cases() if only is None else list(only)
     sweep = _sweep(chosen, seeds)
+    sweep, workloads = _with_changes(sweep, chosen, seeds, changes or {})
     runs = [(case, seed) for seed in seeds for case in chosen]
     with RunStore(folder) as store:
-        points = keyed(sweep, (_point(sweep, case, seed) for case, seed in runs))
+        points = keyed(
+            sweep,
+            (_point(sweep, workloads[case.workload, seed], case, seed) for case, seed in runs),
+        )
         problems = run_missing(
             store, sweep, points, _ROWS, threads=threads, started=started, done=done
         )
@@ -74,7 +93,7 @@ def _sweep(chosen: Sequence[Case], seeds: Sequence[int]) -> Sweep:
     """Return the smallest sweep whose grid has these cases."""
     return sweep_of(
         {
-            "workloads": "paper",
+            "workloads": RECIPE,
             "seeds": list(seeds),
             "clusters": SHAPE,
             "gpu_memory_gb": list(dict.fromkeys(case.gpu_memory_gb for case in chosen)),
@@ -84,12 +103,27 @@ def _sweep(chosen: Sequence[Case], seeds: Sequence[int]) -> Sweep:
     )
 
 
-def _point(sweep: Sweep, case: Case, seed: int) -> Point:
+def _with_changes(
+    sweep: Sweep, chosen: Sequence[Case], seeds: Sequence[int], changes: Mapping[str, Change]
+) -> tuple[Sweep, dict[tuple[str, int], int]]:
+    """Add changed workloads to a sweep; return also the index of each workload and seed."""
+    (recipe,) = sweep.workloads
+    entries, indexes = [recipe], {(str(recipe.coordinates["workload"]), seed): 0 for seed in seeds}
+    for name in dict.fromkeys(case.workload for case in chosen if case.workload in changes):
+        for seed in seeds:
+            workload = changes[name](recipe.value.draw(seed))
+            indexes[name, seed] = len(entries)
+            source = WorkloadSource(workload, (seed,))
+            entries.append(Entry({"workload": name}, source, workload_digest(workload)))
+    return replace(sweep, workloads=tuple(entries)), indexes
+
+
+def _point(sweep: Sweep, workload: int, case: Case, seed: int) -> Point:
     memories = [entry.coordinates["gpu_memory_gb"] for entry in sweep.clusters]
     networks = [entry.coordinates["network"] for entry in sweep.networks]
     policies = [entry.coordinates["policy"] for entry in sweep.policies]
     return Point(
-        workload=0,
+        workload=workload,
         seed=seed,
         cluster=memories.index(case.gpu_memory_gb),
         network=networks.index(case.network),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
+from headway.experiments import wording
 from headway.experiments.reproduction import paper
 from headway.experiments.reproduction.claims import RULES, Finding
 from headway.experiments.reproduction.contention import Example
@@ -70,10 +71,10 @@ def differences(
         rows.append(
             [
                 f"{method} − {other_method}",
-                _signed(jct.value),
-                f"{_signed(jct.low)} to {_signed(jct.high)}",
+                wording.signed(jct.value),
+                f"{wording.signed(jct.low)} to {wording.signed(jct.high)}",
                 f"{lower} of {len(evaluation.seeds)}",
-                _points(use),
+                wording.points(use),
             ]
         )
     header = (
@@ -107,7 +108,11 @@ def settings(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str
                 # Without contention nothing waits, so all schedulers give the same.
                 same = paper.in_setting(case, memory, network)
                 asked = network == "10gbe" or case in paper.PLACEMENTS.values()
-                row.append(_figure(mean(evaluation.sample(same, "average_jct_s"))) if asked else "")
+                row.append(
+                    wording.with_margin(mean(evaluation.sample(same, "average_jct_s")))
+                    if asked
+                    else ""
+                )
         rows.append(row)
     header = (
         "policies",
@@ -142,7 +147,9 @@ def classes(name: str, caption: str, evaluation: Evaluation, cases: Mapping[str,
     ]
     rows = [["share of the jobs", *(f"{share:.1%}" for share in shares)]]
     for method, case in cases.items():
-        rows.append([method, *(_figure(bar) for bar in evaluation.class_average_jct_s(case))])
+        rows.append(
+            [method, *(wording.with_margin(bar) for bar in evaluation.class_average_jct_s(case))]
+        )
     return Table(name, caption, header, rows)
 
 
@@ -213,20 +220,6 @@ def _estimates(evaluation: Evaluation, case: Case) -> list[Estimate]:
 def _figures(estimates: Sequence[Estimate]) -> list[str]:
     utilization, *times = estimates
     return [
-        f"{100 * utilization.value:.2f} ± {100 * utilization.margin:.2f}%",
-        *(_figure(time) for time in times),
+        wording.percent_with_margin(utilization),
+        *(wording.with_margin(time) for time in times),
     ]
-
-
-def _figure(estimate: Estimate) -> str:
-    if estimate.value != estimate.value:
-        return "none"
-    return f"{estimate.value:,.0f} ± {estimate.margin:,.0f}"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+,.0f}".replace("-", "−")
-
-
-def _points(estimate: Estimate) -> str:
-    return f"{100 * estimate.value:+.2f} ± {100 * estimate.margin:.2f}".replace("-", "−")

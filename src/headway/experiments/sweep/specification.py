@@ -246,7 +246,7 @@ class _Reader:
         name, seeds, source = part
         if isinstance(source, str):
             read = read_workload(source, self._profiles)
-            return Entry({"workload": name}, WorkloadSource(read, seeds), _workload_digest(read))
+            return Entry({"workload": name}, WorkloadSource(read, seeds), workload_digest(read))
         return Entry({"workload": name}, WorkloadSource(source, seeds), _digest(source))
 
     def _cluster(self, at: dict[str, Any]) -> Entry[Cluster]:
@@ -323,7 +323,7 @@ def _made(axis: str, make: Callable[[], Value]) -> Value:
         raise
 
 
-def _workload_digest(workload: Workload) -> str:
+def workload_digest(workload: Workload) -> str:
     """Return a hash of all that a workload holds; `repr` leaves out the entries of graphs."""
     graphs = {id(job.graph): job.graph for job in workload if job.graph is not None}
     numbers = {key: number for number, key in enumerate(graphs)}

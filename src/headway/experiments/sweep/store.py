@@ -25,6 +25,7 @@ from headway.domain.errors import InputError
 from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordinates
 from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
 from headway.files import make_folder, open_input, open_output
+from headway.interrupts import is_leaving
 from headway.results.schema import Summary
 from headway.results.store import code_version, parquet_content
 
@@ -111,6 +112,9 @@ class RunStore:
         """
         import polars
 
+        if is_leaving():
+            # The signal may have come after a run's line was written, before that was noted.
+            self.finished = read_finished(self.folder)
         frame = table_of(sweep, runs, self.finished)
         wall_s = [self.finished[key]["wall_s"] for key in frame["run"]]
         timings = frame.select("run").with_columns(polars.Series("wall_s", wall_s, polars.Float64))

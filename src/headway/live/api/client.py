@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from headway.domain.errors import InputError, shown
+from headway.domain.errors import HeadwayError, InputError, shown
 from headway.gate import tokens
-from headway.live.daemon.errors import NoSchedulerError
+from headway.live.daemon.errors import ConflictError, NoSchedulerError, NotFoundError
 from headway.live.daemon.state_folder import (
     ApiAddress,
     StateFolder,
@@ -32,6 +32,7 @@ _Answer = TypeVar("_Answer")
 _BROKEN = (OSError, http.client.HTTPException)
 """What a connection raises when the scheduler ends."""
 _CHUNK_BYTES = 64 * 1024
+_KINDS: dict[int, type[HeadwayError]] = {404: NotFoundError, 409: ConflictError}
 
 
 class Client:
@@ -120,6 +121,17 @@ class Client:
         listed: list[dict[str, Any]] = self._ask("GET", "/v1/nodes")["nodes"]
         return listed
 
+    def state(self) -> dict[str, Any]:
+        """Return unfinished jobs, nodes and settings, for a simulation to continue from."""
+        return self._ask("GET", "/v1/state")
+
+    def what_if(self, change: dict[str, Any]) -> dict[str, Any]:
+        """Return forecasts of the jobs: as things are, and with a change.
+
+        The scheduler's forecasting process computes them.
+        """
+        return self._ask("POST", "/v1/what-if", change)
+
     def drain(self, node: str, draining: bool = True) -> dict[str, Any]:
         """Place no new jobs on a node, or allow them again."""
         action = "drain" if draining else "undrain"
@@ -132,6 +144,13 @@ class Client:
     def set_policy(self, policy: str) -> str:
         """Switch to another policy, and return it."""
         return str(self._ask("PUT", "/v1/policy", {"policy": policy})["policy"])
+
+    def sign_in(self) -> str:
+        """Return a link that opens the scheduler's page in a browser, once and within a minute."""
+        link = str(self._ask("POST", "/v1/sign-in").get("link"))
+        if _origin(link) != _origin(self._address.url):
+            raise InputError(f"{self._address.url} returned a link to elsewhere: {shown(link)}.")
+        return link
 
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         with self._request(method, path, body) as response:
@@ -209,6 +228,12 @@ def find(
     return Client(address, tokens.read(token_file or state.token))
 
 
+def _origin(url: str) -> tuple[str, str | None, int]:
+    """Return scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
 def _tls_context(address: ApiAddress) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=address.certificate)
@@ -216,11 +241,13 @@ def _tls_context(address: ApiAddress) -> ssl.SSLContext:
         raise InputError(f"cannot be trusted: {error}.", source=str(address.certificate)) from None
 
 
-def _refusal(response: http.client.HTTPResponse) -> InputError:
+def _refusal(response: http.client.HTTPResponse) -> HeadwayError:
     """Return the error in a response, with the field that it names, such as `gpus: …`."""
     try:
         problem = str(json.loads(response.read(_CHUNK_BYTES))["error"])
     except (ValueError, KeyError, TypeError):
         return InputError(f"the scheduler responded {response.status} {response.reason}.")
+    if kind := _KINDS.get(response.status):
+        return kind(problem)
     named = re.match(r"([a-z_]+): (?=.)", problem)
     return InputError(problem[named.end() :], field=named[1]) if named else InputError(problem)

@@ -15,7 +15,7 @@ from headway.live.api.errors import ApiError, error_responses
 from headway.live.api.request_body import read_body
 from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import ChangeStream
-from headway.live.api.views import node_views, status_view
+from headway.live.api.views import encoded_state, node_views, status_view
 from headway.live.daemon.daemon import Daemon
 
 
@@ -49,6 +49,11 @@ def add_cluster_routes(
             return {"nodes": node_views(daemon)}
 
         return JsonResponse(await calls.shared("nodes", view))
+
+    @app.get("/v1/state")
+    async def _state() -> Response:
+        """Return everything that a simulation needs to continue from the present."""
+        return JsonResponse(await encoded_state(daemon, calls))
 
     @app.post("/v1/nodes/{node}/drain", responses=error_responses(507))
     async def _drain(node: str) -> Response:

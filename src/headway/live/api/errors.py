@@ -31,10 +31,10 @@ _DESCRIPTIONS = {
     401: "The token is missing or wrong.",
     404: "Not found, or deleted.",
     408: "The body did not arrive in time.",
-    409: "The job has already ended.",
+    409: "The job has already ended, or another what-if request is being computed.",
     413: "The body is too large.",
     500: "The scheduler has a bug.",
-    503: "The scheduler is shutting down, or has too many subscribers.",
+    503: "The scheduler is shutting down, has too many subscribers, or has no forecast.",
     507: "The state cannot be written.",
 }
 _ERROR_SCHEMA = {

@@ -16,14 +16,12 @@ from headway.live.api.request_body import read_body
 from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import stream_log
 from headway.live.api.submission import Submission, parse_submission
-from headway.live.api.views import job_view
+from headway.live.api.views import JOBS_PER_SLICE, job_view
 from headway.live.daemon.daemon import Daemon
 from headway.live.executors import Attempt
 from headway.live.executors.attempt_folders import KEPT_FOLDERS
 
 MAX_LISTED = 1000
-_JOBS_PER_SLICE = 10
-"""Jobs described before other tasks of the event loop get to run."""
 
 
 def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
@@ -50,7 +48,7 @@ def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
         listed = []
         for index, record in enumerate(records[:limit], start=1):
             listed.append(job_view(daemon, record.job_id))
-            if index % _JOBS_PER_SLICE == 0:
+            if index % JOBS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return {"jobs": listed, "left_out": max(0, len(records) - limit)}
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -23,7 +23,7 @@ The token is in the head: a request without it is answered and its connection cl
 MAX_IDLE_CONNECTIONS = 256
 """Connections without a request; beyond that the oldest of them is closed."""
 
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """How long a thread may run while another wants to: grants must not wait for the API."""
 
 _ACCEPTS_PER_WAKEUP = 16
@@ -32,6 +32,11 @@ _BACKLOG = 1024
 
 class ApiServer(uvicorn.Server):
     """A server on one socket that leaves signals to the scheduler."""
+
+    def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
+        """Serve as `config` says; all of `beside` run in the server's loop until cancelled."""
+        super().__init__(config)
+        self._beside = beside
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -65,7 +70,13 @@ class ApiServer(uvicorn.Server):
 
     async def _serve_here(self, listening: socket.socket) -> None:
         asyncio.get_running_loop().set_exception_handler(operator_log.log_loop_error)
-        await self.serve([listening])
+        beside = [asyncio.ensure_future(one()) for one in self._beside]
+        try:
+            await self.serve([listening])
+        finally:
+            for one in beside:
+                one.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start accepting; uvicorn's own implementation has no timeout for handshakes."""

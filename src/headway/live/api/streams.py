@@ -57,10 +57,12 @@ class ChangeStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, feed: ChangeFeed, subscription: Subscription) -> None:
+    def __init__(
+        self, feed: ChangeFeed, subscription: Subscription, first: bytes = b": changes follow\n\n"
+    ) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._feed, self._subscription = feed, subscription
+        self._feed, self._subscription, self._first = feed, subscription, first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client disconnects, the subscription ends or sending fails."""
@@ -81,12 +83,14 @@ class ChangeStream(Response):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_events(self, send: Send) -> None:
-        event = b": changes follow\n\n"
+        event = self._first
         while True:
             await send({"type": "http.response.body", "body": event, "more_body": True})
             event = b": still here\n\n"
             with contextlib.suppress(TimeoutError):
-                event = await asyncio.wait_for(self._subscription.next(), KEEP_ALIVE_S)
+                # `wait_for` would lose a cancellation that comes with the event.
+                async with asyncio.timeout(KEEP_ALIVE_S):
+                    event = await self._subscription.next()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TypeVar
 
 import msgspec
 
@@ -11,6 +12,7 @@ from headway.domain.errors import InputError, shown
 from headway.domain.limits import whole
 from headway.live.core.events import JobSpec
 from headway.live.core.jobs import check_spec
+from headway.live.executors.slurm.lines import directives_of
 
 MAX_ARGUMENTS = 4096
 MAX_CHARACTERS = 100_000
@@ -18,8 +20,11 @@ MAX_CHARACTERS = 100_000
 MAX_NAME_CHARACTERS = 200
 MAX_SUBMITTED_PRIORITY = 10**6
 MAX_RETRIES = 1000
+MAX_DIRECTIVES = 100
 
 _RESERVED = "HEADWAY_"
+
+T = TypeVar("T")
 
 
 class Submission(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,15 +33,20 @@ class Submission(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 def parse_submission(body: bytes) -> JobSpec:
     """Return the job described by a JSON body, or raise InputError for the first error in it."""
+    submission = decoded(body, Submission)
+    spec = JobSpec(**msgspec.structs.asdict(submission))
+    check(spec)
+    return spec
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Return a JSON body as a value of a type, or raise InputError for the first error in it."""
     try:
-        submission = msgspec.json.decode(body, type=Submission)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise _as_input_error(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the body must be a JSON object: {error}.") from None
-    spec = JobSpec(**msgspec.structs.asdict(submission))
-    check(spec)
-    return spec
 
 
 def check(spec: JobSpec) -> None:
@@ -56,6 +66,9 @@ def check(spec: JobSpec) -> None:
     if not os.path.isabs(spec.folder) or "\0" in spec.folder or len(spec.folder) > 4096:
         raise InputError(f"must be an absolute path, not {shown(spec.folder)}.", field="folder")
     _check_environment(spec.environment)
+    if len(spec.directives) + len(spec.skip_directives) > MAX_DIRECTIVES:
+        raise InputError(f"there can be at most {MAX_DIRECTIVES}.", field="directives")
+    directives_of(spec)
 
 
 def _check_command(command: tuple[str, ...]) -> None:

@@ -2,30 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from headway.live.api.daemon_calls import DaemonCalls
+from headway.live.core.core import Core
 from headway.live.core.job_state import JobState
+from headway.live.core.jobs import LiveJob
+from headway.live.core.present_state import (
+    PresentJob,
+    PresentState,
+    present_job,
+    present_nodes,
+    unfinished_jobs,
+)
 from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.job_record import JobRecord
 from headway.live.executors import Attempt
 from headway.version import __version__
+
+JOBS_PER_SLICE = 10
+"""Jobs described before other tasks of the event loop get to run."""
 
 
 def job_view(daemon: Daemon, job_id: str) -> dict[str, Any]:
     """Return a job's record, and why it is waiting."""
     record = daemon.registry[job_id]
-    why = "" if record.finished else daemon.core.why(job_id)
-    if not record.finished and record.state != JobState.RUNNING and daemon.store.problem:
-        why = f"the state cannot be written: {daemon.store.problem}"
-    elif problem := daemon.attempts.start_problem(Attempt(job_id, record.attempts)):
-        why = f"{problem}; will be retried soon."
+    why = "" if record.finished else obstacle(daemon, record) or daemon.core.why(job_id)
     view: dict[str, Any] = msgspec.to_builtins(record)
     if not record.finished and (known := daemon.core.job(job_id)) is not None:
         view["iterations"] = known.iterations  # the record may be some seconds old
         view["stuck"] = known.stuck
-    return {"stuck": ""} | view | {"why": why}
+    return {"stuck": ""} | view | _predicted(daemon, record) | {"why": why}
+
+
+def _predicted(daemon: Daemon, record: JobRecord) -> dict[str, Any]:
+    """Return the start and the end of a job by the latest forecast, on both clocks, and a note."""
+    start_ns, finish_ns, note = daemon.predictions.of(record)
+    ahead_s = time.time() - daemon.clock.now_ns() / 1e9
+    return {
+        "predicted_start_ns": start_ns,
+        "predicted_start_at": None if start_ns is None else ahead_s + start_ns / 1e9,
+        "predicted_finish_ns": finish_ns,
+        "predicted_finish_at": None if finish_ns is None else ahead_s + finish_ns / 1e9,
+        "prediction_note": note,
+    }
+
+
+def obstacle(daemon: Daemon, record: JobRecord) -> str:
+    """Return what keeps an unfinished job from starting, other than the cluster; or nothing."""
+    if record.state != JobState.RUNNING and daemon.store.problem:
+        return f"the state cannot be written: {daemon.store.problem}"
+    attempt = Attempt(record.job_id, record.attempts)
+    if problem := daemon.attempts.start_problem(attempt):
+        return f"{problem.rstrip('.')}; will be retried soon."
+    waits_for = daemon.attempts.waits_for(attempt)
+    return f"{waits_for}." if waits_for else ""
 
 
 def node_views(daemon: Daemon) -> list[dict[str, Any]]:
@@ -38,6 +74,49 @@ def node_views(daemon: Daemon) -> list[dict[str, Any]]:
         known = daemon.nodes.get(view.node)
         listed.append(node | {"address": known.address if known else ""})
     return listed
+
+
+async def state_view(
+    core: Core, policy: Callable[[], str], clock_ns: Callable[[], int]
+) -> PresentState:
+    """Return what a simulation needs to continue from here: unfinished jobs, nodes, settings.
+
+    Other tasks of the event loop run in between. A job that they start or stop is described again,
+    so that no slot appears to be held twice.
+    """
+    state = core.state
+    described: dict[str, PresentJob] = {}
+    while True:
+        jobs = unfinished_jobs(state)
+        changed = [job for job in jobs if not _still(job, described.get(job.job_id))]
+        if not changed:
+            return PresentState(
+                clock_ns=clock_ns(),
+                policy=policy(),
+                network=state.arrays.network,
+                nodes=present_nodes(state),
+                jobs=[described[job.job_id] for job in jobs],
+                start_ns=state.overheads.start_ns or 0,
+                exit_ns=state.overheads.exit_ns or 0,
+            )
+        for index, job in enumerate(changed, start=1):
+            described[job.job_id] = present_job(state, job)
+            if index % JOBS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+
+
+async def encoded_state(daemon: Daemon, calls: DaemonCalls) -> bytes:
+    """Return the state as JSON, described in the scheduler's loop."""
+
+    async def view() -> PresentState:
+        return await state_view(daemon.core, lambda: daemon.policy, daemon.clock.now_ns)
+
+    return await calls.shared("state", view)
+
+
+def _still(job: LiveJob, seen: PresentJob | None) -> bool:
+    """Return whether a job is in the state and on the slots in which it was described."""
+    return seen is not None and seen.state is job.state and seen.slots is job.slots
 
 
 def status_view(daemon: Daemon, settings: Mapping[str, Any]) -> dict[str, Any]:

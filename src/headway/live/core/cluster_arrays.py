@@ -28,6 +28,7 @@ from headway.domain.records import (
     READY,
     SEAT,
     ClusterView,
+    Floats,
     Integers,
     zeros,
 )
@@ -37,6 +38,7 @@ from headway.live.core.jobs import LiveJob
 from headway.live.core.nodes import NodeState, lay_out_nodes
 from headway.live.core.operations import operations
 from headway.network.contention import NetworkModel
+from headway.network.cuts import sending_by_server
 from headway.network.system import make_system
 from headway.network.traffic import make_traffic
 
@@ -65,6 +67,8 @@ class ClusterArrays:
         self._system = make_system(network, seed)
         self._now: NDArray[Any] = self._system["now_ns"]
         self._operations = operations()
+        self._sent: Floats = np.zeros(0)  # by message, what it has sent by the model at `_rated_ns`
+        self._rated_ns = 0
         self._lay_out()
 
     def set_now(self, now_ns: int) -> None:
@@ -238,6 +242,7 @@ class ClusterArrays:
     def send(self, job: LiveJob) -> None:
         """Put a job's message on the network; `rate` must follow."""
         self._operations.start_message(self.cluster, self._traffic, job.row)
+        self._sent[job.row] = 0.0
         self.sending.append(job)
 
     def finish(self, job: LiveJob) -> None:
@@ -247,11 +252,28 @@ class ClusterArrays:
 
     def rate(self) -> None:
         """Give the messages in flight their costs, as what has started and ended changed them."""
-        self._operations.rate_all(self.cluster, self._traffic)
+        self._operations.rate_all(self.cluster, self._traffic, self._sent, self._rated_ns)
+        self._rated_ns = int(self._now[0])
 
     def bytes_left(self, job: LiveJob) -> float:
         """Return the bytes that a job's message in flight is estimated to have left."""
         return self._operations.bytes_left(self.cluster, job.row)
+
+    def sent_by_model(self, job: LiveJob) -> float:
+        """Return how many bytes a job's message could have sent by now, even beyond its size.
+
+        By the network model, given the other messages in flight meanwhile.
+        """
+        since = self._operations.sent_since(self.cluster, job.row, self._rated_ns)
+        return float(self._sent[job.row]) + since
+
+    def progress(self, now_ns: int) -> tuple[list[int], list[float]]:
+        """Return since when each message is in flight, and the bytes that it has left by now."""
+        columns, rows = self.message_columns, [job.row for job in self.sending]
+        elapsed_ns = np.maximum(0, now_ns - columns["since_ns"][rows])
+        sent = elapsed_ns / columns["cost_ns_per_byte"][rows]
+        left = np.maximum(0.0, columns["bytes_left"][rows] - sent)
+        return columns["start_ns"][rows].tolist(), left.tolist()
 
     # The arrays.
 
@@ -260,10 +282,12 @@ class ClusterArrays:
         live = [job for job in self.rows if job is not None]
         capacity = _capacity(len(live) + more_rows)
         jobs, messages = zeros(capacity, JOB), zeros(capacity, MESSAGE)
+        sent = np.zeros(capacity)
         for row, job in enumerate(live):
             jobs[row], messages[row] = self.cluster.jobs[job.row], self.cluster.messages[job.row]
+            sent[row] = self._sent[job.row]
             jobs.first_message[row] = messages.job[row] = job.row = row
-        self.rows = list(live)
+        self.rows, self._sent = list(live), sent
         self.columns = {name: jobs[name] for name in JOB.names or ()}
         self.message_columns = {name: messages[name] for name in MESSAGE.names or ()}
         gpus, servers, ports = lay_out_nodes(self.nodes.values())
@@ -279,7 +303,10 @@ class ClusterArrays:
             servers=servers,
             seats=seats,
             links=links,
+            sending_ns=np.zeros(0, np.int64),
+            shares=np.zeros(0),
             ports=ports,
+            sending_by_server=sending_by_server,
         )
         self._slots = [
             Slot(node.name, index) for node in self.nodes.values() for index in range(node.gpus)

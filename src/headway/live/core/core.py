@@ -18,6 +18,7 @@ from headway.live.core import (
     job_events,
     leases,
     node_events,
+    reasons,
     status,
     worker_events,
 )
@@ -28,6 +29,7 @@ from headway.live.core.events import (
     ComputeReady,
     Event,
     IterationDone,
+    IterationProfiled,
     JobCancelled,
     JobExited,
     JobRestored,
@@ -46,7 +48,7 @@ from headway.live.core.jobs import LiveJob
 from headway.live.core.lease_rules import LeaseRules
 from headway.live.core.rules import Rules
 from headway.live.core.state import CoreState, Counts
-from headway.live.core.status import JobView, NodeView
+from headway.live.core.status import JobView, MessageStatus, NodeView
 from headway.network.contention import NetworkModel
 
 Handler: TypeAlias = Callable[[CoreState, Any, list[AnyInstruction]], bool]
@@ -65,6 +67,7 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         PolicyChanged: job_events.policy_changed,
         Tick: job_events.tick,
         IterationDone: worker_events.iteration_done,
+        IterationProfiled: worker_events.iteration_profiled,
         MessageReady: worker_events.message_ready,
         MessageDone: worker_events.message_done,
         ComputeReady: worker_events.compute_ready,
@@ -135,7 +138,7 @@ class Core:
 
     def why(self, job_id: str) -> str:
         """Return a sentence on what a job does or waits for."""
-        return status.why(self.state, job_id)
+        return reasons.why(self.state, job_id)
 
     def jobs(self) -> list[JobView]:
         """Return all known jobs in order of submission."""
@@ -144,6 +147,10 @@ class Core:
     def nodes(self) -> list[NodeView]:
         """Return all nodes with the jobs on their slots and the messages on their network."""
         return status.nodes(self.state)
+
+    def messages(self, now_ns: int) -> list[MessageStatus]:
+        """Return the messages that compete for the network, with their progress by now."""
+        return status.messages(self.state, now_ns)
 
     def validate(self) -> None:
         """Raise AssertionError if the state is inconsistent; for tests."""

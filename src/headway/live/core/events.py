@@ -11,12 +11,15 @@ from typing import TypeAlias
 
 import msgspec
 
+from headway.gate.frames import MeasuredBucket
+
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A job as submitted; fields that are None are measured from its first iterations.
 
     Jobs of higher `priority` go first, whatever the policy's order. `retries` limits how often a
-    failed job is started again. `name` is a title for people.
+    failed job is started again. `name` is a title for people. On Slurm, `directives` are options
+    for the command that starts the job, and `skip_directives` names of options to leave out.
     """
 
     command: tuple[str, ...]
@@ -29,6 +32,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     folder: str = "."
     environment: dict[str, str] = {}
+    directives: tuple[str, ...] = ()
+    skip_directives: tuple[str, ...] = ()
     forward_ns: int | None = None
     backward_ns: int | None = None
     gradient_bytes: int | None = None
@@ -178,6 +183,20 @@ class IterationDone(Event, frozen=True, kw_only=True):
     gradient_bytes: int | None = None
 
 
+class IterationProfiled(Event, frozen=True, kw_only=True):
+    """An attempt's average iteration so far, without the first two.
+
+    `optimizer_ns` is from the end of the last all-reduce to the next forward pass. The backward
+    pass ends with the last of the `buckets`.
+    """
+
+    job_id: str
+    attempt: int
+    forward_ns: int
+    optimizer_ns: int
+    buckets: tuple[MeasuredBucket, ...]
+
+
 class WorkerLost(Event, frozen=True, kw_only=True):
     """The connection to a rank is lost: all that it asked for or was granted is void.
 
@@ -215,6 +234,7 @@ AnyEvent: TypeAlias = (
     | ComputeReady
     | ComputeDone
     | IterationDone
+    | IterationProfiled
     | WorkerLost
     | PolicyChanged
     | Tick

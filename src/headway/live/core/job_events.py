@@ -88,6 +88,8 @@ def job_exited(state: CoreState, event: JobExited, _: list[AnyInstruction]) -> b
     if job.cancelled:
         lifecycle.finish(state, job, Trigger.CANCEL, reason)
     elif event.code == 0:
+        if (latest_ns := job.observations.latest_ns) is not None:
+            state.overheads.exited(state.now_ns - latest_ns)
         lifecycle.finish(state, job, Trigger.SUCCEED, event.reason)
     elif started and job.attempts - job.unstarted > job.spec.retries:
         lifecycle.finish(state, job, Trigger.FAIL, reason)
@@ -106,6 +108,8 @@ def policy_changed(state: CoreState, event: PolicyChanged, _: list[AnyInstructio
         job.wake_ns = NEVER_NS
     state.unasked.update(state.waiting)
     state.room_made = True
+    for job in state.arrays.placed.values():
+        job.observations.restart()
     return True
 
 

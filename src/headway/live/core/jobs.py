@@ -7,8 +7,9 @@ from typing import NamedTuple
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, MAX_ITERATIONS, whole
 from headway.domain.records import NOBODY
-from headway.live.core.events import IterationDone, JobSpec, Slot
+from headway.live.core.events import IterationDone, IterationProfiled, JobSpec, Slot
 from headway.live.core.job_state import FINISHED, TRANSITIONS, JobState, Trigger
+from headway.live.core.observations import Observations
 
 DEFAULT_FORWARD_NS = 25_000_000
 DEFAULT_BACKWARD_NS = 50_000_000
@@ -72,9 +73,11 @@ class LiveJob:
         "measured",
         "node_names",
         "number",
+        "observations",
         "order",
         "overdue",
         "ports",
+        "profile",
         "reason",
         "requests",
         "row",
@@ -86,6 +89,7 @@ class LiveJob:
         "stuck",
         "stuck_rank",
         "submitted_ns",
+        "takes_turns",
         "unstarted",
         "waiting_since_ns",
         "wake_ns",
@@ -110,6 +114,8 @@ class LiveJob:
             DEFAULT_GRADIENT_BYTES if spec.gradient_bytes is None else spec.gradient_bytes
         )
         self.measured: frozenset[str] = frozenset()  # which of these three come from measurements
+        self.profile: IterationProfiled | None = None  # its average iteration, if it is known
+        self.observations = Observations()  # of the current attempt
         self.row = NOBODY  # its index in the arrays, until it is finished
         self.key = 0  # the policy's priority key
         self.order = (-spec.priority, 0, number)
@@ -131,6 +137,7 @@ class LiveJob:
         # By rank, its open requests to compute, in order, and whether each is granted: granted ones
         # come first.
         self.computations: dict[int, dict[int, bool]] = {}
+        self.takes_turns = False  # whether its ranks ask before they compute
         self.waiting_since_ns = NOBODY  # when its first request began to wait for admission
         self.wake_ns = NEVER_NS  # when the admission policy wants to be asked again
 

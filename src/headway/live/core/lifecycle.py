@@ -7,6 +7,7 @@ from headway.live.core import messages
 from headway.live.core.events import AnyInstruction, Launch, Slot, Stop
 from headway.live.core.job_state import Trigger
 from headway.live.core.jobs import LiveJob
+from headway.live.core.observations import Observations
 from headway.live.core.state import CoreState
 
 MAX_FINISHED = 1_000
@@ -58,8 +59,18 @@ def stop(state: CoreState, job: LiveJob, reason: str, instructions: list[AnyInst
 def free_slots(state: CoreState, job: LiveJob) -> None:
     """Release the slots of an attempt that has exited, and what it asked for or was granted."""
     release_requests(state, job)
+    if job.observations.trains:
+        observe_anew(state, job)
     state.arrays.free(job)
     state.room_made = True
+
+
+def observe_anew(state: CoreState, job: LiveJob) -> None:
+    """Restart the observations of a job's neighbours: it begins to compete with them, or ends."""
+    nodes = set(job.node_names)
+    for other in state.arrays.placed.values():
+        if other is not job and not nodes.isdisjoint(other.node_names):
+            other.observations.restart()
 
 
 def retry(state: CoreState, job: LiveJob, reason: str, started: bool) -> None:
@@ -67,7 +78,7 @@ def retry(state: CoreState, job: LiveJob, reason: str, started: bool) -> None:
     job.apply(Trigger.RETRY)
     job.unstarted += not started
     job.reason = reason
-    job.iterations = 0
+    job.iterations, job.observations = 0, Observations()
     job.started_ns = NOBODY
     state.arrays.describe(job)
     enqueue(state, job)

@@ -75,13 +75,17 @@ def begin_lease(state: CoreState, job: LiveJob) -> None:
 
 
 def measure(state: CoreState, job: LiveJob) -> None:
-    """Learn from the end of a message how long the next ones may take.
+    """Observe how long a message took, and learn how long the next ones may take.
 
     A rank that hung once must not make all further leases long: each at most doubles.
     """
+    flight_ns = state.now_ns - job.granted_ns
+    if job.granted is not None:
+        size_bytes = job.first_request.message_bytes
+        job.observations.message_ended(state.arrays.sent_by_model(job), size_bytes)
     if state.lease_rules is not None:
         most_ns = 2 * job.leased_ns // state.lease_rules.factor
-        job.slowest_ns = max(job.slowest_ns, min(state.now_ns - job.granted_ns, most_ns))
+        job.slowest_ns = max(job.slowest_ns, min(flight_ns, most_ns))
 
 
 def grant(state: CoreState, job: LiveJob, request: int, instructions: list[AnyInstruction]) -> None:

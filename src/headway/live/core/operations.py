@@ -14,7 +14,8 @@ import numpy as np
 
 from headway import jit
 from headway.domain import occupancy
-from headway.domain.records import ClusterView
+from headway.domain.records import IN_FLIGHT, ClusterView, Floats
+from headway.jit import inlined
 from headway.network import messages, placed_jobs
 from headway.network import traffic as network_traffic
 from headway.network.laws.dispatch import update_costs
@@ -29,8 +30,24 @@ def resume_message(cluster: ClusterView, traffic: Traffic, message: int) -> None
         touch(traffic, cluster.links[link].port)
 
 
-def rate_all(cluster: ClusterView, traffic: Traffic) -> None:
-    """Give every message whose cost has changed its new one."""
+@inlined
+def sent_since(cluster: ClusterView, message: int, since_ns: int) -> float:
+    """Return the bytes that a message could have sent since a time at its cost."""
+    record = cluster.messages[message]
+    if record.state != IN_FLIGHT or record.cost_ns_per_byte <= 0:
+        return 0.0
+    begin_ns = max(since_ns, record.start_ns + record.latency_ns)
+    passed_ns = max(0, cluster.system[0].now_ns - begin_ns)
+    return float(passed_ns / record.cost_ns_per_byte)
+
+
+def rate_all(cluster: ClusterView, traffic: Traffic, sent: Floats, since_ns: int) -> None:
+    """Give every message whose cost has changed its new one.
+
+    Before that, add to `sent` what each has sent since the last time by its old one.
+    """
+    for message in range(len(cluster.messages)):
+        sent[message] += sent_since(cluster, message, since_ns)
     update_costs(cluster, traffic)
     forget_changes(traffic)
 
@@ -53,13 +70,14 @@ class Operations(NamedTuple):
     resume_message: Callable[..., None]
     list_waiting: Callable[..., int]
     rate_all: Callable[..., None]
+    sent_since: Callable[..., float]
     bytes_left: Callable[..., float]
 
 
 @cache
 def operations() -> Operations:
     """Return the compiled functions; compiled now if this is their first use."""
-    number, integers = int, np.dtype(np.int64)
+    number, integers, floats = int, np.dtype(np.int64), np.dtype(np.float64)
 
     def compiled(function: Any, returns: type | None, *arguments: Any) -> Callable[..., Any]:
         signature = jit.signature(returns, *arguments)
@@ -83,6 +101,7 @@ def operations() -> Operations:
         end_message=compiled(network_traffic.end_message, nothing, *on_message),
         resume_message=compiled(resume_message, nothing, *on_message),
         list_waiting=compiled(network_traffic.list_waiting, number, ClusterView, Traffic),
-        rate_all=compiled(rate_all, nothing, ClusterView, Traffic),
+        rate_all=compiled(rate_all, nothing, ClusterView, Traffic, floats, number),
+        sent_since=compiled(sent_since, float, *on_job, number),
         bytes_left=compiled(messages.bytes_left, float, *on_job),
     )

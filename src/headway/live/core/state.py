@@ -11,6 +11,7 @@ from headway.live.core.events import JobSpec
 from headway.live.core.job_state import ACTIVE
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.lease_rules import LeaseRules
+from headway.live.core.observations import Overheads
 from headway.live.core.rules import Rules
 from headway.live.core.turns import SlotTurns
 from headway.network.contention import NetworkModel
@@ -47,6 +48,7 @@ class CoreState:
         self.waiting: dict[int, LiveJob] = {}  # jobs whose first message awaits admission
         self.stuck: dict[int, LiveJob] = {}  # running jobs that make no progress
         self.turns = SlotTurns()
+        self.overheads = Overheads()
         self.drained: set[str] = set()  # names of draining nodes, including nodes that are gone
         self.wake_ns = NEVER_NS  # the earliest Tick asked for
         self.lease_check_ns = NEVER_NS  # when a lease may be over, or a stuck job is to be stopped

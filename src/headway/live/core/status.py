@@ -1,18 +1,15 @@
-"""The cluster as people see it: jobs, nodes, and why a job waits."""
+"""The cluster as people see it: jobs, nodes and messages."""
 
 from __future__ import annotations
 
 import msgspec
 
-from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOBODY
 from headway.live.core.events import JobSpec, Slot
 from headway.live.core.job_state import JobState
-from headway.live.core.jobs import NEVER_NS, LiveJob
-from headway.live.core.lease_rules import SECOND_NS
+from headway.live.core.jobs import LiveJob
+from headway.live.core.reasons import InFlight, why_job
 from headway.live.core.state import CoreState
-
-_MEGABYTE = 2**20
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +27,16 @@ class WaitingView(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     message_bytes: int
     since_ns: int
+
+
+class MessageStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An all-reduce in flight, or why it waits for admission; then `left_bytes` is None."""
+
+    job_id: str
+    message_bytes: int
+    since_ns: int
+    left_bytes: int | None
+    why: str
 
 
 class SlotView(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +99,7 @@ def _job(state: CoreState, job: LiveJob) -> JobView:
         job_id=job.job_id,
         spec=job.spec,
         state=job.state,
-        why=_why(state, job),
+        why=why_job(state, job),
         reason=job.reason,
         submitted_ns=job.submitted_ns,
         started_ns=None if job.started_ns == NOBODY else job.started_ns,
@@ -100,8 +107,8 @@ def _job(state: CoreState, job: LiveJob) -> JobView:
         attempts=job.attempts,
         iterations=job.iterations,
         slots=job.slots,
-        message=None if job.granted is None else _message(state, job),
-        waiting=_waiting(job) if job.number in state.waiting else None,
+        message=None if job.granted is None else message_view(state, job),
+        waiting=waiting_view(job) if job.number in state.waiting else None,
         stuck=job.stuck,
         measured=tuple(sorted(job.measured)),
         forward_ns=job.forward_ns,
@@ -110,7 +117,8 @@ def _job(state: CoreState, job: LiveJob) -> JobView:
     )
 
 
-def _message(state: CoreState, job: LiveJob) -> MessageView:
+def message_view(state: CoreState, job: LiveJob) -> MessageView:
+    """Return the message of a job that is in flight."""
     return MessageView(
         job_id=job.job_id,
         message_bytes=job.first_request.message_bytes,
@@ -119,7 +127,8 @@ def _message(state: CoreState, job: LiveJob) -> MessageView:
     )
 
 
-def _waiting(job: LiveJob) -> WaitingView:
+def waiting_view(job: LiveJob) -> WaitingView:
+    """Return the message of a job that waits for admission."""
     return WaitingView(
         job_id=job.job_id,
         message_bytes=job.first_request.message_bytes,
@@ -146,119 +155,42 @@ def nodes(state: CoreState) -> list[NodeView]:
                     index=index,
                     free_bytes=int(arrays.cluster.gpus.free_bytes[node.first_gpu + index]),
                     jobs=tuple(holders.get(Slot(node.name, index), ())),
-                    computing=_computing(state, Slot(node.name, index)),
+                    computing=state.turns.job_on(Slot(node.name, index)),
                 )
                 for index in range(node.gpus)
             ),
-            messages=tuple(_message(state, job) for job in sending if node.name in job.node_names),
-            waiting=tuple(_waiting(job) for job in waiting if node.name in job.node_names),
+            messages=tuple(
+                message_view(state, job) for job in sending if node.name in job.node_names
+            ),
+            waiting=tuple(waiting_view(job) for job in waiting if node.name in job.node_names),
         )
         for node in arrays.nodes.values()
     ]
 
 
-def _computing(state: CoreState, slot: Slot) -> str | None:
-    turn = state.turns.holders.get(slot)
-    return None if turn is None else turn[0].job_id
-
-
-def why(state: CoreState, job_id: str) -> str:
-    """Return a sentence on what a job does or waits for."""
-    job = state.jobs.get(job_id)
-    return f"there is no job {job_id}." if job is None else _why(state, job)
-
-
-def _why(state: CoreState, job: LiveJob) -> str:
-    if job.state is JobState.QUEUED:
-        return _why_queued(state, job)
-    if job.finished or job.state is JobState.STOPPING:
-        return f"{job.state}." if job.reason in ("", job.state) else f"{job.state}: {job.reason}."
-    if job.number in state.waiting:
-        return _why_not_admitted(state, job)
-    where = ", ".join(job.node_names)
-    if job.stuck:
-        return f"stuck on {where}: {job.stuck}; {_when_stopped(state, job)}."
-    if job.state is JobState.STARTING:
-        return f"starting on {where}."
-    if job.granted is not None:
-        size_bytes, left_bytes = job.first_request.message_bytes, state.arrays.bytes_left(job)
-        left = f"about {_mb(left_bytes)} left" if left_bytes else "longer than predicted"
-        return f"running on {where}; sending {_mb(size_bytes)}, {left}."
-    held_back = ""
-    if job.ports and job.requests:
-        held_back = "; its all-reduce waits until all ranks have computed"
-    return f"running on {where}{held_back}{_why_no_turn(state, job)}."
-
-
-def _when_stopped(state: CoreState, job: LiveJob) -> str:
-    if job.stop_ns == NEVER_NS:
-        return "no other job waits for it"
-    left_s = max(0, job.stop_ns - state.now_ns) / SECOND_NS
-    return f"no other job waits for it, and it is stopped in {left_s:,.0f} s"
-
-
-def _why_no_turn(state: CoreState, job: LiveJob) -> str:
-    """Name the jobs that compute on the slots for which a job's ranks wait."""
-    waits = [
-        f"rank {rank} waits while job {_computing(state, job.slots[rank])} computes on "
-        f"{job.slots[rank].node}:{job.slots[rank].index}"
-        for rank, requests in sorted(job.computations.items())
-        if not next(iter(requests.values()))
-    ]
-    return "".join(f"; {one}" for one in waits)
-
-
-def _why_queued(state: CoreState, job: LiveJob) -> str:
-    """Say what a queued job needs and how much of it is free."""
-    arrays, wanted = state.arrays, job.spec.gpus
-    kind = "to itself" if job.exclusive else f"with {_mb(job.spec.memory_bytes)}"
-    needs = f"needs {wanted:,} slot{'s' * (wanted > 1)} {kind}"
-    if job.reason:
-        needs = f"last attempt failed ({job.reason}); {needs}"
-    total = sum(
-        node.gpus for node in arrays.nodes.values() if node.memory_bytes >= job.spec.memory_bytes
-    )
-    if total < wanted:
-        return f"{needs}; the cluster has {total:,} of that size."
-    free = len(arrays.candidates(job))
-    if free >= wanted:
-        failure = f" ({state.rules.failure})" if state.rules.failure else ""
-        return (
-            f"{needs}; {_are(free)} free, but placement policy {state.rules.placement_name} "
-            f"keeps it queued{failure}."
+def messages(state: CoreState, now_ns: int) -> list[MessageStatus]:
+    """Return the messages in flight in order of their grants, then those that wait, in order."""
+    arrays = state.arrays
+    in_flight = zip(arrays.sending, *arrays.progress(now_ns), strict=True)
+    found = [
+        MessageStatus(
+            job_id=job.job_id,
+            message_bytes=job.first_request.message_bytes,
+            since_ns=since_ns,
+            left_bytes=round(left_bytes),
+            why="",
         )
-    draining = [node.name for node in arrays.nodes.values() if node.draining]
-    uncounted = f" (not counting draining nodes: {', '.join(draining)})" if draining else ""
-    return f"{needs}; {_are(free)} free{uncounted}."
-
-
-def _why_not_admitted(state: CoreState, job: LiveJob) -> str:
-    """Name the messages in the way of a job's next message."""
-    contention = []
-    for name in job.node_names:
-        others = [
-            f"job {other.job_id}, about {_mb(state.arrays.bytes_left(other))} left"
-            for other in state.arrays.placed.values()
-            if other.granted is not None and name in other.node_names
-        ]
-        if others:
-            count = f"{len(others)} message{'s' * (len(others) > 1)}"
-            contention.append(f"{count} on {name} ({'; '.join(others)})")
-    beside = ", ".join(contention) or "no message on its nodes"
-    until = ""
-    if job.wake_ns <= HORIZON_NS:
-        until = f" before {job.wake_ns / 1e9:,.3f} s on the scheduler's clock"
-    return (
-        f"its all-reduce of {_mb(job.first_request.message_bytes)} waits: {beside}; "
-        f"{state.rules.admission_name} does not admit it{until}."
-    )
-
-
-def _are(count: int) -> str:
-    return f"{count:,} is" if count == 1 else f"{count:,} are"
-
-
-def _mb(size_bytes: float) -> str:
-    if size_bytes < 1000 * _MEGABYTE:
-        return f"{size_bytes / _MEGABYTE:,.4g} MB"
-    return f"{size_bytes / _MEGABYTE:,.0f} MB"
+        for job, since_ns, left_bytes in in_flight
+    ]
+    waiting = sorted(state.waiting.values(), key=lambda job: job.order)
+    beside = InFlight(state, {name for job in waiting for name in job.node_names})
+    return found + [
+        MessageStatus(
+            job_id=job.job_id,
+            message_bytes=job.first_request.message_bytes,
+            since_ns=job.waiting_since_ns,
+            left_bytes=None,
+            why=beside.why_not_admitted(job),
+        )
+        for job in waiting
+    ]

@@ -27,6 +27,11 @@ class SlotTurns:
         self.leases: dict[Slot, int] = {}  # when others stop waiting for a turn; see `leases`
         self.unleased: list[Slot] = []  # turns on shared slots whose leases have yet to begin
 
+    def job_on(self, slot: Slot) -> str | None:
+        """Return the job that has the turn on a slot."""
+        turn = self.holders.get(slot)
+        return None if turn is None else turn[0].job_id
+
     def request(self, job: LiveJob, rank: int, request: int) -> bool:
         """Queue a rank's request for a turn; return False if it is invalid."""
         if not 0 <= rank < len(job.slots):

@@ -5,21 +5,25 @@ Workers are not trusted: nothing that they report can make a handler raise.
 
 from __future__ import annotations
 
-from headway.domain.limits import MAX_BYTES, MAX_ITERATIONS
-from headway.gate.protocol import MAX_OPEN_REQUESTS
-from headway.live.core import leases, messages
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_ITERATIONS
+from headway.gate.protocol import MAX_BUCKETS, MAX_OPEN_REQUESTS
+from headway.live.core import leases, lifecycle, messages
 from headway.live.core.events import (
     AnyInstruction,
     ComputeDone,
     ComputeReady,
     IterationDone,
+    IterationProfiled,
     MessageDone,
     MessageReady,
     WorkerLost,
 )
 from headway.live.core.job_state import JobState
-from headway.live.core.jobs import MessageRequest
+from headway.live.core.jobs import LiveJob, MessageRequest
 from headway.live.core.state import CoreState
+
+PROFILE_INTERVAL_NS = 1_000_000_000
+"""Profiles that come sooner are ignored: one may be long, and each is in the event log."""
 
 
 def iteration_done(
@@ -29,14 +33,43 @@ def iteration_done(
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None or not job.iterations < event.iterations <= MAX_ITERATIONS:
         return False
+    first = job.iterations == 0
     job.iterations = event.iterations
     if job.overdue is None:
         leases.progressed(state, job, instructions)
+    _observe(state, job)
     # A steady placement policy has decided by the defaults: show it queued jobs again.
     state.room_made |= job.measure(event)
+    if first:
+        work_ns = job.iterations * (job.forward_ns + job.backward_ns)
+        state.overheads.began(state.now_ns - job.started_ns - work_ns)
     if job.state is not JobState.STOPPING:
         state.arrays.estimate(job)
         state.update_key(job)
+    return True
+
+
+def _observe(state: CoreState, job: LiveJob) -> None:
+    """Observe a job's iterations; when they begin, restart its neighbours' observations."""
+    trained = job.observations.trains
+    job.observations.iterated(state.now_ns, job.iterations)
+    if job.observations.trains and not trained:
+        lifecycle.observe_anew(state, job)
+
+
+def iteration_profiled(state: CoreState, event: IterationProfiled, _: list[AnyInstruction]) -> bool:
+    """Record a job's average iteration, for `headway replay`; no decision depends on it."""
+    job = state.job_of_attempt(event.job_id, event.attempt)
+    if job is None or not 0 < len(event.buckets) <= MAX_BUCKETS:
+        return False
+    if job.profile is not None and state.now_ns - job.profile.at_ns < PROFILE_INTERVAL_NS:
+        return False
+    times_ns = (event.forward_ns, event.optimizer_ns, *(one.backward_ns for one in event.buckets))
+    if not all(0 <= time_ns <= LONGEST_NS for time_ns in times_ns):
+        return False
+    if not all(0 <= one.bucket_bytes <= MAX_BYTES for one in event.buckets):
+        return False
+    job.profile = event
     return True
 
 
@@ -90,6 +123,7 @@ def compute_ready(
         return False
     if not state.turns.request(job, event.rank, event.request):
         return False
+    job.takes_turns = True
     if event.rank == job.stuck_rank:
         leases.progressed(state, job, instructions)
     if job.number in state.waiting and job.awaits_gradients:

@@ -38,6 +38,7 @@ class Attempts:
         self._stopping: set[Attempt] = set()  # live, to be stopped now or once started
         # Live, failed to start: how, and the timer that will report it after a pause.
         self._pausing: dict[Attempt, tuple[AttemptEnd, asyncio.TimerHandle]] = {}
+        self._waits: dict[Attempt, str] = {}  # launched, and queued by the executor's cluster
         self._failed_starts: Counter[str] = Counter()  # in a row, by job
         self._tasks: set[asyncio.Task[None]] = set()
         self.closing = False
@@ -56,6 +57,16 @@ class Attempts:
     def start_problem(self, attempt: Attempt) -> str:
         """Return why an attempt could not be started, or an empty string."""
         return self._pausing[attempt][0].reason if attempt in self._pausing else ""
+
+    def waits_for(self, attempt: Attempt) -> str:
+        """Return why a launched attempt has not started its ranks, or an empty string."""
+        return self._waits.get(attempt, "")
+
+    def waits(self, attempt: Attempt, why: str) -> None:
+        """Record why a launched attempt has not started its ranks; nothing if it has."""
+        self._waits.pop(attempt, None)
+        if why and attempt in self._live:
+            self._waits[attempt] = why
 
     def take_over(self, attempt: Attempt) -> None:
         """Add an attempt that an earlier scheduler started."""
@@ -116,6 +127,7 @@ class Attempts:
         stopped = ended.attempt in self._stopping
         for attempts in (self._live, self._starting, self._stopping):
             attempts.discard(ended.attempt)
+        self._waits.pop(ended.attempt, None)
         if pausing := self._pausing.pop(ended.attempt, None):
             pausing[1].cancel()
         if ended.code != NEVER_STARTED or stopped:

@@ -51,11 +51,18 @@ class Subscription:
             self._loop.call_soon_threadsafe(event.set)
 
 
+def encode_event(kind: str, data: bytes) -> bytes:
+    """Return a server-sent event with one line of data."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+
+
 class ChangeFeed:
     """Publishes changes to all subscribers without ever waiting for one of them."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
+        self.published = 0
+        """Changes so far, whether or not there are subscribers."""
 
     def subscribe(self, loop: asyncio.AbstractEventLoop) -> Subscription | None:
         """Return a new subscription for a subscriber in a loop, or None if there are too many."""
@@ -70,11 +77,18 @@ class ChangeFeed:
         self._subscriptions.discard(subscription)
         subscription.drop()
 
+    def __bool__(self) -> bool:
+        """Whether there are subscribers."""
+        return bool(self._subscriptions)
+
     def publish(self, kind: str, value: object) -> None:
         """Send the new value of something to all subscribers."""
-        if not self._subscriptions:
-            return
-        event = b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(value))
+        self.published += 1
+        if self:
+            self.send(encode_event(kind, msgspec.json.encode(value)))
+
+    def send(self, event: bytes) -> None:
+        """Send an encoded event to all subscribers."""
         for subscription in list(self._subscriptions):
             if not subscription.add(event):
                 self.unsubscribe(subscription)

@@ -22,9 +22,11 @@ from headway.live.core.events import (
     NodeUp,
     PolicyChanged,
 )
+from headway.live.core.forecast import Forecast
 from headway.live.core.rules import Rules
 from headway.live.daemon.attempts import Attempts
 from headway.live.daemon.change_feed import ChangeFeed
+from headway.live.daemon.changes import Changes
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.errors import (
     ConflictError,
@@ -36,16 +38,19 @@ from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.event_pipeline import EventPipeline
 from headway.live.daemon.gate_events import GateEvents
 from headway.live.daemon.grant_sender import GrantSender
-from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.job_record import JobRecord, Prediction
 from headway.live.daemon.job_registry import JobRegistry
 from headway.live.daemon.metrics import Metrics, StateCollector
 from headway.live.daemon.policy_monitor import PolicyMonitor
+from headway.live.daemon.predictions import Predictions
 from headway.live.daemon.state_store import CLOCK, DRAINED, POLICY, StateStore
 from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
 
 SAVE_INTERVAL_S = 10.0
 """How often iteration counts and the clock are saved."""
 STOP_TIMEOUT_S = 30.0
+MAX_LOST_NODES = 100
+"""Lost nodes that are remembered; beyond that the one lost first is forgotten."""
 
 
 class Daemon:
@@ -64,7 +69,9 @@ class Daemon:
         self.core, self.policy, self.clock = core, policy, clock
         self.store, self.log, self.executor = store, log, executor
         self.feed, self.metrics = ChangeFeed(), Metrics()
-        self.registry = JobRegistry(store, clock, self.feed, self.metrics)
+        self.changes, self.pages = Changes(), ChangeFeed()
+        self.predictions = Predictions(store.jobs, self.metrics)
+        self.registry = JobRegistry(store, clock, self.feed, self.metrics, self.predictions)
         self.attempts = Attempts(
             executor, store, environment, self._attempt_started, self.conclude_attempt
         )
@@ -77,6 +84,7 @@ class Daemon:
             self.attempts,
             self.grants,
             PolicyMonitor(core, self.metrics),
+            self.changes,
         )
         self.gate_events = GateEvents(
             self.pipeline, clock, self.registry, self.attempts, self.grants
@@ -85,7 +93,10 @@ class Daemon:
             StateCollector(core, self.registry.counts, lambda: not store.problem)
         )
         self.nodes: dict[str, ExecutorNode] = {}
+        self.lost: dict[str, ExecutorNode] = {}  # the latest nodes that are gone
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
+        # Drained by the cluster's administrators; the executor reports them at every start.
+        self._drained_there: set[str] = set()
         self._changing = asyncio.Lock()  # Changes of policy and nodes are stored one by one.
         # Ends reported while jobs are being restored.
         self._held_ends: list[AttemptEnd] | None = None
@@ -98,21 +109,55 @@ class Daemon:
             "node added", node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes
         )
         self.nodes[node.name] = node
+        self.lost.pop(node.name, None)
         at_ns = self.clock.now_ns()
-        draining = node.name in self.drained
+        draining = self.is_drained(node.name)
         self.pipeline.handle(
             NodeUp(at_ns=at_ns, node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes)
         )
         if draining:
             self.pipeline.handle(NodeDrained(at_ns=at_ns, node=node.name, draining=True))
         self.feed.publish("node", {"node": node.name, "up": True, "draining": draining})
+        self.changes.nodes()
 
     def node_lost(self, name: str) -> None:
         """Remove a node."""
         operator_log.warning("node lost", node=name)
-        self.nodes.pop(name, None)
+        if (node := self.nodes.pop(name, None)) is not None:
+            self.lost[name] = node
+        if len(self.lost) > MAX_LOST_NODES:
+            del self.lost[next(iter(self.lost))]
         self.pipeline.handle(NodeLost(at_ns=self.clock.now_ns(), node=name))
-        self.feed.publish("node", {"node": name, "up": False, "draining": name in self.drained})
+        self.feed.publish("node", {"node": name, "up": False, "draining": self.is_drained(name)})
+        self.changes.nodes()
+
+    def node_drained(self, name: str, draining: bool) -> None:
+        """Drain a node as its cluster's administrators do, or undo that."""
+        if draining:
+            self._drained_there.add(name)
+        else:
+            self._drained_there.discard(name)
+        self._tell_drained(name)
+
+    def is_drained(self, node: str) -> bool:
+        """Return whether a node takes no new jobs."""
+        return node in self.drained or node in self._drained_there
+
+    def _tell_drained(self, node: str) -> None:
+        """Tell the core and all listeners whether a node takes new jobs."""
+        draining = self.is_drained(node)
+        operator_log.info("node drained" if draining else "node undrained", node=node)
+        up = node in self.nodes
+        if up or not draining:  # A node that joins is drained then.
+            at_ns = self.clock.now_ns()
+            self.pipeline.handle(NodeDrained(at_ns=at_ns, node=node, draining=draining))
+        self.feed.publish("node", {"node": node, "up": up, "draining": draining})
+        self.changes.nodes()
+
+    def attempt_waits(self, attempt: Attempt, why: str) -> None:
+        """Show why a launched attempt has not started its ranks, or that it has."""
+        self.attempts.waits(attempt, why)
+        self.changes.job(attempt.job_id)
 
     def attempt_ended(self, ended: AttemptEnd) -> None:
         """Handle the end of an attempt's last process, or a failure to start any."""
@@ -123,6 +168,7 @@ class Daemon:
             self._held_ends.append(ended)
         elif ended.code == NEVER_STARTED:
             self.attempts.failed_to_start(ended)
+            self.changes.job(ended.attempt.job_id)
         else:
             self.conclude_attempt(ended)
 
@@ -161,6 +207,19 @@ class Daemon:
         at_ns = self.clock.now_ns()
         self.pipeline.handle(JobStarted(at_ns=at_ns, job_id=attempt.job_id, attempt=attempt.number))
 
+    # Forecasts.
+
+    async def take_forecast(self, forecast: Forecast | None, problem: str = "") -> None:
+        """Show what is going to happen; None, and the problem, if that is not known at present."""
+        if forecast is None:
+            self.predictions.clear(problem)
+        else:
+            await self.predictions.take(forecast, self.registry.unfinished_job, self._predict_first)
+        self.feed.publish("forecast", self.predictions.view)
+
+    def _predict_first(self, job_id: str, prediction: Prediction) -> None:
+        self.registry.update(job_id, first_prediction=prediction)
+
     # Requests from users.
 
     async def submit(self, spec: JobSpec) -> JobRecord:
@@ -198,16 +257,17 @@ class Daemon:
         self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job_id))
 
     async def drain(self, node: str, draining: bool) -> None:
-        """Place no new jobs on a node, or allow them again, once that is on disk."""
+        """Place no new jobs on a node, or allow them again, once that is on disk.
+
+        One that administrators have drained stays so.
+        """
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}.")
         async with self._changing:
             drained = self.drained | {node} if draining else self.drained - {node}
             await self.store.put(DRAINED, msgspec.json.encode(sorted(drained)).decode())
             self.drained = drained
-        operator_log.info("node drained" if draining else "node undrained", node=node)
-        self.pipeline.handle(NodeDrained(at_ns=self.clock.now_ns(), node=node, draining=draining))
-        self.feed.publish("node", {"node": node, "up": True, "draining": draining})
+        self._tell_drained(node)
 
     async def set_policy(self, policy: str) -> None:
         """Switch to another policy, once that is on disk."""
@@ -244,9 +304,14 @@ class Daemon:
         while self.attempts and time.monotonic() < deadline_s:
             await asyncio.sleep(0.05)
 
+    def end_streams(self) -> None:
+        """End all streams of changes."""
+        self.feed.close()
+        self.pages.close()
+
     async def close(self) -> None:
         """Finish pending work and leave jobs running."""
-        self.feed.close()
+        self.end_streams()
         self.pipeline.close()
         await self.attempts.close()
         self.save_progress()

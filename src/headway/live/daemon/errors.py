@@ -5,8 +5,8 @@ HeadwayError
 │   ├── DamagedStateError   the state cannot be read
 │   └── NoSchedulerError    no scheduler answers, perhaps for the moment
 ├── NotFoundError           no such job or node
-├── ConflictError           the job's state does not allow it
-├── UnavailableError        the scheduler is shutting down
+├── ConflictError           the job's state does not allow it, or it is being done for another
+├── UnavailableError        the scheduler is shutting down, or has no forecast
 └── StorageError            the state cannot be written
 """
 
@@ -21,8 +21,9 @@ class DamagedStateError(InputError):
     """The database exists, but its content makes no sense."""
 
     def __init__(self, path: Path, problem: str) -> None:
+        text = " ".join(problem.rstrip(".")[:200].split())  # it may quote what is in the database
         super().__init__(
-            f"is damaged: {problem.rstrip('.')[:200]}. Restore a copy of it, start with --adopt to "
+            f"is damaged: {text}. Restore a copy of it, start with --adopt to "
             "rebuild its jobs from the event log and the processes that run, or with --forget to "
             "end these and begin anew.",
             source=str(path),
@@ -38,11 +39,11 @@ class NotFoundError(HeadwayError):
 
 
 class ConflictError(HeadwayError):
-    """The job is in a state that does not allow the request."""
+    """The present state does not allow the request."""
 
 
 class UnavailableError(HeadwayError):
-    """The scheduler is shutting down and takes no new jobs."""
+    """The scheduler is shutting down and takes no new jobs, or has no forecast."""
 
 
 class StorageError(HeadwayError):

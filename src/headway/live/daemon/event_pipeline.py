@@ -25,6 +25,7 @@ from headway.live.core.events import (
     GrantMessage,
     GrantTurn,
     IterationDone,
+    IterationProfiled,
     Launch,
     MessageDone,
     MessageReady,
@@ -35,6 +36,7 @@ from headway.live.core.events import (
     WorkerLost,
 )
 from headway.live.daemon.attempts import Attempts
+from headway.live.daemon.changes import Changes
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.event_log.format import encode_entry
 from headway.live.daemon.event_log.writer import EventLogWriter
@@ -49,6 +51,7 @@ _TRANSIENT = (
     ComputeReady,
     ComputeDone,
     IterationDone,
+    IterationProfiled,
     WorkerLost,
     Tick,
 )
@@ -67,10 +70,11 @@ class EventPipeline:
         attempts: Attempts,
         grants: GrantSender,
         policy_monitor: PolicyMonitor,
+        changes: Changes,
     ) -> None:
         self._core, self._clock, self._log = core, clock, log
         self._registry, self._attempts, self._grants = registry, attempts, grants
-        self._policy_monitor = policy_monitor
+        self._policy_monitor, self._changes = policy_monitor, changes
         self._busy = False
         self._pending: deque[AnyEvent] = deque()
         self._wake_ns = 0
@@ -100,10 +104,15 @@ class EventPipeline:
         others = self._grant(event, instructions)
         if self._core.counts.ignored == ignored or type(event) not in _TRANSIENT:
             self._log.add(encode_entry(event, instructions))
-        if others or type(event) not in _TRANSIENT:
+        lasting = others or type(event) not in _TRANSIENT
+        if lasting:
             self._save(event, others)
             for instruction in others:
                 self._act(instruction)
+        if self._changes.noting and lasting:
+            self._changes.lasting(event, others)
+        elif self._changes.noting:
+            self._changes.passing(event)
 
     def _decide(self, event: AnyEvent) -> Sequence[AnyInstruction]:
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from headway.gate.frames import Profile
 from headway.live.core.events import (
     ComputeDone,
     ComputeReady,
     IterationDone,
+    IterationProfiled,
     MessageDone,
     MessageReady,
     WorkerLost,
@@ -99,6 +101,19 @@ class GateEvents:
                 forward_ns=forward_ns or None,
                 backward_ns=backward_ns or None,
                 gradient_bytes=gradient_bytes or None,
+            )
+        )
+
+    def profiled(self, job_id: str, attempt: int, profile: Profile) -> None:
+        """Handle a job's report of its average iteration."""
+        self._pipeline.handle(
+            IterationProfiled(
+                at_ns=self._clock.now_ns(),
+                job_id=job_id,
+                attempt=attempt,
+                forward_ns=profile.forward_ns,
+                optimizer_ns=profile.optimizer_ns,
+                buckets=profile.buckets,
             )
         )
 

@@ -8,12 +8,26 @@ from headway.live.core.events import JobSpec, Slot
 from headway.live.core.job_state import FINISHED, JobState
 
 
+class Prediction(msgspec.Struct, frozen=True):
+    """When a job was predicted to finish, and when that was predicted; on the scheduler's clock."""
+
+    made_ns: int
+    finish_ns: int
+
+    def error_share(self, ended_ns: int) -> float:
+        """Return how far off it was, as a share of the time that was left when it was made."""
+        return abs(self.finish_ns - ended_ns) / max(1, ended_ns - self.made_ns)
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job; `_ns` is the scheduler's clock, `_at` the machine's, in seconds since 1970.
 
     `attempts` counts all attempts so far, `unstarted` those of them that never started; `slots` are
-    the slots of the current attempt; `started_*` is the first start; `reason` is why the last
-    attempt ended. `cancelled` is set as soon as the user asks for it, before the processes end.
+    the slots of the latest attempt, none while the job is queued; `started_*` is the first start;
+    `reason` is why the last attempt ended. `cancelled` is set as soon as the user asks for it,
+    before the processes end. `first_prediction` is of the first forecast with the job's end,
+    `half_prediction`, known once it has ended, of the one made closest to the half of its time from
+    submission to end.
     """
 
     job_id: str
@@ -31,6 +45,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     ended_ns: int | None = None
     ended_at: float | None = None
+    first_prediction: Prediction | None = None
+    half_prediction: Prediction | None = None
 
     @property
     def finished(self) -> bool:

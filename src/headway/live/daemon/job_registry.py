@@ -17,6 +17,7 @@ from headway.live.daemon.clock import Clock
 from headway.live.daemon.errors import NotFoundError
 from headway.live.daemon.job_record import JobRecord
 from headway.live.daemon.metrics import Metrics
+from headway.live.daemon.predictions import Predictions
 from headway.live.daemon.state_store import StateStore
 
 MAX_FINISHED = 10_000
@@ -26,8 +27,16 @@ MAX_FINISHED = 10_000
 class JobRegistry:
     """Job records by job id, in order of submission; every change is saved and published."""
 
-    def __init__(self, store: StateStore, clock: Clock, feed: ChangeFeed, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        store: StateStore,
+        clock: Clock,
+        feed: ChangeFeed,
+        metrics: Metrics,
+        predictions: Predictions,
+    ) -> None:
         self._store, self._clock, self._feed, self._metrics = store, clock, feed, metrics
+        self._predictions = predictions
         self._records = {record.job_id: record for record in store.jobs}
         self._counts = Counter(record.state for record in store.jobs)
         self._last_id = max((int(job_id) for job_id in self._records), default=0)
@@ -40,6 +49,11 @@ class JobRegistry:
         if record is None:
             raise NotFoundError(f"there is no job {job_id}.")
         return record
+
+    def unfinished_job(self, job_id: str) -> JobRecord | None:
+        """Return a job's record, or None if it is finished or unknown."""
+        record = self._records.get(job_id)
+        return None if record is None or record.finished else record
 
     def records(self) -> list[JobRecord]:
         """Return all jobs, in order of submission."""
@@ -87,13 +101,18 @@ class JobRegistry:
         return record
 
     def copy_from_core(self, job: LiveJob) -> None:
-        """Update a job's record from the core's state of it."""
+        """Update a job's record from the core's state of it.
+
+        The core takes a job off its slots when an attempt ends; its record keeps them.
+        """
+        old = self._records[job.job_id]
+        kept = job.state != JobState.QUEUED and job.attempts == old.attempts and old.slots
         self.update(
             job.job_id,
             state=job.state,
             attempts=job.attempts,
             unstarted=job.unstarted,
-            slots=job.slots,
+            slots=kept or job.slots,
             iterations=job.iterations,
             reason=job.reason,
         )
@@ -125,7 +144,8 @@ class JobRegistry:
         if new.finished:
             self._metrics.job_ended(new.state, max(0, now_ns - new.submitted_ns) / 1e9)
             self._forget_oldest()
-            return msgspec.structs.replace(new, ended_ns=now_ns, ended_at=now)
+            ended = msgspec.structs.replace(new, ended_ns=now_ns, ended_at=now)
+            return self._predictions.ended(ended)
         return new
 
     def _forget_oldest(self) -> None:

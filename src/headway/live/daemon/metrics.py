@@ -15,6 +15,8 @@ GATE_LATENCY_S = (25e-6, 50e-6, 100e-6, 150e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10
 ADMISSION_WAIT_S = (1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 JCT_S = (1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86400.0, 7 * 86400.0)
 """Upper bounds of the histograms' buckets, in seconds."""
+FORECAST_ERROR = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0)
+"""The same, as shares of the time that was left."""
 
 
 class Metrics:
@@ -51,6 +53,25 @@ class Metrics:
             "headway_jobs_ended_total",
             "Jobs that ended since the scheduler started, by final state.",
             ["state"],
+            registry=self.registry,
+        )
+        self.forecast_error = Histogram(
+            "headway_forecast_error_ratio",
+            "Error of a predicted finish as a share of the time left then, by when it was made.",
+            ["made"],
+            buckets=FORECAST_ERROR,
+            registry=self.registry,
+        )
+        for made in ("first", "half"):
+            self.forecast_error.labels(made)
+        self.forecasts = Counter(
+            "headway_forecasts_total",
+            "Forecasts of the present, and answers to what-if requests.",
+            registry=self.registry,
+        )
+        self.forecast_cpu = Counter(
+            "headway_forecast_cpu_seconds_total",
+            "CPU time of the forecasting process, with its start and compilation.",
             registry=self.registry,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -21,6 +22,8 @@ from headway.live.core.lease_rules import (
     LeaseRules,
 )
 from headway.live.daemon.state_folder import default_folder
+from headway.live.executors.slurm.cluster import POLL_S, SlurmSettings
+from headway.live.executors.slurm.lines import Directives, start_directives
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 
@@ -29,17 +32,28 @@ GATE_PORT = 7078
 DEFAULT_POLICY = "headway"
 LOOPBACK = "127.0.0.1"
 
-ExecutorKind = Literal["local", "testbed", "ray"]
+ExecutorKind = Literal["local", "testbed", "ray", "slurm"]
 KINDS: tuple[ExecutorKind, ...] = get_args(ExecutorKind)
+ELSEWHERE: tuple[ExecutorKind, ...] = ("ray", "slurm")
+"""The executors whose jobs may run on other machines."""
+
+SlurmMode = Literal["steps", "batch"]
 
 MAX_PORT = 65_535
 _EVERYWHERE = ("0.0.0.0", "::", "")
 _APPLIES_TO: dict[str, tuple[ExecutorKind, ...]] = {
-    "nodes": ("local",),
-    "slots": ("local", "testbed"),
-    "memory_bytes": ("local", "testbed"),
+    "nodes": ("local", "slurm"),
+    "slots": ("local", "testbed", "slurm"),
+    "memory_bytes": ("local", "testbed", "slurm"),
     "testbed": ("testbed",),
     "address": ("ray",),
+    "mode": ("slurm",),
+    "allocation": ("slurm",),
+    "partition": ("slurm",),
+    "directives": ("slurm",),
+    "allocation_directives": ("slurm",),
+    "skip_directives": ("slurm",),
+    "poll_s": ("slurm",),
 }
 """The executors that a setting applies to."""
 
@@ -57,6 +71,13 @@ class ExecutorSettings:
     memory_bytes: int | None = None
     testbed: str = "default"
     address: str = "auto"
+    mode: SlurmMode = "steps"
+    allocation: int | None = None
+    partition: str | None = None
+    directives: tuple[str, ...] = ()
+    allocation_directives: tuple[str, ...] = ()
+    skip_directives: tuple[str, ...] = ()
+    poll_s: float = POLL_S
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -69,13 +90,47 @@ class ExecutorSettings:
             whole(self.slots, "slots", 1, MAX_GPUS // 1024)
         if self.memory_bytes is not None:
             whole(self.memory_bytes, "memory_mb", 1, MAX_BYTES)
-        for name in ("testbed", "address"):
-            _text(getattr(self, name), name)
+        for name in ("testbed", "address", "partition"):
+            if getattr(self, name) is not None:
+                _text(getattr(self, name), name)
         for one in fields(self):
             kinds = _APPLIES_TO.get(one.name, KINDS)
             if self.kind not in kinds and getattr(self, one.name) != one.default:
                 name = _KEYS.get(one.name, one.name)
-                raise InputError(f"is for the executor {' or '.join(kinds)} only.", field=name)
+                *most, last = kinds
+                words = f"{', '.join(most)} or {last}" if most else last
+                raise InputError(f"is for the executor {words} only.", field=name)
+        self._check_slurm()
+
+    def _check_slurm(self) -> None:
+        if self.mode not in get_args(SlurmMode):
+            raise InputError(f"must be steps or batch, not {shown(self.mode)}.", field="mode")
+        if self.allocation is not None:
+            whole(self.allocation, "allocation", 1, 2**32)
+        for name in ("allocation", "allocation_directives"):
+            if self.mode == "batch" and getattr(self, name):
+                raise InputError("is for the mode steps only.", field=name)
+        scaled(self.poll_s, 1, "poll_s", 1, 3600, "s")
+        self.slurm()
+
+    def slurm(self) -> SlurmSettings:
+        """Return the settings of the Slurm executor."""
+        own = start_directives(self.directives, self.skip_directives)
+        try:
+            asked = Directives(self.allocation_directives, self.skip_directives)
+        except InputError as error:
+            raise InputError(error.problem, field="allocation_directives") from None
+        return SlurmSettings(
+            batch=self.mode == "batch",
+            allocation=None if self.allocation is None else str(self.allocation),
+            nodes=self.nodes,
+            partition=self.partition or "",
+            slots=self.slots,
+            memory_bytes=self.memory_bytes,
+            directives=own,
+            allocation_directives=asked,
+            poll_s=self.poll_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +139,7 @@ class ServeSettings:
 
     Without `policy` it keeps the policy of its last run, or takes `headway` on its first. Without
     `gate_host` only jobs on this machine reach the gate, over its Unix socket, unless jobs run on
-    Ray.
+    Ray or Slurm.
     """
 
     folder: Path = field(default_factory=default_folder)
@@ -97,6 +152,7 @@ class ServeSettings:
     certificate: Path | None = None
     key: Path | None = None
     log_bytes: int = 1024 * MEBIBYTE
+    forecasts: bool = True
     leases: LeaseRules = field(default_factory=LeaseRules)
     executor: ExecutorSettings = field(default_factory=ExecutorSettings)
 
@@ -104,9 +160,9 @@ class ServeSettings:
         _text(self.api_host, "api_host")
         whole(self.api_port, "api_port", 0, MAX_PORT)
         whole(self.gate_port, "gate_port", 0, MAX_PORT)
-        if self.gate_port == 0 and self.executor.kind == "ray":
+        if self.gate_port == 0 and self.executor.kind in ELSEWHERE:
             raise InputError(
-                "must be a fixed port on Ray, where running jobs find a restarted scheduler.",
+                "must be fixed on Ray and Slurm: running jobs look for the next scheduler there.",
                 field="gate_port",
             )
         if self.gate_host is not None:
@@ -132,9 +188,10 @@ class ServeSettings:
     @property
     def gate_address(self) -> tuple[str, int] | None:
         """Host and port of the gate for jobs on other machines, or None."""
-        if self.gate_host is None and self.executor.kind != "ray":
+        if self.gate_host is None and self.executor.kind not in ELSEWHERE:
             return None
-        return self.gate_host or LOOPBACK, self.gate_port
+        default = socket.gethostname() if self.executor.kind == "slurm" else LOOPBACK
+        return self.gate_host or default, self.gate_port
 
     def network_model(self) -> NetworkModel:
         """Return the network, by name or from its file."""
@@ -158,6 +215,7 @@ class ServeTable(TomlTable):
     certificate: Text | None = None
     key: Text | None = None
     log_mb: Number | None = None
+    forecasts: bool | None = None
     lease_s: Number | None = None
     lease_factor: int | None = None
     end_stuck_after_s: Number | None = None
@@ -172,6 +230,13 @@ class ExecutorTable(TomlTable):
     memory_mb: Number | None = None
     testbed: Text | None = None
     address: Text | None = None
+    mode: SlurmMode | None = None
+    allocation: int | None = None
+    partition: Text | None = None
+    directives: tuple[Text, ...] | None = None
+    allocation_directives: tuple[Text, ...] | None = None
+    skip_directives: tuple[Text, ...] | None = None
+    poll_s: Number | None = None
 
 
 class ServeFile(TomlTable):

@@ -22,15 +22,15 @@ from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, whole
 from headway.live.core.events import JobSpec, Slot
 from headway.live.daemon.errors import DamagedStateError, StorageError
-from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.job_record import JobRecord, Prediction
 
-VERSION = 3
+VERSION = 4
 RETRY_S = 1.0
 LOCK_TIMEOUT_S = 1.0
 CLOCK = "clock_ns"
 """Key of the scheduler's time, set by every write."""
-POLICY, DRAINED = "policy", "drained"
-"""Keys of the policy and of the drained nodes, a JSON list."""
+POLICY, DRAINED, ENDED_SESSIONS = "policy", "drained", "ended_sessions"
+"""Keys of the policy and, as JSON, of the drained nodes and of pages that have signed out."""
 
 _TABLES = """
 CREATE TABLE jobs (
@@ -48,19 +48,28 @@ CREATE TABLE jobs (
     started_at REAL,
     ended_ns INTEGER,
     ended_at REAL,
-    unstarted INTEGER NOT NULL DEFAULT 0
+    unstarted INTEGER NOT NULL DEFAULT 0,
+    first_prediction TEXT,
+    half_prediction TEXT
 ) STRICT;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
-_FROM_VERSION_2 = """
+_FROM_VERSION_3 = """
+ALTER TABLE jobs ADD COLUMN first_prediction TEXT;
+ALTER TABLE jobs ADD COLUMN half_prediction TEXT;
+"""
+_FROM_VERSION_2 = (
+    """
 ALTER TABLE jobs RENAME COLUMN job TO job_id;
 ALTER TABLE jobs RENAME COLUMN seats TO slots;
 UPDATE jobs SET slots = replace(slots, '"slot":', '"index":');
 """
+    + _FROM_VERSION_3
+)
 _FROM_VERSION_1 = (
     "ALTER TABLE jobs ADD COLUMN unstarted INTEGER NOT NULL DEFAULT 0;" + _FROM_VERSION_2
 )
-_MIGRATIONS = {0: _TABLES, 1: _FROM_VERSION_1, 2: _FROM_VERSION_2}
+_MIGRATIONS = {0: _TABLES, 1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: _FROM_VERSION_3}
 """SQL that brings a database of each version up to date; 0 is a new file."""
 
 _NOT_DAMAGED = {
@@ -75,10 +84,12 @@ _NOT_DAMAGED = {
 }
 """Errors that say nothing about the content of the file."""
 
+_PREDICTIONS = ("first_prediction", "half_prediction")
+"""Columns with a prediction as JSON, or NULL."""
 _COLUMNS = (
     *("job_id", "spec", "state", "attempts", "slots", "iterations", "reason", "cancelled"),
     *("submitted_ns", "submitted_at", "started_ns", "started_at", "ended_ns", "ended_at"),
-    "unstarted",
+    *("unstarted", *_PREDICTIONS),
 )
 _SAVE_JOB = (
     f"INSERT OR REPLACE INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -342,11 +353,14 @@ def _migrate(database: sqlite3.Connection, script: str) -> None:
 
 
 def _row(record: JobRecord) -> tuple[object, ...]:
-    encoded = {
+    encoded: dict[str, object] = {
         "job_id": int(record.job_id),
         "spec": msgspec.json.encode(record.spec).decode(),
         "slots": msgspec.json.encode(record.slots).decode(),
     }
+    for name in _PREDICTIONS:
+        value = getattr(record, name)
+        encoded[name] = None if value is None else msgspec.json.encode(value).decode()
     return tuple(encoded.get(name, getattr(record, name)) for name in _COLUMNS)
 
 
@@ -359,6 +373,7 @@ def _check_pages(database: sqlite3.Connection) -> None:
 def _meta(database: sqlite3.Connection) -> dict[str, str]:
     meta = dict(database.execute("SELECT name, value FROM meta").fetchall())
     msgspec.json.decode(meta.get(DRAINED, "[]"), type=list[str])
+    msgspec.json.decode(meta.get(ENDED_SESSIONS, "{}"), type=dict[str, int])
     return meta
 
 
@@ -374,5 +389,8 @@ def _jobs(database: sqlite3.Connection) -> list[JobRecord]:
         values["cancelled"] = bool(values["cancelled"])
         values["spec"] = msgspec.json.decode(str(values["spec"]), type=JobSpec)
         values["slots"] = msgspec.json.decode(str(values["slots"]), type=tuple[Slot, ...])
+        for name in _PREDICTIONS:
+            if values[name] is not None:
+                values[name] = msgspec.json.decode(str(values[name]), type=Prediction)
         found.append(msgspec.convert(values, JobRecord))
     return found

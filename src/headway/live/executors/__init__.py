@@ -1,4 +1,4 @@
-"""Executors start and stop the processes of jobs; `local` and `ray` each have one.
+"""Executors start and stop the processes of jobs; `local`, `ray` and `slurm` each have one.
 
 An executor decides nothing. It may outlive a scheduler: the processes that it has started continue
 when the scheduler ends, and `recover` hands them to the next one.
@@ -57,11 +57,17 @@ class ExecutorHandler(Protocol):
     def attempt_ended(self, end: AttemptEnd) -> None:
         """All processes of an attempt have ended; called once for each attempt."""
 
+    def attempt_waits(self, attempt: Attempt, why: str) -> None:
+        """A launched attempt has not started its ranks yet; an empty reason says that it has."""
+
     def node_up(self, node: ExecutorNode) -> None:
         """A node has joined, for the first time or again."""
 
     def node_lost(self, name: str) -> None:
         """A node is gone with all its processes; the ends of its attempts are reported too."""
+
+    def node_drained(self, name: str, draining: bool) -> None:
+        """The cluster's administrators want no new jobs on a node, or allow them again."""
 
 
 class Executor(Protocol):

@@ -63,10 +63,10 @@ def read_regular(path: Path) -> bytes:
         return stream.read(MAX_FILE_BYTES)
 
 
-def read_outcome(folder: Path) -> tuple[int, str] | None:
+def read_outcome(folder: Path, name: str = "ended.json") -> tuple[int, str] | None:
     """Return the exit code and the reason that a shim wrote; None if there are none."""
     try:
-        outcome = json.loads(read_regular(folder / "ended.json"))
+        outcome = json.loads(read_regular(folder / name))
         return int(outcome["code"]), str(outcome["reason"])
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -61,20 +61,20 @@ LEASH = "--leash"
 RESERVED_BYTES = 4096
 _CHUNK_BYTES = 1 << 16
 _KILL_AGAIN_S = 0.1
+_WATCH_S = 1.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 """Default variables of ranks: as torchrun sets, and for logs without delay."""
 
 
-def _write_outcome(folder: Path, code: int, reason: str) -> None:
-    """Write the outcome into the space reserved for it."""
+def write_outcome(path: Path, code: int, reason: str) -> None:
+    """Write the outcome into the space reserved for it in a file."""
     text = json.dumps({"code": code, "reason": reason[: RESERVED_BYTES // 16]})
-    with open(folder / "ended.part", "r+b") as stream:
+    with open(path, "r+b") as stream:
         stream.write(text.encode().ljust(RESERVED_BYTES))
         stream.flush()
         with contextlib.suppress(OSError):
             os.fsync(stream.fileno())
-    os.rename(folder / "ended.part", folder / "ended.json")
 
 
 class Log:
@@ -188,8 +188,10 @@ class _Rank:
 class _Shim:
     """Runs all ranks of an attempt until none is left."""
 
-    def __init__(self, folder: Path, plan: dict[str, Any], leashed: bool) -> None:
-        self._folder, self._plan = folder, plan
+    def __init__(
+        self, folder: Path, plan: dict[str, Any], leashed: bool, parent: int | None = None
+    ) -> None:
+        self._folder, self._plan, self._parent = folder, plan, parent
         self._running: dict[int, _Rank] = {}
         self._stop_requested = self.abandoned = False
         self._outcome: tuple[int, str] | None = None
@@ -212,10 +214,13 @@ class _Shim:
     def _wait(self) -> None:
         """Wait for the next event, or until the grace period of ending ranks is over."""
         left_s = max(_KILL_AGAIN_S, self._kill_at_s - time.monotonic())
-        for key, _ in self._selector.select(None if self._outcome is None else left_s):
+        watch_s = None if self._parent is None else _WATCH_S
+        for key, _ in self._selector.select(watch_s if self._outcome is None else left_s):
             if not key.data():
                 self._selector.unregister(key.fileobj)
         self._reap()
+        if self._parent not in (None, os.getppid()) and self._running:
+            self._end(128 + signal.SIGKILL, "the process that ran its step was killed")
         if self._stop_requested and self._running:
             self._end(STOPPED, "stopped")
         if time.monotonic() >= self._kill_at_s:
@@ -333,6 +338,18 @@ def _describe(error: Exception) -> str:
     return str(error)
 
 
+def run_plan(folder: Path, plan: dict[str, Any]) -> tuple[int, str]:
+    """Run the ranks of a plan until none is left or the parent of this process ends."""
+    return _outcome(_Shim(folder, plan, leashed=False, parent=os.getppid()))
+
+
+def _outcome(shim: _Shim) -> tuple[int, str]:
+    try:
+        return shim.run()
+    except Exception as error:  # Report anything rather than nothing.
+        return COULD_NOT_START, f"its shim failed: {_describe(error)}"
+
+
 def main(folder: Path, leashed: bool) -> None:
     """Run the attempt of this folder, unless its plan was withdrawn."""
     if not leashed:
@@ -343,14 +360,12 @@ def main(folder: Path, leashed: bool) -> None:
     except FileNotFoundError:
         return
     shim = _Shim(folder, json.loads((folder / "running.json").read_bytes()), leashed)
-    try:
-        code, reason = shim.run()
-    except Exception as error:  # Report anything rather than nothing.
-        code, reason = COULD_NOT_START, f"its shim failed: {_describe(error)}"
+    code, reason = _outcome(shim)
     if shim.abandoned:
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        _write_outcome(folder, code, reason)
+        write_outcome(folder / "ended.part", code, reason)
+        os.rename(folder / "ended.part", folder / "ended.json")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The paper's law: the busiest link of a message sets the cost of its bytes.
 
-On a link with k messages a byte costs k*b + (k-1)*eta; across racks, that times the factor of the
-uplink. A message's cost is the highest among its links.
+On a link with k messages a byte costs k*b + (k-1)*eta; on an uplink, that times its factor, and on
+a rail that carries a part of a message, times that part. A message's cost is the highest among its
+links.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def busiest_ns_per_byte(cluster: ClusterView, message: int) -> float:
         port = cluster.ports[cluster.links[link].port]
         k = max(1, port.messages)
         cost = port.factor * cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
+        if len(cluster.shares) > 0:
+            cost *= cluster.shares[link]
         slowest = max(slowest, cost)
     return float(record.byte_weight * slowest)
 
@@ -33,10 +36,13 @@ def busiest_ns_per_byte(cluster: ClusterView, message: int) -> float:
 def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
     """Return the cost of a message's bytes where no other message is."""
     system, record = cluster.system[0], cluster.messages[message]
-    cost = cost_ns_per_byte(1, system.b_ns_per_byte, system.eta_ns_per_byte)
     slowest = 0.0
     for link in range(record.first_link, record.first_link + record.links):
-        slowest = max(slowest, cluster.ports[cluster.links[link].port].factor * cost)
+        factor = cluster.ports[cluster.links[link].port].factor
+        if len(cluster.shares) > 0:
+            factor *= cluster.shares[link]
+        cost = cost_ns_per_byte(1, system.b_ns_per_byte, system.eta_ns_per_byte)
+        slowest = max(slowest, factor * cost)
     return float(record.byte_weight * slowest)
 
 

@@ -5,15 +5,22 @@ It shows what contention costs.
 
 from __future__ import annotations
 
-from headway.domain.records import ClusterView
+from headway.domain.records import NOBODY, ClusterView
 from headway.jit import part
 from headway.network.traffic import Traffic, rate
 
 
 @part
 def alone_ns_per_byte(cluster: ClusterView, message: int) -> float:
-    """Return the cost of a message's bytes."""
-    return float(cluster.messages[message].byte_weight * cluster.system[0].b_ns_per_byte)
+    """Return the cost of a message's bytes: on the rail that carries most of them."""
+    record, b_ns_per_byte = cluster.messages[message], cluster.system[0].b_ns_per_byte
+    if len(cluster.shares) == 0:
+        return float(record.byte_weight * b_ns_per_byte)
+    largest = 0.0
+    for link in range(record.first_link, record.first_link + record.links):
+        if cluster.ports[cluster.links[link].port].server != NOBODY:
+            largest = max(largest, cluster.shares[link])
+    return float(record.byte_weight * (largest * b_ns_per_byte))
 
 
 @part

@@ -20,6 +20,7 @@ from headway.policies import (
     messages_meet,
     most_messages,
     part,
+    share_a_port,
 )
 
 
@@ -36,25 +37,8 @@ def _may_meet(cluster: ClusterView, message: int, job: int) -> bool:
     """Whether a job sends on a port of a message."""
     first = cluster.jobs[job].first_message
     for other in range(first, first + cluster.jobs[job].messages):
-        if cluster.messages[other].servers > 1 and _share_a_link(cluster, message, other):
+        if cluster.messages[other].servers > 1 and share_a_port(cluster, message, other):
             return True
-    return False
-
-
-@part
-def _share_a_link(cluster: ClusterView, one: int, other: int) -> bool:
-    """Whether two messages have a port in common; each lists its links in order."""
-    links, messages = cluster.links, cluster.messages
-    left, right = messages[one].first_link, messages[other].first_link
-    left_end = left + messages[one].links
-    right_end = right + messages[other].links
-    while left < left_end and right < right_end:
-        if links[left].port == links[right].port:
-            return True
-        if links[left].port < links[right].port:
-            left += 1
-        else:
-            right += 1
     return False
 
 

@@ -13,11 +13,15 @@ from headway.policies import (
     all_reduce_alone_ns,
     bring_forward,
     count_by_server,
+    is_first_rail,
     placement_policy,
     put_least_first,
     routine,
     sort_by_key,
 )
+
+LEFT_OVER = 2**63 - 1
+"""The price of a GPU that is in no unit."""
 
 
 class Lines(NamedTuple):
@@ -63,17 +67,34 @@ def block_size(cluster: ClusterView, job: int) -> int:
 
 
 @routine
+def sending(cluster: ClusterView, link: int) -> int:
+    """Return N on a port, of the job of a link in the port's list.
+
+    What it sends on several rails of a server counts on the first that it uses.
+    """
+    jobs = cluster.jobs
+    job = cluster.messages[cluster.links[link].message].job
+    per_iteration = jobs[job].service_ns - jobs[job].forward_ns - jobs[job].backward_ns
+    if not is_first_rail(cluster, link):
+        per_iteration = 0
+    if jobs[job].graph != NOBODY:
+        per_iteration = cluster.sending_ns[link]
+    return int(jobs[job].iterations_left * per_iteration)
+
+
+@routine
 def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int) -> int:
     """Return what is ahead of the job on a server's network."""
     jobs, links, messages = cluster.jobs, cluster.links, cluster.messages
-    ahead, link = 0, cluster.ports[server].held
-    while link != NOBODY:
-        other = messages[links[link].message].job
-        time = jobs[other].iterations_left * jobs[other].service_ns
-        if (time, other) < (own_time, job):
-            per_iteration = jobs[other].forward_ns + jobs[other].backward_ns
-            ahead += time - jobs[other].iterations_left * per_iteration
-        link = links[link].beside
+    ahead, first = 0, cluster.servers[server].first_port
+    for port in range(first, first + cluster.servers[server].rails):
+        link = cluster.ports[port].held
+        while link != NOBODY:
+            other = messages[links[link].message].job
+            time = jobs[other].iterations_left * jobs[other].service_ns
+            if (time, other) < (own_time, job):
+                ahead += sending(cluster, link)
+            link = links[link].beside
     return ahead
 
 
@@ -84,7 +105,7 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
     ports, links, messages = cluster.ports, cluster.links, cluster.messages
     compute, time = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
     end, added = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
-    option = np.empty(len(jobs), np.int64)
+    option, found_on = np.empty(len(jobs), np.int64), np.empty(len(jobs), np.int64)
     # These are filled in for placed jobs only: there may be many more in the queue.
     known = np.zeros(len(jobs), np.bool_)
     entries, longest = 0, 0
@@ -99,38 +120,50 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
                 compute[other] = jobs[other].iterations_left * per_iteration
                 time[other] = jobs[other].iterations_left * jobs[other].service_ns
                 end[other] = time[other]
-                option[other] = NOBODY
+                option[other] = found_on[other] = NOBODY
             length += 1
             seat = seats[seat].beside
         entries += length
         longest = max(longest, length)
     for server in range(len(servers)):
-        entries += ports[server].links
-        longest = max(longest, ports[server].links)
+        length, first_port = 0, servers[server].first_port
+        for port in range(first_port, first_port + servers[server].rails):
+            length += ports[port].links
+        entries += length
+        longest = max(longest, length)
 
     machines = len(gpus) + len(servers)
     ahead, first = np.zeros(machines, np.int64), np.zeros(machines + 1, np.int64)
     waiting, done = np.empty(entries, np.int64), np.empty(entries, np.int64)
-    behind = np.empty(longest, np.int64)
+    behind, work = np.empty(longest, np.int64), np.empty(len(jobs), np.int64)
     entry = 0
     for machine in range(machines):
         computes = machine < len(gpus)
-        length = 0
-        at = gpus[machine].held if computes else ports[machine - len(gpus)].held
-        while at != NOBODY:
-            other = seats[at].job if computes else messages[links[at].message].job
-            if (time[other], other) < (own_time, job):
-                ahead[machine] += compute[other] if computes else time[other] - compute[other]
-            else:
-                behind[length] = other
-                length += 1
-            at = seats[at].beside if computes else links[at].beside
+        length, rails, port = 0, 1, 0
+        if not computes:
+            rails = servers[machine - len(gpus)].rails
+            port = servers[machine - len(gpus)].first_port
+        for rail in range(rails):
+            at = gpus[machine].held if computes else ports[port + rail].held
+            while at != NOBODY:
+                other = seats[at].job if computes else messages[links[at].message].job
+                own = compute[other] if computes else sending(cluster, at)
+                if (time[other], other) < (own_time, job):
+                    ahead[machine] += own
+                elif found_on[other] == machine:
+                    work[other] += own
+                else:
+                    found_on[other] = machine
+                    work[other] = own
+                    behind[length] = other
+                    length += 1
+                at = seats[at].beside if computes else links[at].beside
         if length > 1:
             sort_by_key(behind[:length], time)
         line = ahead[machine]
         for turn in range(length):
             other = behind[turn]
-            line += compute[other] if computes else time[other] - compute[other]
+            line += work[other]
             waiting[entry], done[entry] = other, line
             end[other] = max(end[other], line)
             entry += 1
@@ -154,6 +187,83 @@ def add_to(lines: Lines, machine: int, work: int, option: int) -> int:
     return more
 
 
+@routine
+def recut(cluster: ClusterView, chosen: Integers, server_of: Integers) -> bool:
+    """Set the servers of a job's ranks, counted from 0; return whether they have changed."""
+    changed, place = False, 0
+    for rank in range(len(server_of)):
+        if rank > 0 and cluster.gpus[chosen[rank]].server != cluster.gpus[chosen[rank - 1]].server:
+            place += 1
+        changed = changed or server_of[rank] != place
+        server_of[rank] = place
+    return changed
+
+
+@routine
+def set_sending(cluster: ClusterView, job: int, server_of: Integers, sending_ns: Integers) -> None:
+    """Set what is left to send on each server of a job with a graph."""
+    cluster.sending_by_server(cluster, job, server_of, sending_ns)
+    for server in range(len(sending_ns)):
+        sending_ns[server] *= cluster.jobs[job].iterations_left
+
+
+@routine
+def whole_units(start: Integers, block: int, size: int, unit: int) -> int:
+    """Return how many candidates a block offers, where each server gives a multiple of `unit`."""
+    offered = 0
+    for server in range(block, block + size):
+        offered += (start[server + 1] - start[server]) // unit * unit
+    return int(offered)
+
+
+@routine
+def set_prices(
+    candidates: Integers, start: Integers, cost: Integers, unit: int, price: Integers
+) -> None:
+    """Set the price of each candidate: the cost of the most expensive GPU of its unit.
+
+    A server's units are its cheapest `unit` GPUs, the next ones, and so on. What is left over costs
+    more than any unit.
+    """
+    for server in range(len(start) - 1):
+        inside = candidates[start[server] : start[server + 1]].copy()
+        sort_by_key(inside, cost)
+        whole = len(inside) // unit * unit
+        for i in range(len(inside)):
+            price[inside[i]] = cost[inside[i // unit * unit + unit - 1]] if i < whole else LEFT_OVER
+
+
+@routine
+def take_empty_servers(
+    cluster: ClusterView, candidates: Integers, start: Integers, count: int, size: int
+) -> bool:
+    """Bring the GPUs of the first empty servers to the front, if `size` of them are enough."""
+    taken, used = 0, 0
+    for server in range(len(cluster.servers)):
+        here = start[server + 1] - start[server]
+        if here == 0 or not is_empty(cluster, server):
+            continue
+        here = min(here, count - taken)
+        bring_forward(candidates, start[server], here, taken)
+        taken += here
+        used += 1
+        if taken == count:
+            return True
+        if used == size:
+            return False
+    return False
+
+
+@routine
+def is_empty(cluster: ClusterView, server: int) -> bool:
+    """Return whether no job is on a server."""
+    first = cluster.servers[server].first_gpu
+    for gpu in range(first, first + cluster.servers[server].gpus):
+        if cluster.gpus[gpu].held != NOBODY:
+            return False
+    return True
+
+
 @placement_policy("least-delay", steady=True, timeless=True)
 def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter: float) -> bool:
     """Least delay: where it delays others and is delayed least, on an aligned block of servers.
@@ -165,11 +275,18 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     machines). An option costs the largest ahead of the new job there, plus what it adds to the E of
     the jobs after it.
 
+    With a graph, N differs from server to server: it is the time of the messages there, each alone.
+    T of the new job is then the largest of C and of N with as many GPUs on each server, and its
+    work on a server follows from the ranks that an option puts there. The largest of that over its
+    servers is part of the cost, and a block also offers GPUs in units of each divisor of n, so that
+    ranks that talk a lot may stay together.
+
     A job gets GPUs of a block of as few servers as could hold it on an empty cluster. Blocks of m
     servers begin at the multiples of m; where that leaves fewer than m servers at the end, there is
     one more, of the last m. A job of one GPU goes to the GPU of the least cost; another to the
-    block whose n cheapest GPUs together cost least. It waits if no block has room; and, if it must
-    send (m > 1), while more is ahead of it than its own T.
+    block whose n cheapest GPUs together cost least. If it must send (m > 1), a block where more is
+    ahead of it than its own T does not count; and if no block is left, it goes to the first empty
+    servers, if m of them are enough. Otherwise it waits.
     """
     jobs, gpus, servers = cluster.jobs, cluster.gpus, cluster.servers
     count = jobs[job].gpus
@@ -180,10 +297,22 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     for server in range(len(servers)):
         start[server + 1] = start[server] + counts[server]
     own_compute = jobs[job].iterations_left * (jobs[job].forward_ns + jobs[job].backward_ns)
-    own_sending = 0
-    if size > 1:
-        own_sending = jobs[job].iterations_left * all_reduce_alone_ns(cluster, job)
-    own_time = own_compute + own_sending
+    # What it sends on each of its servers; with a graph, for its ranks as they were looked at last.
+    server_of, own_sending = np.empty(count, np.int64), np.empty(size, np.int64)
+    own_time = own_compute
+    if size > 1 and jobs[job].graph == NOBODY:
+        for server in range(size):
+            own_sending[server] = jobs[job].iterations_left * all_reduce_alone_ns(cluster, job)
+        own_time += own_sending[0]
+    elif size > 1:
+        rank = 0
+        for server in range(size):
+            for _ in range((count + size - 1 - server) // size):
+                server_of[rank] = server
+                rank += 1
+        set_sending(cluster, job, server_of, own_sending)
+        for server in range(size):
+            own_time = max(own_time, own_sending[server])
 
     # Most refusals need no more than this: candidates in the servers before each where it may send.
     open_to_it = np.zeros(len(servers) + 1, np.int64)
@@ -198,7 +327,7 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
         block = min(number * size, len(servers) - size)
         most = max(most, open_to_it[block + size] - open_to_it[block])
     if most < count:
-        return False
+        return size > 1 and take_empty_servers(cluster, candidates, start, count, size)
 
     lines = line_up(cluster, job, own_time)
     cost = np.empty(len(gpus), np.int64)
@@ -208,33 +337,48 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
         put_least_first(candidates, cost, 1)
         return True
 
-    best, best_cost = NOBODY, 0
-    offered = np.empty(len(candidates), np.int64)
-    for number in range(blocks):
-        block = min(number * size, len(servers) - size)
-        if open_to_it[block + size] - open_to_it[block] < count:
+    has_graph = size > 1 and jobs[job].graph != NOBODY
+    best, best_unit, best_cost = NOBODY, 1, 0
+    offered, price = np.empty(len(candidates), np.int64), cost.copy()
+    for unit in range(1, count // 2 + 1 if has_graph else 2):
+        if count % unit != 0:
             continue
-        room = start[block + size] - start[block]
-        for i in range(room):
-            offered[i] = candidates[start[block] + i]
-        put_least_first(offered[:room], cost, count)
-        option = len(gpus) + number
-        delay, added, server = 0, 0, NOBODY
-        for turn in range(count):
-            gpu = offered[turn]
-            delay = max(delay, lines.ahead[gpu])
-            added += add_to(lines, gpu, own_compute, option)
-            # GPUs of a server come one after the other.
-            if size > 1 and gpus[gpu].server != server:
-                server = gpus[gpu].server
-                delay = max(delay, lines.ahead[len(gpus) + server])
-                added += add_to(lines, len(gpus) + server, own_sending, option)
-        if size > 1 and delay > own_time:
-            continue
-        if best == NOBODY or delay + added < best_cost:
-            best, best_cost = block, delay + added
+        if unit > 1:
+            set_prices(candidates, start, cost, unit, price)
+        for number in range(blocks):
+            block = min(number * size, len(servers) - size)
+            if open_to_it[block + size] - open_to_it[block] < count:
+                continue
+            if whole_units(start, block, size, unit) < count:
+                continue
+            room = start[block + size] - start[block]
+            for i in range(room):
+                offered[i] = candidates[start[block] + i]
+            put_least_first(offered[:room], price, count)
+            if has_graph and recut(cluster, offered, server_of):
+                set_sending(cluster, job, server_of, own_sending)
+            option = len(gpus) + unit * blocks + number
+            delay, added, own, server, place = 0, 0, 0, NOBODY, 0
+            for turn in range(count):
+                gpu = offered[turn]
+                delay = max(delay, lines.ahead[gpu])
+                added += add_to(lines, gpu, own_compute, option)
+                # GPUs of a server come one after the other.
+                if size > 1 and gpus[gpu].server != server:
+                    server = gpus[gpu].server
+                    delay = max(delay, lines.ahead[len(gpus) + server])
+                    added += add_to(lines, len(gpus) + server, own_sending[place], option)
+                    if has_graph:
+                        own = max(own, own_sending[place])
+                    place += 1
+            if size > 1 and delay > own_time:
+                continue
+            if best == NOBODY or delay + added + own < best_cost:
+                best, best_unit, best_cost = block, unit, delay + added + own
     if best == NOBODY:
-        return False
-    put_least_first(candidates[start[best] : start[best + size]], cost, count)
+        return size > 1 and take_empty_servers(cluster, candidates, start, count, size)
+    if has_graph:
+        set_prices(candidates, start, cost, best_unit, price)
+    put_least_first(candidates[start[best] : start[best + size]], price, count)
     bring_forward(candidates, start[best], count, 0)
     return True

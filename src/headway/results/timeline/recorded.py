@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from headway.results.schema import Result
+    from headway.results.timeline.sinks import Timeline
 
 KINDS = ("forward", "backward", "message", "compute")
 """The kinds of tasks; kind k of a task record is `KINDS[k]`. A task of a graph is `compute`."""
@@ -96,6 +97,35 @@ def _list_series(lists: Lists) -> polars.Series:
     return table.group_by("row", maintain_order=True).agg("value")["value"]
 
 
+def timeline_of(result: Result) -> Timeline:
+    """Return the timeline that a result keeps in memory.
+
+    Raises:
+        InputError: It has none.
+    """
+    if result.timeline is None:
+        raise InputError(
+            "the run has no timeline in memory; record one with "
+            "simulate(..., timeline=headway.Timeline())."
+        )
+    return result.timeline
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDetails:
+    """What a run of real jobs has beside its tasks."""
+
+    names: tuple[str, ...]
+    """What users call each job; empty if they do not."""
+    last_states: tuple[str, ...]
+    """How each job ended (done, failed or cancelled), or its state at the end of the run."""
+    server_names: tuple[str, ...]
+    unknown: tuple[tuple[int, int], ...]
+    """Stretches of time in which messages may be missing, in order."""
+    begun_ns: int
+    """When the run began, in ns since 1970."""
+
+
 @dataclass(frozen=True)
 class RecordedRun:
     """A run with its timeline, from a file or from memory."""
@@ -119,6 +149,8 @@ class RecordedRun:
     """The number of GPUs of each server; GPUs are numbered server by server."""
     graphs: tuple[Graph | None, ...]
     """The graph of each job's iterations, or None."""
+    live: LiveDetails | None = None
+    """What is known of a live run; None for a simulated one."""
 
     @classmethod
     def of(cls, result: Result) -> RecordedRun:
@@ -127,12 +159,7 @@ class RecordedRun:
         Raises:
             InputError: The result has no timeline in memory.
         """
-        if result.timeline is None:
-            raise InputError(
-                "the run has no timeline in memory; record one with "
-                "simulate(..., timeline=headway.Timeline())."
-            )
-        tasks, jobs, cluster = result.timeline.tasks(), result.jobs, result.settings.cluster
+        tasks, jobs, cluster = timeline_of(result).tasks(), result.jobs, result.settings.cluster
         graphs = tuple(job.graph for job in result.workload)
         placed = PlacedMessages(graphs, cluster.server_of_gpu)
         for job, gpus in enumerate(result.gpus):

@@ -34,3 +34,15 @@ class Timeline:
         if not self._batches:
             return np.zeros(0, TASK).view(np.recarray)
         return np.concatenate(self._batches).view(np.recarray)
+
+
+class SeveralSinks:
+    """A sink that passes every batch on to several."""
+
+    def __init__(self, *sinks: TimelineSink) -> None:
+        self._sinks = sinks
+
+    def append(self, tasks: Records) -> None:
+        """Pass a batch on."""
+        for sink in self._sinks:
+            sink.append(tasks)

@@ -57,7 +57,7 @@ def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:
             throughputs |= _throughputs(path, log)
     for path in files:
         if not path.endswith((".json", ".json.gz")):
-            rows = _laid_out(raw_rows(path, log, tabs=True), log)
+            rows = _laid_out(raw_rows(path, log, delimiter="\t"), log)
             yield from converted(rows, lambda row: _job(row, throughputs), log)
 
 

@@ -1,4 +1,4 @@
-"""Reads a JSON array of objects one by one in bounded memory."""
+"""Reads a JSON array of objects one by one in bounded memory, alone or as a member of an object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,31 @@ class Entry:
 
 def json_entries(stream: BinaryIO, source: str) -> Iterator[Entry]:
     """Yield the objects of a JSON array."""
+    yield from _entries(_Window(stream, source), source)
+
+
+def member_entries(stream: BinaryIO, source: str, key: str) -> Iterator[Entry]:
+    """Yield the objects of the array that a JSON object has at `key`; what follows is not read."""
     text = _Window(stream, source)
+    if text.next() != "{":
+        raise text.error("must be a JSON object, {…}.")
+    text.skip()
+    while text.next() == '"':
+        name = text.value()
+        if text.next() != ":":
+            raise text.error("a key must be followed by a colon.")
+        text.skip()
+        text.next()
+        if name == key:
+            yield from _entries(text, source)
+            return
+        text.value()
+        if text.next() == ",":
+            text.skip()
+    raise text.error(f"has no '{key}'.")
+
+
+def _entries(text: _Window, source: str) -> Iterator[Entry]:
     if text.next() != "[":
         raise text.error("must be a JSON array of jobs, [{…}, {…}].")
     text.skip()
@@ -81,21 +105,23 @@ class _Window:
         """Skip one character."""
         self._position += 1
 
-    def value(self) -> dict[str, Any]:
-        """Return the object that begins here, and skip it."""
+    def value(self) -> Any:
+        """Return the value that begins here, and skip it."""
         while True:
             try:
                 value, end = self._parser.raw_decode(self._text, self._position)
-                break
+                length = end - self._position
+                if end < len(self._text) or not self._more():
+                    break
             except json.JSONDecodeError as error:
                 self._after(error)
             except RecursionError:
                 raise self.error("not valid JSON: nested too deeply.") from None
             except ValueError:
                 raise self.error("not valid JSON: a number is too long.") from None
+        end = self._position + length
         self.line += self._text.count("\n", self._position, end)
         self._position = end
-        assert isinstance(value, dict)
         return value
 
     def _after(self, error: json.JSONDecodeError) -> None:

@@ -142,6 +142,14 @@ def ran_for(start_ns: int, end_ns: int, field: str) -> int:
     return some_time(end_ns - start_ns, field)
 
 
+def check_ran(started: bool, ended: bool, start_field: str, end_field: str) -> None:
+    """Raise if a job has no start, or no end."""
+    if not started:
+        raise UnusableError(Reason.NEVER_STARTED, "must be a time.", start_field)
+    if not ended:
+        raise UnusableError(Reason.NO_END, "must be a time.", end_field)
+
+
 def some_time(duration_ns: int, field: str) -> int:
     """Return a duration in ns, or raise if it is not positive."""
     if duration_ns <= 0:

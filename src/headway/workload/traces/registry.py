@@ -20,6 +20,7 @@ FORMATS = {
     "openb": "openb",
     "gavel": "gavel",
     "acme": "acme",
+    "sacct": "sacct",
 }
 """The module of each format."""
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import BinaryIO
 
 from headway.domain.errors import InputError, shown
 from headway.domain.limits import LONGEST_NS, MAX_GPUS, MAX_ITERATIONS, number_from
@@ -178,21 +179,24 @@ def named_rows(rows: Iterator[Row], log: RowLog, header: Sequence[str]) -> Itera
             log.drop(row, UnusableError(Reason.FIELDS, problem))
 
 
-def raw_rows(path: str, log: RowLog, tabs: bool = False) -> Iterator[Row]:
-    """Yield every row that is not blank; tab-separated rows have no quoting."""
-    table = Table(source_name(path), {})
+def raw_rows(path: str, log: RowLog, delimiter: str = ",") -> Iterator[Row]:
+    """Yield every row of a file that is not blank."""
     with open_trace(path, log) as stream:
-        lines = trace_lines(stream, table.source)
-        if tabs:
-            reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, strict=True)
-        else:
-            reader = csv.reader(lines, strict=True)
-        try:
-            for fields in reader:
-                if any(fields) and any(map(str.strip, fields)):
-                    log.rows += 1
-                    yield Row(table, reader.line_num, fields, log.rows)
-        except csv.Error as error:
-            raise InputError(
-                f"not CSV: {error}.", source=table.source, line=reader.line_num
-            ) from None
+        yield from rows_of(stream, source_name(path), log, delimiter)
+
+
+def rows_of(stream: BinaryIO, source: str, log: RowLog, delimiter: str = ",") -> Iterator[Row]:
+    """Yield every row of an open trace that is not blank; only commas have quoting."""
+    table = Table(source, {})
+    lines = trace_lines(stream, source)
+    if delimiter == ",":
+        reader = csv.reader(lines, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+    try:
+        for fields in reader:
+            if any(fields) and any(map(str.strip, fields)):
+                log.rows += 1
+                yield Row(table, reader.line_num, fields, log.rows)
+    except csv.Error as error:
+        raise InputError(f"not CSV: {error}.", source=source, line=reader.line_num) from None

@@ -17,7 +17,10 @@ MAX_LINE_BYTES = 2**24
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of the `Core` that wrote the log; `headway_log` is the format's version."""
+    """The arguments of the `Core` that wrote the log; `headway_log` is the format's version.
+
+    `clock_ns` and `unix_ns` are the scheduler's and the machine's time when the run began.
+    """
 
     headway_log: int
     version: str
@@ -25,6 +28,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkModel
     seed: int
     leases: LeaseRules | None = None
+    clock_ns: int | None = None
+    unix_ns: int | None = None
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -38,7 +43,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_header(
-    policy: str, network: NetworkModel, seed: int, leases: LeaseRules | None = None
+    policy: str,
+    network: NetworkModel,
+    seed: int,
+    leases: LeaseRules | None = None,
+    *,
+    clock_ns: int | None = None,
+    unix_ns: int | None = None,
 ) -> bytes:
     """Return the first line of a log."""
     header = Header(
@@ -48,6 +59,8 @@ def encode_header(
         network=network,
         seed=seed,
         leases=leases,
+        clock_ns=clock_ns,
+        unix_ns=unix_ns,
     )
     return _encoder.encode(header) + b"\n"
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from headway.domain.errors import InputError
+from headway.domain.limits import HORIZON_NS
 from headway.live.daemon.event_log.reader import EventLogReader
 
-_NAME = re.compile(r"events-(\d{6,})-(\d{6,})\.jsonl")
+_NAME = re.compile(r"(?:events|thinned)-(\d{6,})-(\d{6,})\.jsonl")
+_TIME = re.compile(rb'\{"event":\{"type":"\w+","at_ns":(\d{1,19})[,}]')
+_TAIL_BYTES = 1 << 16
 
 
 def part_path(link: Path, run: int, part: int) -> Path:
@@ -26,6 +30,48 @@ def log_parts(link: Path) -> list[tuple[int, int, Path]]:
         if match := _NAME.fullmatch(path.name):
             found.append((int(match[1]), int(match[2]), path))
     return found
+
+
+def kept_parts(link: Path) -> dict[int, list[tuple[int, Path]]]:
+    """Return part and path of all that is left of each run, thinned parts too, in order."""
+    found: dict[int, dict[int, Path]] = {}
+    # A part that is being thinned is there twice: the whole one counts.
+    for pattern in ("thinned-*.jsonl", "events-*.jsonl"):
+        for path in link.parent.glob(pattern):
+            if match := _NAME.fullmatch(path.name):
+                found.setdefault(int(match[1]), {})[int(match[2])] = path
+    return {run: sorted(parts.items()) for run, parts in sorted(found.items())}
+
+
+def is_thinned(path: Path) -> bool:
+    """Return whether a path names a thinned part."""
+    return path.name.startswith("thinned-")
+
+
+def run_of(path: Path) -> int | None:
+    """Return the run that a path names a part of, or None."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
+def last_time_ns(path: Path) -> int | None:
+    """Return the time of the last event in a part, or None if there is none near its end."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            times = _TIME.findall(stream.read(_TAIL_BYTES))
+    except OSError:
+        return None
+    return int(times[-1]) if times else None
+
+
+def latest_time_ns(link: Path) -> int:
+    """Return the time of the last event in the log; 0 if there is none."""
+    newest = max(log_parts(link), default=None)
+    last_ns = None if newest is None else last_time_ns(newest[2])
+    # A file that something else has written to must not stop the clock for ever.
+    return 0 if last_ns is None or last_ns > HORIZON_NS // 2 else last_ns
 
 
 def log_runs(link: Path) -> set[int]:

@@ -17,6 +17,7 @@ from headway.live.core.events import (
     GrantMessage,
     GrantTurn,
     IterationDone,
+    IterationProfiled,
     MessageDone,
     MessageReady,
     WakeAt,
@@ -26,7 +27,14 @@ SHARE = 16
 """A job whose routine fills more than one part in this many of a file loses it there."""
 PREFIX = "thinned-"
 
-_EVENTS = (MessageReady, MessageDone, ComputeReady, ComputeDone, IterationDone)
+_EVENTS = (
+    MessageReady,
+    MessageDone,
+    ComputeReady,
+    ComputeDone,
+    IterationDone,
+    IterationProfiled,
+)
 _INSTRUCTIONS = (GrantMessage, GrantTurn, WakeAt)
 _KINDS = re.compile(rb'"type":"(\w+)"')
 _ROUTINE = {kind.__name__.encode() for kind in (*_EVENTS, *_INSTRUCTIONS)}

@@ -41,12 +41,8 @@ from headway.live.executors.node_tools import OVERDUE_S
 from headway.live.executors.rank_plans import rank_plans
 from headway.live.executors.ray.attempt import LOST, RayAttempt
 from headway.live.executors.ray.cluster import ANSWER_TIMEOUT_S, RayCluster, RayNode
-from headway.live.executors.ray.state_files import (
-    NodeNames,
-    can_reach,
-    certificates,
-    identity,
-)
+from headway.live.executors.ray.state_files import NodeNames, can_reach
+from headway.live.executors.remote_files import certificates, identity
 
 _POLL_INTERVAL_S = 0.5
 _RECOVERY_POLL_S = 0.05

@@ -1,11 +1,9 @@
-"""What the Ray executor keeps on its own machine: its identity, and the names of its nodes."""
+"""What the Ray executor knows of its nodes: their names, which it keeps, and what they reach."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,21 +11,6 @@ from headway.domain.errors import InputError
 from headway.files import open_output
 from headway.gate.sockets import is_loopback
 from headway.ray_session import interface_of
-
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-
-
-def identity(path: Path) -> str:
-    """Return the id that distinguishes this scheduler's actors from others' on the cluster."""
-    if not path.exists():
-        with open_output(path) as stream:
-            stream.write(secrets.token_hex(8).encode())
-    return path.read_text()
-
-
-def certificates(path: str) -> str:
-    """Return the certificates in a file, without a private key that may be in it too."""
-    return "\n".join([*_CERTIFICATE.findall(Path(path).read_text()), ""])
 
 
 class NodeNames:

@@ -1,0 +1,1 @@
+"""Measures how fast a GPU runs the operations of transformers; needs nothing but PyTorch."""

@@ -1,0 +1,1 @@
+"""What jobs did in the past of a live cluster, from its event log."""

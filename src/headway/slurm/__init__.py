@@ -1,0 +1,1 @@
+"""Slurm as its programs and files describe it: versions, nodes, host lists, topology."""
