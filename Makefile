@@ -53,7 +53,9 @@ tools: ## Install what tests need of the system, unless it is there (as root, wi
 	    || { apt-get update -qq && apt-get install -y -qq iproute2 openssl chromium slurm-wlm munge; }
 
 unit: $(READY) tools ## Run the tests; as root, since they make network namespaces.
-	$(BIN)/python -m pytest -n $(WORKERS) --durations=20
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=20 || { test $$? -eq 1 \
+	    && echo "Running what failed again, one test at a time. A failure now is final." \
+	    && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; }
 
 docs: $(READY) ## Build the documentation strictly into site/.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -37,8 +37,11 @@ def handle_signals() -> None:
 
 
 def _report_unless_leaving(lost: sys.UnraisableHookArgs) -> None:
-    """Say nothing of an exit that got lost in a callback: `check` repeats it."""
-    if not (_received and isinstance(lost.exc_value, SystemExit)):
+    """Say nothing of what a signal's exit broke off: callbacks, finalizers of unfinished objects.
+
+    An exit that gets lost there is repeated by `check`.
+    """
+    if not _received:
         sys.__unraisablehook__(lost)
 
 

@@ -90,6 +90,28 @@ def test_an_interrupt_while_a_policy_file_is_imported_exits_with_130(body: str) 
     assert ended_by(signal.SIGINT, process) == 130
 
 
+UNFINISHED = """
+import os, signal
+from headway import interrupts
+
+class Half:
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        self.rest = 0
+
+    def __del__(self):
+        del self.rest
+
+interrupts.handle_signals()
+Half()
+"""
+
+
+def test_an_object_that_a_signal_left_unfinished_is_not_reported() -> None:
+    done = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "\nheadway: interrupted\n")
+
+
 STORM = """
 import itertools, json, os, random, signal, sys, time
 import headway.cli.main, headway.engine.run, headway.results.store, headway.workload.files

@@ -12,7 +12,6 @@ import signal
 import socket
 import stat
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -85,19 +84,22 @@ class SlurmOnThisMachine:
         process.kill()
         process.wait()
 
-    def wait_until_saved(self, word: str) -> None:
-        """Wait until slurmctld has saved a job that runs now and that has this word somewhere."""
-        now_ns = time.time_ns()
+    def wait_until_saved(self) -> None:
+        """Wait until slurmctld has saved the running jobs as they are now."""
         saved = self.folder / "state" / "job_state"
+        running = self.run("squeue", "--noheader", "--states=RUNNING", "--format=%i").split()
+        # A file that is written now may hold an older state, in which a job is still pending: such
+        # a job would be started again. One with these comments cannot.
+        comments = {job: f"saved-{secrets.token_hex(8)}" for job in running}
+        for job, comment in comments.items():
+            self.run("scontrol", "update", f"jobid={job}", f"comment={comment}")
 
         def is_saved() -> bool:
             with contextlib.suppress(FileNotFoundError):  # It is replaced in several steps.
-                return saved.stat().st_mtime_ns > now_ns and word.encode() in saved.read_bytes()
+                content = saved.read_bytes()
+                return all(comment.encode() in content for comment in comments.values())
             return False
 
-        # It saves changes only, and may have saved the last one before this.
-        for job in self.run("squeue", "--noheader", "--states=RUNNING", "--format=%i").split():
-            self.run("scontrol", "update", f"jobid={job}", "comment=changed")
         eventually(is_saved)
 
     def stop(self) -> None:

@@ -147,7 +147,7 @@ def test_batch_jobs_survive_slurmctld_and_lose_a_node_whose_slurmd_is_gone(
         job = submit(one, UNTIL_TOLD, go, gpus=4, retries=1)
         name = wait_until_started(one, job, go, 4)["slots"][2]["node"]
         before = set(processes_with(str(go)))
-        slurm.wait_until_saved(str(tmp_path))
+        slurm.wait_until_saved()
         slurm.kill("slurmctld")
         waits = submit(one, UNTIL_TOLD, later, gpus=1)
         eventually(lambda: one.client.job(waits)["attempts"] >= 1)
