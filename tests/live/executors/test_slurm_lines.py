@@ -145,6 +145,8 @@ def test_an_allocation_survives_the_loss_of_a_node() -> None:
         ("--nodes=3", "directives: --nodes is set by Headway."),
         ("-N 3", "directives: --nodes is set by Headway."),
         ("-w", "directives: --nodelist is set by Headway."),
+        ("--nodel=n1", "directives: --nodelist is set by Headway."),
+        ("--ntasks-per-n 2", "directives: --ntasks-per-node is set by Headway."),
         ("--a\nb", "directives: must be options"),
     ],
 )

@@ -70,6 +70,16 @@ _SAME_PURPOSE = {
 }
 """Options in whose presence Slurm refuses another, or would add it up."""
 
+_FULL = {
+    *_HEADWAY_NEEDS,
+    *_CHOOSE_NODES,
+    *_CHOOSE_SET,
+    *_SHORT.values(),
+    *_SAME_PURPOSE,
+    *_SAME_PURPOSE.values(),
+}
+"""Options that mean something to Headway; Slurm takes any unambiguous beginning of them."""
+
 
 class Directives(msgspec.Struct, frozen=True):
     """Options that a user adds to a command, and names of Headway's options to leave out."""
@@ -242,9 +252,12 @@ def _words(directive: str) -> list[str]:
 
 
 def _name(directive: str) -> str:
-    """Return the name of an option, such as `--nodes` of `-N 2` and `--nodes=2`."""
+    """Return the name of an option, such as `--nodelist` of `-w n1` and `--nodel=n1`."""
     word = directive.partition("=")[0].split(" ")[0]
-    return _SHORT.get(word[:2], word) if not word.startswith("--") else word
+    if not word.startswith("--"):
+        return _SHORT.get(word[:2], word)
+    full = [word] if word in _FULL else [name for name in _FULL if name.startswith(word)]
+    return full[0] if len(full) == 1 else word
 
 
 def _value(directive: str) -> str:
