@@ -42,6 +42,7 @@ from headway.engine.sampling import (
     count_estimates,
     does_nothing,
     end_window,
+    mean_age_ns,
     measure_repetition,
     note_half,
 )
@@ -53,8 +54,10 @@ from headway.network.messages import messages_meet
 _WORTH = 4
 """The fewest periods that are worth skipping."""
 
-_BLUR = 8
-"""Windows that a set may be moved forward although neighbours change their order meanwhile."""
+_BLUR, _BLUR_OF_TIME = 8, 1 / 64
+"""How far a set may be moved although neighbours change their order meanwhile: this number of
+windows, or this part of the time that the members have been in the system, whichever is more.
+"""
 
 _PAUSE = 16
 """Iterations of the anchor, at most, until the next look at a set that could not be skipped."""
@@ -402,7 +405,8 @@ def _jump_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
     """Return by how much to move a set that was measured forward."""
     jump_ns = accurate_ns(s, anchor, now_ns, most_ns)
     if jump_ns > 0:
-        blur_ns = min(jump_ns, _BLUR * s.cycles[anchor].window_ns)
+        of_time_ns = int(_BLUR_OF_TIME * mean_age_ns(s, anchor, now_ns))
+        blur_ns = min(jump_ns, max(_BLUR * s.cycles[anchor].window_ns, of_time_ns))
         jump_ns = max(blur_ns, change_of_order_ns(s, anchor, jump_ns))
     s.cycles[anchor].expires = jump_ns < most_ns
     return int(jump_ns)

@@ -8,8 +8,8 @@ it, as it does with a set that repeats (a ns is a period), under the same condit
 finishes, no job arrives or is placed beside it. What is left of an iteration is carried over to the
 next time. When neighbours change their order, the set is measured again.
 
-What makes it an estimate is checked in three ways. After a change the set first settles down. A
-window is good for a limited time, so that progress which varies slowly is measured again and again.
+What makes it an estimate is checked in three ways. After a change the set first settles down; a
+small one for longer, because its members come to take turns in a way that costs them less. A window is good for a limited time, so that progress which varies slowly is measured again and again.
 And the halves of a window say how well it was measured: if a member did p1 and p2 iterations in w1
 and w2 ns, then (p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a
 window, and m (m + 1) times that is the variance of what it will have done after m windows more.
@@ -41,6 +41,16 @@ iteration at both ends of a window is guessed from the time since it began.
 _UNSEEN = 0.1
 """The relative standard deviation of progress to expect at least: a window is too short to show how
 the progress varies over many windows.
+"""
+
+_SETTLING = 8, 32
+"""The iterations of a member in which a set settles, for each of a window: at most this number, or
+this number divided by the members. A few jobs come to take turns in a steady way, many never do.
+"""
+
+_LONGER = 4, 16
+"""How many times as long the windows of small sets are, which cost little: at most this number, or
+this number divided by the members.
 """
 
 _REACH, _REACH_OF_TIME = 64, 1 / 32
@@ -76,10 +86,14 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
         if not does_nothing(s, job):
             members += 1
         job = s.job_progress[job].next_member
+    members, window = max(1, members), s.rules[0].window
     cycles[anchor].phase = phase
     cycles[anchor].seen = 0
-    iterations = 1 if phase == SETTLING else s.rules[0].window
-    cycles[anchor].target = iterations * max(1, members)
+    if phase == SETTLING:
+        iterations = max(1, min(_SETTLING[0] * window, _SETTLING[1] * window // members))
+    else:
+        iterations = window * max(1, min(_LONGER[0], _LONGER[1] // members))
+    cycles[anchor].target = iterations * members
 
 
 @part
@@ -170,25 +184,37 @@ def _terms(s: State, anchor: int, more_ns: float) -> float:
 
 
 @part
+def mean_age_ns(s: State, anchor: int, now_ns: int) -> float:
+    """Return how long the members of a set have been in the system on average."""
+    elapsed_ns, members = 0.0, 0
+    job = anchor
+    while job != NOBODY:
+        elapsed_ns += now_ns - s.cluster.jobs[job].arrival_ns
+        members += 1
+        job = s.job_progress[job].next_member
+    return elapsed_ns / members
+
+
+@part
 def accurate_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
     """Return for how long, at most, a set may be moved forward and still be known well enough."""
     cycle = s.cycles[anchor]
-    variance, squares, elapsed_ns = 0.0, 0.0, 0.0
+    variance, squares = 0.0, 0.0
     members = 0
     job = anchor
     while job != NOBODY:
         member = s.job_snapshots[job]
         variance += member.variance
         squares += member.deviation_ns * member.deviation_ns
-        elapsed_ns += now_ns - s.cluster.jobs[job].arrival_ns
         members += 1
         job = s.job_progress[job].next_member
-    reach_ns = max(_REACH * cycle.window_ns, int(_REACH_OF_TIME * elapsed_ns / members))
+    age_ns = mean_age_ns(s, anchor, now_ns)
+    reach_ns = max(_REACH * cycle.window_ns, int(_REACH_OF_TIME * age_ns))
     low_ns = 0
     middle_ns = high_ns = max(0, min(most_ns, reach_ns - cycle.moved_ns))
     while high_ns - low_ns > max(1, low_ns // 16):
         error_ns = _QUANTILE * math.sqrt(variance + squares * _terms(s, anchor, middle_ns))
-        if error_ns <= s.rules[0].accuracy * (elapsed_ns + members * middle_ns):
+        if error_ns <= s.rules[0].accuracy * members * (age_ns + middle_ns):
             low_ns = middle_ns
         else:
             high_ns = middle_ns
