@@ -65,7 +65,17 @@ def test_the_three_lines_of_the_documentation_work() -> None:
             "import headway; headway.NetworkModel; headway.Job",
             ["msgspec", "numba", "polars", "rich"],
         ),
-        ("import headway.cli.main", ["matplotlib", "msgspec", "numba", "polars"]),
+        ("import headway.cli.main", ["headway.cli.simulate", "numpy"]),
+        (
+            "from typer.main import get_command; from headway.cli.main import app\n"
+            "list(get_command(app).commands.values())",
+            ["matplotlib", "msgspec", "numba", "polars"],
+        ),
+        (
+            "from typer.main import get_command; from headway.cli.main import app\n"
+            "get_command(app).commands['simulate']",
+            ["headway.cli.compare", "headway.cli.live", "headway.cli.sweep"],
+        ),
         (
             "import headway; headway.simulate",
             ["msgspec", "polars", "rich", "typer", "torch", "ray"],

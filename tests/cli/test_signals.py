@@ -116,7 +116,8 @@ def test_an_object_that_a_signal_left_unfinished_is_not_reported() -> None:
 
 STORM = """
 import itertools, json, os, random, signal, sys, time
-import headway.cli.main, headway.engine.run, headway.results.store, headway.workload.files
+import headway.cli.main, headway.cli.simulate, headway.engine.run
+import headway.results.store, headway.workload.files
 from headway import __main__
 
 def run():

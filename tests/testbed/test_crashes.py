@@ -22,7 +22,7 @@ from waiting import eventually
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 UP = (
-    "import sys, headway.cli.main, headway.interrupts\n"
+    "import sys, headway.cli.main, headway.cli.testbed, headway.interrupts\n"
     "headway.interrupts.handle_signals()\n"
     "print('go', flush=True)\n"
     "sys.argv = ['headway', 'testbed', 'up', *sys.argv[1:]]\n"

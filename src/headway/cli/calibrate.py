@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import typer
 
-PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-
 
 def calibrate_command(context: typer.Context) -> None:
     """Measure a real network, a model on a real GPU, or the GPU: calibrate network, model, gpu.

@@ -1,11 +1,15 @@
-"""The groups of commands in `headway --help`."""
+"""The commands: their groups in `headway --help`, and their modules, imported when they are run."""
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
+import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 
 class Group(NamedTuple):
@@ -70,8 +74,67 @@ GROUPS = (
 """All commands in the order of `headway --help`."""
 
 
+_MODULES = {
+    "cancel": "live.jobs",
+    "cluster": "clusters",
+    "drain": "live.cluster",
+    "logs": "live.jobs",
+    "nodes": "live.cluster",
+    "policy": "live.cluster",
+    "serve": "live.serve",
+    "status": "live.jobs",
+    "submit": "live.jobs",
+    "top": "live.top",
+    "web": "live.web",
+    "whatif": "live.what_if",
+}
+"""The modules of commands, in `headway.cli`, where they are not called like the commands."""
+
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "calibrate": {
+        "add_help_option": False,
+        "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    },
+    "submit": {
+        "context_settings": {"ignore_unknown_options": True, "allow_interspersed_args": False}
+    },
+}
+"""The settings of commands that pass options on to other programs."""
+
+
+def _load(name: str) -> Any:
+    """Import a command: the `app` of its module, or the function `NAME_command` there."""
+    module = import_module(f"headway.cli.{_MODULES.get(name, name)}")
+    parent = typer.Typer(add_completion=False, rich_markup_mode=None)
+    if hasattr(module, "app"):
+        parent.add_typer(module.app, name=name)
+    else:
+        parent.command(name, **_SETTINGS.get(name, {}))(getattr(module, f"{name}_command"))
+    return get_group(parent).commands[name]
+
+
+class _Commands(UserDict[str, Any]):
+    """Commands by name, each imported when it is asked for: all of them take 0.1 s."""
+
+    def __init__(self) -> None:
+        super().__init__({name: None for group in GROUPS for name in group.commands})
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            self.data[name] = _load(name)
+        return self.data[name]
+
+
 class GroupedCommands(TyperGroup):
     """Lists the commands by group, each in one line that is never cut."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each group."""

@@ -11,30 +11,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from headway.cli import (
-    calibrate,
-    clusters,
-    compare,
-    explain,
-    graph,
-    model,
-    network,
-    new,
-    policies,
-    replay,
-    report,
-    reproduce,
-    simulate,
-    sweep,
-    testbed,
-    timeline,
-    validate,
-    view,
-    workload,
-)
 from headway.cli.command_groups import GroupedCommands
 from headway.cli.console import tolerate_encodings
-from headway.cli.live import cluster, jobs, serve, top, web, what_if
 from headway.domain.errors import HeadwayError, InputError, shown
 from headway.interrupts import check
 from headway.text_table import printable_lines
@@ -55,38 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command("simulate")(simulate.simulate_command)
-app.command("compare")(compare.compare_command)
-app.command("sweep")(sweep.sweep_command)
-app.command("report")(report.report_command)
-app.command("view")(view.view_command)
-app.command("explain")(explain.explain_command)
-app.command("replay")(replay.replay_command)
-app.command("reproduce")(reproduce.reproduce_command)
-app.command("validate")(validate.validate_command)
-app.command("policies")(policies.policies_command)
-app.command("network")(network.network_command)
-app.command("calibrate", add_help_option=False, context_settings=calibrate.PASS_ON)(
-    calibrate.calibrate_command
-)
-app.command("serve")(serve.serve_command)
-app.command("submit", context_settings=jobs.PASS_ON)(jobs.submit_command)
-app.command("status")(jobs.status_command)
-app.command("logs")(jobs.logs_command)
-app.command("cancel")(jobs.cancel_command)
-app.command("nodes")(cluster.nodes_command)
-app.command("drain")(cluster.drain_command)
-app.command("policy")(cluster.policy_command)
-app.command("top")(top.top_command)
-app.command("web")(web.web_command)
-app.command("whatif")(what_if.what_if_command)
-app.add_typer(timeline.app, name="timeline")
-app.add_typer(workload.app, name="workload")
-app.add_typer(clusters.app, name="cluster")
-app.add_typer(graph.app, name="graph")
-app.add_typer(model.app, name="model")
-app.add_typer(new.app, name="new")
-app.add_typer(testbed.app, name="testbed")
 
 
 def _show_version(wanted: bool) -> None:

@@ -9,13 +9,14 @@ finishes, no job arrives or is placed beside it. What is left of an iteration is
 next time. When neighbours change their order, the set is measured again.
 
 What makes it an estimate is checked in three ways. After a change the set first settles down; a
-small one for longer, because its members come to take turns in a way that costs them less. A window is good for a limited time, so that progress which varies slowly is measured again and again.
-And the halves of a window say how well it was measured: if a member did p1 and p2 iterations in w1
-and w2 ns, then (p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a
-window, and m (m + 1) times that is the variance of what it will have done after m windows more.
-These errors, in ns of service, must not add up, as independent ones do, to more than the wanted
-accuracy allows for the time that the members have been in the system. If they would, the set is
-measured for longer.
+small one for longer, because its members come to take turns in a way that costs them less. A window
+is good for a limited time, so that progress which varies slowly is measured again and again. And
+the halves of a window say how well it was measured: if a member did p1 and p2 iterations in w1 and
+w2 ns, then (p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a window,
+and m (m + 1) times that is the variance of what it will have done after m windows more. These
+errors, in ns of service, must not add up, as independent ones do, to more than the wanted accuracy
+allows for the time that the members have been in the system. If they would, the set is measured for
+longer.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from headway.text_table import TextTable, printable
 if TYPE_CHECKING:
     from headway.live.api.client import Client
 
-PASS_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 NOT_DONE = 1
 _POLL_S = 0.2
 _LAYOUT = re.compile(r"([\n\r\t])")

@@ -30,7 +30,7 @@ _SPEC = "gpus=4,iterations=1000,model=resnet50"
 _KEYS = ("gpus", "iterations", "model", "forward_ms", "backward_ms", "gradient_mb", "memory_mb")
 
 
-def what_if_command(
+def whatif_command(
     policy: Annotated[
         str | None,
         typer.Option(help="What if this policy took over now?", show_default=False),
