@@ -242,6 +242,18 @@ def test_the_time_of_a_sampled_simulation_is_that_of_all_its_runs(
     assert simulate(crowded, "4x4", accuracy="1%").summary.wall_s == 2
 
 
+@pytest.mark.parametrize("pays", [True, False])
+def test_progress_never_falls_and_ends_at_all(
+    crowded: Workload, monkeypatch: pytest.MonkeyPatch, pays: bool
+) -> None:
+    monkeypatch.setattr(run, "_sampling_pays", lambda _: pays)
+    seen: list[float] = []
+    simulate(crowded, "4x4", accuracy="1%", progress=lambda now: seen.append(now.fraction))
+    assert len(seen) > 5
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
+
+
 def test_a_timeline_cannot_be_sampled(crowded: Workload) -> None:
     with pytest.raises(InputError, match="a timeline shows every task"):
         simulate(crowded, "4x4", accuracy=0.01, timeline=Timeline())

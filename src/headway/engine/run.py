@@ -46,8 +46,10 @@ _SHORT_SLICE = 100
 
 _TIMELINE_ROWS = 1 << 16
 
-_WINDOWS = (2, 3, 4)
-"""Iterations of each job in the windows of a sampled simulation: one run with each of these."""
+_WINDOWS = (2, 4, 3)
+"""Iterations of each job in the windows of a sampled simulation: one run with each of these. The
+first tells whether sampling pays; the longest does not come last, so that two threads end together.
+"""
 
 _EXACT = 0
 """The window of a run that is not sampled."""
@@ -276,11 +278,13 @@ def _sampling_pays(summary: Summary) -> bool:
     return estimated > summary.simulated_tasks - summary.skipped_tasks - estimated
 
 
-def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
-    """Simulate with one window and, if that left anything to estimates, with the others.
+class _SamplingDoesNotPayError(Exception):
+    """The first sampled run took longer than an exact one would."""
 
-    Where it left little to estimates, simulate exactly instead.
-    """
+
+def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
+    """Simulate with all windows, unless the first leaves little to estimates: then exactly."""
+    first, *others = _WINDOWS
     found: dict[int, Result] = {}
     fractions = dict.fromkeys(_WINDOWS, 0.0)
     reporting = threading.Lock()
@@ -291,19 +295,26 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
             if progress is not None:
                 with reporting:
                     fractions[window] = now.fraction
-                    mean = sum(fractions.values()) / len(fractions)
-                    progress(replace(now, fraction=mean))
+                    of_others = sum(fractions[other] for other in others) / len(others)
+                    done = fractions[first] + (of_others if fractions[first] == 1 else 0)
+                    progress(replace(now, fraction=done / 2))
 
         return window, run.result(window, None, report)
 
-    first, *others = _WINDOWS
-    run_in_threads([first], work, 1, lambda pair: found.update([pair]))
-    if found[first].summary.sampled_share > 0:
-        if not _sampling_pays(found[first].summary):
+    def keep(pair: tuple[int, Result]) -> None:
+        window, found[window] = pair
+        if window == first and not _sampling_pays(found[first].summary):
+            raise _SamplingDoesNotPayError
+
+    try:
+        run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
+    except _SamplingDoesNotPayError:
+        found = {first: found[first]}
+        if found[first].summary.sampled_share > 0:
             others = [_EXACT]
-            fractions = {first: 1.0, _EXACT: 0.0}
-        run_in_threads(others, work, thread_count(None), lambda pair: found.update([pair]))
-    for result in found.values():
+            fractions[_EXACT] = 0.0
+            run_in_threads(others, work, 1, keep)
+    for _, result in sorted(found.items()):
         if result.summary.sampled_share == 0:
             wall_s = sum(one.summary.wall_s for one in found.values())
             return replace(result, summary=replace(result.summary, wall_s=wall_s))
