@@ -279,7 +279,11 @@ def _sampling_pays(summary: Summary) -> bool:
 
 
 class _SamplingDoesNotPayError(Exception):
-    """The first sampled run took longer than an exact one would."""
+    """The first sampled run, which took longer than an exact one would."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
 
 
 def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
@@ -296,23 +300,23 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
                 with reporting:
                     fractions[window] = now.fraction
                     of_others = sum(fractions[other] for other in others) / len(others)
-                    done = fractions[first] + (of_others if fractions[first] == 1 else 0)
+                    done = fractions[first] + (of_others if first in found else 0)
                     progress(replace(now, fraction=done / 2))
 
         return window, run.result(window, None, report)
 
     def keep(pair: tuple[int, Result]) -> None:
-        window, found[window] = pair
-        if window == first and not _sampling_pays(found[first].summary):
-            raise _SamplingDoesNotPayError
+        window, result = pair
+        if window == first and not _sampling_pays(result.summary):
+            raise _SamplingDoesNotPayError(result)
+        found[window] = result
 
     try:
         run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
-    except _SamplingDoesNotPayError:
-        found = {first: found[first]}
-        if found[first].summary.sampled_share > 0:
-            others = [_EXACT]
-            fractions[_EXACT] = 0.0
+    except _SamplingDoesNotPayError as error:
+        others, fractions[_EXACT] = [_EXACT], 0.0
+        found = {first: error.result}
+        if error.result.summary.sampled_share > 0:
             run_in_threads(others, work, 1, keep)
     for _, result in sorted(found.items()):
         if result.summary.sampled_share == 0:
