@@ -44,13 +44,13 @@ _UNSEEN = 0.1
 the progress varies over many windows.
 """
 
-_SETTLING = 8, 32
-"""The iterations of a member in which a set settles, for each of a window: at most this number, or
-this number divided by the members. A few jobs come to take turns in a steady way, many never do.
+_SETTLE_EACH, _SETTLE_ALL = 8, 32
+"""Iterations in which a set settles, for each iteration of a window: at most this number of each
+member, and of all members together. A few jobs come to take turns; many never do.
 """
 
-_LONGER = 4, 16
-"""How many times as long the windows of small sets are, which cost little: at most this number, or
+_LONGER_EACH, _LONGER_ALL = 4, 16
+"""How many times as long the windows of small sets are, which cost little: at most this number, and
 this number divided by the members.
 """
 
@@ -91,9 +91,9 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
     cycles[anchor].phase = phase
     cycles[anchor].seen = 0
     if phase == SETTLING:
-        iterations = max(1, min(_SETTLING[0] * window, _SETTLING[1] * window // members))
+        iterations = max(1, min(_SETTLE_EACH * window, _SETTLE_ALL * window // members))
     else:
-        iterations = window * max(1, min(_LONGER[0], _LONGER[1] // members))
+        iterations = window * max(1, min(_LONGER_EACH, _LONGER_ALL // members))
     cycles[anchor].target = iterations * members
 
 
