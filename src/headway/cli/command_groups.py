@@ -88,7 +88,7 @@ _MODULES = {
     "web": "live.web",
     "whatif": "live.what_if",
 }
-"""The modules of commands, in `headway.cli`, where they are not called like the commands."""
+"""The modules in `headway.cli` of commands that are named differently."""
 
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "calibrate": {
@@ -114,7 +114,7 @@ def _load(name: str) -> Any:
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands by name, each imported when it is asked for: all of them take 0.1 s."""
+    """Commands by name, each imported when it is asked for: importing all takes 0.1 s."""
 
     def __init__(self) -> None:
         super().__init__({name: None for group in GROUPS for name in group.commands})
@@ -131,6 +131,12 @@ class GroupedCommands(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _Commands()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or None if there is none of this name."""
+        if cmd_name not in self.commands:
+            return None
+        return self.commands[cmd_name]
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""

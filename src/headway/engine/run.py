@@ -278,8 +278,8 @@ def _sampling_pays(summary: Summary) -> bool:
     return estimated > summary.simulated_tasks - summary.skipped_tasks - estimated
 
 
-class _SamplingDoesNotPayError(Exception):
-    """The first sampled run, which took longer than an exact one would."""
+class _LittleEstimatedError(Exception):
+    """The first sampled run estimated fewer tasks than it simulated."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -308,16 +308,16 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     def keep(pair: tuple[int, Result]) -> None:
         window, result = pair
         if window == first and not _sampling_pays(result.summary):
-            raise _SamplingDoesNotPayError(result)
+            raise _LittleEstimatedError(result)
         found[window] = result
 
     try:
         run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
-    except _SamplingDoesNotPayError as error:
+    except _LittleEstimatedError as error:
         others, fractions[_EXACT] = [_EXACT], 0.0
         found = {first: error.result}
-        if error.result.summary.sampled_share > 0:
-            run_in_threads(others, work, 1, keep)
+    if len(found) == 1 and found[first].summary.sampled_share > 0:
+        run_in_threads(others, work, 1, keep)
     for _, result in sorted(found.items()):
         if result.summary.sampled_share == 0:
             wall_s = sum(one.summary.wall_s for one in found.values())

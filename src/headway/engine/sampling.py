@@ -45,13 +45,14 @@ the progress varies over many windows.
 """
 
 _SETTLE_EACH, _SETTLE_ALL = 8, 32
-"""Iterations in which a set settles, for each iteration of a window: at most this number of each
-member, and of all members together. A few jobs come to take turns; many never do.
+"""How long a set settles before its first window, in iterations for each iteration of a window:
+this number of each member, but no more than this number of all members together. A few jobs come to
+take turns; many never do.
 """
 
 _LONGER_EACH, _LONGER_ALL = 4, 16
-"""How many times as long the windows of small sets are, which cost little: at most this number, and
-this number divided by the members.
+"""Windows of small sets cost little, so they are longer: this many times as long, but no more than
+this number divided by the number of members.
 """
 
 _REACH, _REACH_OF_TIME = 64, 1 / 32
