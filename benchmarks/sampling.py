@@ -174,11 +174,11 @@ def coverage(count: int, accuracy: str) -> None:
             f"{name:20} mean {np.mean(values):.2%}, median {median:.2%}, 75% {upper:.2%}, "
             f"90% {high:.2%}; at most 1% in {np.mean(values <= 0.01):.0%}"
         )
-    near, two, blur = figures[:, 0] <= 0.01, figures[:, 2] <= 0.01, figures[:, 3] <= 0.01
+    near, stays, steady = figures[:, 0] <= 0.01, figures[:, 2] <= 0.01, figures[:, 3] <= 0.01
     for name, some in (
-        ("stays within 1%", two & blur),
-        ("moves with 0.2% alone", two & ~blur),
-        ("moves with two iterations", ~two),
+        ("stays within 1%", stays & steady),
+        ("moves with 0.2% alone", stays & ~steady),
+        ("moves with two iterations", ~stays),
     ):
         found = (near & some).sum()
         print(f"exact average {name}: {some.sum()}, of which the error is at most 1% in {found}")
