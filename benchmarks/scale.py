@@ -89,14 +89,6 @@ def iterations(repeats: int) -> None:
         plain /= wall_s(workload, Cluster(), "none", repeats)
         print(f"  paper, seed {seed}{once:>8.3f}{more:>8.3f}{more / once:>8.2f}{plain:>8.2f}")
     print(f"  mean{statistics.mean(ratios):>32.2f}")
-    # Ten times the iterations of jobs that share GPUs would be more load than int64 can hold.
-    cluster = Cluster(64, 8)
-    workload = Workload(
-        [replace(job, memory_bytes=cluster.gpu_memory_bytes) for job in read_workload("muri-1")]
-    )
-    once = wall_s(workload, cluster, "full", repeats)
-    more = wall_s(times_ten(workload), cluster, "full", repeats)
-    print(f"  muri-1, 64x8{once:>8.3f}{more:>8.3f}{more / once:>8.2f}")
 
 
 def large() -> None:

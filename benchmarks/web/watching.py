@@ -135,6 +135,7 @@ class MadeUpScheduler:
     def snapshot(self) -> dict[str, Any]:
         """Return everything."""
         return {
+            "began_ms": 0,
             "clock_ns": time.time_ns(),
             "policy": "headway",
             "policies": ["paper", "headway", "ff+srsf:1"],
