@@ -237,6 +237,25 @@ def test_a_worker_that_answers_no_pings_is_lost(
         assert [type(one) for one in heard] == [Ping] * connections.MAX_UNANSWERED_PINGS
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_sockets_that_were_just_accepted_are_closed_with_the_gate(
+    tmp_path: Path, turns: int
+) -> None:
+    with threaded_gate(unix=tmp_path / "gate") as running, contextlib.ExitStack() as stack:
+
+        async def connect_and_close() -> list[RawConnection]:
+            """Close some turns of the loop later, when not all sockets are connections."""
+            made = [stack.enter_context(RawConnection(tmp_path / "gate")) for _ in range(4)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await running.gate.close()
+            return made
+
+        for raw in running.wait(connect_and_close()):
+            raw.socket.settimeout(2)
+            assert raw.receive() is None
+
+
 async def answer_pings(path: Path, pings: int) -> list[type[Frame]]:
     """Connect as a worker and answer so many pings; return the kinds of all frames."""
     stream, writer = await asyncio.open_unix_connection(path)

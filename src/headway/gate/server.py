@@ -156,6 +156,13 @@ class Gate:
 
     async def close(self) -> None:
         """Disconnect every worker and close the sockets; the handler is not called."""
+        loop = asyncio.get_running_loop()
+        for _, bound in self._servers:
+            loop.remove_reader(bound)
+        # Sockets that were just accepted become connections in the loop's next two turns. Servers
+        # that are closed by then would leave them open.
+        for _ in range(2):
+            await asyncio.sleep(0)
         for server, _ in self._servers:
             server.close()
         connections = [*self._workers.values(), *self._anonymous]
