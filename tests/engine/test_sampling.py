@@ -19,6 +19,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.workload import Workload
 from headway.engine import run
+from headway.engine.progress import Progress
 from headway.engine.run import simulate
 from headway.results.intervals import margins
 from headway.results.schema import Result
@@ -38,7 +39,7 @@ CROWDED = Recipe(
 """Jobs that share GPUs and servers, on 4x4 GPUs, and do not repeat."""
 
 
-sampling_pays = run._sampling_pays
+sampling_pays, will_not_pay = run._sampling_pays, run._will_not_pay
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,6 +48,7 @@ def _sample_always() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_FEW_TASKS", 0)
         patch.setattr(run, "_sampling_pays", lambda _: True)
+        patch.setattr(run, "_will_not_pay", lambda _: False)
         yield
 
 
@@ -227,19 +229,48 @@ def test_where_little_is_estimated_the_result_is_exact(
     assert outcome(simulate(crowded, "4x4", accuracy="1%")) == outcome(sampled)
 
 
+def test_after_a_trial_that_estimated_little_the_result_is_exact(
+    crowded: Workload, exact: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial ends at the same instant however long the slices are."""
+    ends: list[Progress] = []
+
+    def note(now: Progress) -> bool:
+        if will_not_pay(now):
+            ends.append(replace(now, wall_s=0))
+        return will_not_pay(now)
+
+    monkeypatch.setattr(run, "_will_not_pay", note)
+    monkeypatch.setattr(run, "_LARGEST_SLICE", 64)
+    monkeypatch.setattr(run, "_TRIAL", 0.001)
+    for first_slice, slice_s in ((1_000, 0.05), (1, 0.0), (7, 1e-9)):
+        monkeypatch.setattr(run, "_FIRST_SLICE", first_slice)
+        monkeypatch.setattr(run, "_SLICE_S", slice_s)
+        assert outcome(simulate(crowded, "4x4", accuracy="0.1%")) == outcome(exact)
+    assert len(ends) == 3
+    assert ends.count(ends[0]) == 3
+    assert 0 < ends[0].fraction < 0.5
+
+
 def test_the_time_of_a_sampled_simulation_is_that_of_all_its_runs(
     crowded: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drive = run.drive
+    ended_s: list[float] = []
 
-    def drive_in_a_second(*arguments: Any) -> float:
-        drive(*arguments)
-        return 1.0
+    def drive_and_note(*arguments: Any) -> float:
+        ended_s.append(drive(*arguments))
+        return ended_s[-1]
 
-    monkeypatch.setattr(run, "drive", drive_in_a_second)
-    assert simulate(crowded, "4x4", accuracy="1%").summary.wall_s == 3
+    monkeypatch.setattr(run, "drive", drive_and_note)
+    summary = simulate(crowded, "4x4", accuracy="1%").summary
+    assert len(ended_s) == 3
+    assert summary.wall_s == pytest.approx(sum(ended_s))
+    ended_s.clear()
     monkeypatch.setattr(run, "_sampling_pays", lambda _: False)
-    assert simulate(crowded, "4x4", accuracy="1%").summary.wall_s == 2
+    summary = simulate(crowded, "4x4", accuracy="1%").summary
+    assert len(ended_s) >= 2
+    assert summary.wall_s >= 0.999 * sum(ended_s)
 
 
 @pytest.mark.parametrize("pays", [True, False])

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come."""
+    """How far a run has come: the part of its compute tasks, simulated time, time in the engine.
+
+    `tasks` are compute tasks and messages; those that were skipped had no event of their own, and
+    some of these were estimated.
+    """
 
     fraction: float
     now_s: float
+    wall_s: float
     tasks: int
     skipped_tasks: int
+    estimated_tasks: int
+    instants: int

@@ -33,13 +33,15 @@ from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, summarize
-from headway.results.schema import Result, Settings, Summary
+from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
 from headway.results.usage import seat_compute_ns
 
-_FIRST_SLICE = 1_000
+_FIRST_SLICE, _LARGEST_SLICE = 1_000, 1 << 18
 _SLICE_S = 0.05
-"""Instants and seconds between two looks at the progress and at signals."""
+"""Instants and seconds between two looks at the progress and at signals. There is always one after
+a multiple of the largest number of instants.
+"""
 
 _SHORT_SLICE = 100
 """Instants between two looks at the time, in a run of a given length."""
@@ -49,6 +51,11 @@ _TIMELINE_ROWS = 1 << 16
 _WINDOWS = (2, 4, 3)
 """Iterations of each job in the windows of a sampled simulation: one run with each of these. The
 first tells whether sampling pays; the longest does not come last, so that two threads end together.
+"""
+
+_TRIAL = 1 / 8
+"""The part of all tasks that is simulated before it is judged whether sampling will pay. At first,
+while jobs arrive, less is estimated than later on.
 """
 
 _EXACT = 0
@@ -269,60 +276,79 @@ def iterations_after(
     ).tolist()
 
 
-def _sampling_pays(summary: Summary) -> bool:
-    """Whether two more sampled runs take less time than an exact one.
-
-    That would simulate what this run estimated, beside what it simulated.
-    """
-    estimated = summary.sampled_share * summary.simulated_tasks
-    return estimated > summary.simulated_tasks - summary.skipped_tasks - estimated
-
-
 class _LittleEstimatedError(Exception):
-    """The first sampled run estimated fewer tasks than it simulated."""
+    """The first sampled run leaves too little to estimates for sampling to pay."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Result | None = None) -> None:
         super().__init__()
         self.result = result
+
+
+def _will_not_pay(now: Progress) -> bool:
+    """Whether so little was estimated in a trial that sampling is not worth it.
+
+    It is judged after numbers of instants that are the same in every process.
+    """
+    simulated = now.tasks - now.skipped_tasks
+    tried = simulated * now.fraction >= _TRIAL * now.tasks
+    return now.instants % _LARGEST_SLICE == 0 and tried and 2 * now.estimated_tasks < simulated
+
+
+def _sampling_pays(now: Progress) -> bool:
+    """Whether more tasks were estimated than simulated."""
+    return now.estimated_tasks > now.tasks - now.skipped_tasks
 
 
 def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     """Simulate with all windows, unless the first leaves little to estimates: then exactly."""
     first, *others = _WINDOWS
     found: dict[int, Result] = {}
-    fractions = dict.fromkeys(_WINDOWS, 0.0)
+    latest: dict[int, Progress] = {}
+    shown = 0.0
     reporting = threading.Lock()
+
+    def fraction(window: int) -> float:
+        return latest[window].fraction if window in latest else 0.0
 
     def work(window: int, checkpoint: Checkpoint) -> tuple[int, Result]:
         def report(now: Progress) -> None:
+            nonlocal shown
             checkpoint(now)
+            latest[window] = now
+            if window == first and _will_not_pay(now):
+                raise _LittleEstimatedError
             if progress is not None:
                 with reporting:
-                    fractions[window] = now.fraction
-                    of_others = sum(fractions[other] for other in others) / len(others)
-                    done = fractions[first] + (of_others if first in found else 0)
-                    progress(replace(now, fraction=done / 2))
+                    of_others = sum(map(fraction, others)) / len(others)
+                    shown = (fraction(first) + (of_others if first in found else 0)) / 2
+                    progress(replace(now, fraction=shown))
 
         return window, run.result(window, None, report)
 
     def keep(pair: tuple[int, Result]) -> None:
         window, result = pair
-        if window == first and not _sampling_pays(result.summary):
+        if window == first and not _sampling_pays(latest[first]):
             raise _LittleEstimatedError(result)
         found[window] = result
 
+    def report_rest(now: Progress) -> None:
+        if progress is not None:
+            progress(replace(now, fraction=shown + (1 - shown) * now.fraction))
+
+    wall_s = 0.0
     try:
         run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
+        results = [found[window] for window in _WINDOWS]
+        exact = [one for one in results if one.summary.sampled_share == 0]
+        result = exact[0] if exact else median_run(results)
     except _LittleEstimatedError as error:
-        others, fractions[_EXACT] = [_EXACT], 0.0
-        found = {first: error.result}
-    if len(found) == 1 and found[first].summary.sampled_share > 0:
-        run_in_threads(others, work, 1, keep)
-    for _, result in sorted(found.items()):
-        if result.summary.sampled_share == 0:
-            wall_s = sum(one.summary.wall_s for one in found.values())
-            return replace(result, summary=replace(result.summary, wall_s=wall_s))
-    return median_run([found[window] for window in _WINDOWS])
+        if error.result is not None and error.result.summary.sampled_share == 0:
+            result = error.result
+        else:
+            result = run.result(_EXACT, None, report_rest)
+            wall_s = result.summary.wall_s
+    wall_s += sum(now.wall_s for now in latest.values())
+    return replace(result, summary=replace(result.summary, wall_s=wall_s))
 
 
 def drive(
@@ -352,11 +378,13 @@ def _drive(
     status = kernel.BUDGET_SPENT
     while status != kernel.FINISHED:
         started = time.perf_counter()
-        status = _advance(advance, state, budget, policies)
+        most = _LARGEST_SLICE - int(tally[0].instants) % _LARGEST_SLICE
+        status = _advance(advance, state, min(budget, most), policies)
         slice_s = time.perf_counter() - started
         wall_s += slice_s
         if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2:
             budget *= max(2, min(64, int(_SLICE_S / 2 / max(slice_s, 1e-9))))
+            budget = min(budget, _LARGEST_SLICE)
         elif slice_s > _SLICE_S:
             budget = max(1, budget // 2)
         if timeline is not None:
@@ -364,9 +392,17 @@ def _drive(
             tally[0].timeline = 0
         if progress is not None:
             done = int(tally[0].compute_tasks)
-            now_s = int(state.cluster.system[0].now_ns) / 1e9
-            tasks, skipped = done + int(tally[0].messages), int(tally[0].skipped_tasks)
-            progress(Progress(done / compute_tasks, now_s, tasks, skipped))
+            progress(
+                Progress(
+                    fraction=done / compute_tasks,
+                    now_s=int(state.cluster.system[0].now_ns) / 1e9,
+                    wall_s=wall_s,
+                    tasks=done + int(tally[0].messages),
+                    skipped_tasks=int(tally[0].skipped_tasks),
+                    estimated_tasks=int(tally[0].estimated_tasks),
+                    instants=int(tally[0].instants),
+                )
+            )
         check()
         if status not in (kernel.BUDGET_SPENT, kernel.TIMELINE_FULL, kernel.FINISHED):
             raise _failure(status, state, policies)

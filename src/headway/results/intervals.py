@@ -65,7 +65,6 @@ def median_run(runs: Sequence[Result]) -> Result:
         middle.summary,
         average_jct_margin_s=max(average_s, middle.summary.average_jct_margin_s),
         makespan_margin_s=max(makespan_s, middle.summary.makespan_margin_s),
-        wall_s=sum(run.summary.wall_s for run in runs),
     )
     margin_s = np.maximum(margins(jct_s, middle.jct_s), middle.jct_margin_s)
     return replace(middle, summary=summary, jct_margin_s=margin_s)
