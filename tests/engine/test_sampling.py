@@ -217,6 +217,7 @@ def test_few_tasks_are_simulated_exactly(
     monkeypatch.setattr(run, "_FEW_TASKS", 20_000_000)
     found = simulate(crowded, "4x4", accuracy="1%")
     assert (outcome(found), found.settings.accuracy) == (outcome(exact), 0.01)
+    assert str(found).endswith("Nothing was sampled: this result is exact.")
 
 
 def test_where_little_is_estimated_the_result_is_exact(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,11 +81,43 @@ def test_one_workload_has_no_intervals() -> None:
     draw(found)
 
 
+def test_one_sampled_workload_has_the_intervals_of_sampling() -> None:
+    exact = compare(workloads(1), POLICIES[:3], "3x2")
+    first, second, third = exact.policies
+    assert exact.about_intervals.startswith("A single workload has no intervals")
+    found = replace(
+        exact,
+        summaries={
+            first: exact.summaries[first],
+            second: (replace(exact.summaries[second][0], average_jct_margin_s=0.25),),
+            third: (replace(exact.summaries[third][0], makespan_margin_s=0.5),),
+        },
+    )
+    assert "those of sampling" in found.about_intervals
+    assert found.mean(second).margin == found.difference(second).margin == pytest.approx(0.25)
+    assert found.ratio(second).margin == pytest.approx(0.25 / found.mean(first).value)
+    assert found.mean(third, "makespan_s").margin == pytest.approx(0.5)
+    for policy, metric in ((first, "average_jct_s"), (second, "makespan_s"), (second, "energy_j")):
+        assert not found.mean(policy, metric).has_interval
+    rows = str(found).splitlines()
+    assert ["±" in row for row in rows] == [False, False, True, False]
+    assert ["[" in row for row in rows] == [False, False, True, False]
+    entries = json.loads(json.dumps(found.to_dict(), allow_nan=False))["policies"]
+    assert entries[1]["runs"][0]["average_jct_margin_s"] == 0.25
+    assert entries[1]["average_jct_s"]["high"] == found.mean(second).high
+    assert entries[0]["average_jct_s"]["high"] is None
+    sampled_first = replace(found, policies=(second, first, third))
+    assert not sampled_first.ratio(second).has_interval, "a policy equals itself"
+    draw(found)
+
+
 def test_plain_values_hold_every_run(found: Comparison) -> None:
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert [entry["policy"] for entry in data["policies"]] == list(POLICIES)
     assert "against_first" not in data["policies"][0]
-    assert [set(run) for run in data["policies"][2]["runs"]] == [set(METRICS)] * 3
+    assert [set(run) for run in data["policies"][2]["runs"]] == [
+        {*METRICS, "average_jct_margin_s", "makespan_margin_s", "sampled_share"}
+    ] * 3
 
 
 def test_the_figure_shows_every_policy(found: Comparison) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headway.experiments.statistics import (
+    Estimate,
     mean,
     paired_difference,
     paired_ratio,
@@ -40,6 +41,17 @@ def test_a_mean_has_students_interval() -> None:
     assert estimate.value == 2.5
     assert estimate.margin == pytest.approx(margin)
     assert (estimate.low, estimate.high) == pytest.approx((2.5 - margin, 2.5 + margin))
+
+
+def test_a_single_figure_has_the_interval_of_its_own_margin() -> None:
+    one, other = np.array([120.0]), np.array([100.0])
+    assert mean(one, 6.0) == Estimate(120.0, 114.0, 126.0)
+    assert paired_difference(one, other, margins=(3.0, 4.0)) == Estimate(20.0, 15.0, 25.0)
+    ratio = paired_ratio(one, other, margins=(3.6, 4.0))  # 3% and 4%: 5% of 1.2
+    assert (ratio.low, ratio.value, ratio.high) == pytest.approx((1.14, 1.2, 1.26))
+    for alone in (mean(one), paired_difference(one, other), paired_ratio(one, other)):
+        assert not alone.has_interval
+        assert math.isnan(alone.margin)
 
 
 def test_variation_shared_by_both_policies_does_not_widen_a_paired_difference() -> None:

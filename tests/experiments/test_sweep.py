@@ -335,6 +335,22 @@ def test_figures_are_means_and_ratios_are_paired(swept: Swept) -> None:
     assert math.isnan(alone.low)
 
 
+def test_a_single_sampled_run_has_the_interval_of_sampling(swept: Swept) -> None:
+    share = polars.when(polars.col("policy") == "paper").then(0.03).otherwise(0.04)
+    frame = swept.runs.with_columns(average_jct_margin_s=share * polars.col("average_jct_s"))
+    layout = layout_of(frame)
+    cells = pivot(frame, layout, "average_jct_s").cells
+    ratios = pivot(frame, layout, "average_jct_s", "paper").cells
+    file, recipe = frame["workload"][0], frame["workload"][-1]
+    paper, other = (((file, name), ("2x4",)) for name in ("paper", "rand+srsf:1"))
+    assert cells[paper].margin == pytest.approx(0.03 * cells[paper].value)
+    assert ratios[other].margin == pytest.approx(0.05 * ratios[other].value)
+    assert not ratios[paper].has_interval, "a policy equals itself"
+    assert not pivot(frame, layout, "median_jct_s").cells[paper].has_interval
+    several = (recipe, "paper"), ("2x4",)
+    assert cells[several] == pivot(swept.runs, layout, "average_jct_s").cells[several]
+
+
 def test_axes_in_neither_rows_nor_columns_are_averaged(swept: Swept) -> None:
     layout = layout_of(swept.runs, rows=["policy"], columns=[])
     found = pivot(swept.runs, layout, "makespan_s").cells[("paper",), ()]

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from headway.experiments.statistics import Estimate
 
 PAPER = "paper"
-_INTERVALS = (
-    "A single workload has no intervals; another workload may reverse the order.",
-    "Intervals are at 95%.",
-)
 
 
 def compare_command(
@@ -124,8 +120,8 @@ def compare_command(
     print_lines(console, f"{_described(workloads, draws)} on {where}", f"network {link}", "")
     print_table(console, _means(found, several))
     console.print()
-    print_table(console, _against_first(found, several))
-    console.print("\nkWh × h: energy times average JCT. " + _INTERVALS[several])
+    print_table(console, _against_first(found))
+    console.print("\nkWh × h: energy times average JCT. " + found.about_intervals)
     report_written(json, output)
 
 
@@ -174,7 +170,7 @@ def _means(found: Comparison, several: bool) -> TextTable:
     for policy in found.policies:
         table.add_row(
             policy,
-            _with_margin(found.mean(policy), several),
+            _with_margin(found.mean(policy)),
             *(
                 f"{found.mean(policy, metric).value:,.1f}"
                 for metric in ("median_jct_s", "p95_jct_s")
@@ -186,23 +182,23 @@ def _means(found: Comparison, several: bool) -> TextTable:
     return table
 
 
-def _against_first(found: Comparison, several: bool) -> TextTable:
+def _against_first(found: Comparison) -> TextTable:
     count = len(found.workloads)
     table = TextTable(
         ["average JCT against the first's"], ["ratio", "difference (s)", f"lower, of {count}"]
     )
     for policy in found.policies[1:]:
         ratio, difference = found.ratio(policy), found.difference(policy)
-        span = f"  [{ratio.low:.3f}, {ratio.high:.3f}]" if several else ""
+        span = f"  [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else ""
         table.add_row(
             policy,
             f"{ratio.value:.3f}{span}",
-            _with_margin(difference, several, sign="+"),
+            _with_margin(difference, sign="+"),
             f"{found.wins(policy)}",
         )
     return table
 
 
-def _with_margin(estimate: Estimate, several: bool, sign: str = "") -> str:
+def _with_margin(estimate: Estimate, sign: str = "") -> str:
     text = f"{estimate.value:{sign},.1f}"
-    return f"{text} ± {estimate.margin:,.1f}" if several else text
+    return f"{text} ± {estimate.margin:,.1f}" if estimate.has_interval else text

@@ -28,7 +28,7 @@ from headway.experiments.statistics import Estimate, Sample
 from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
-from headway.results.schema import Summary
+from headway.results.schema import Summary, margin_of
 from headway.text_table import TextTable
 from headway.workload.sources import is_recipe, workload_from
 
@@ -52,6 +52,8 @@ METRICS = (
 )
 """The figures to compare; the last is the energy-delay product, energy times average JCT."""
 
+_OF_SAMPLING = ("average_jct_margin_s", "makespan_margin_s", "sampled_share")
+
 _HEADER = ("policy", "average JCT (s)", "GPU use", "ratio to the first")
 
 _WIDTH_INCHES = 7.2
@@ -62,8 +64,8 @@ _WIDTH_INCHES = 7.2
 class Comparison:
     """The summaries of every policy on every workload, and their comparison with the first policy.
 
-    Policies go by the names that the caller gave. With a single workload the bounds of intervals
-    are NaN.
+    Policies go by the names that the caller gave. With a single workload, the bounds of intervals
+    are those of sampling, or NaN.
     """
 
     policies: tuple[str, ...]
@@ -83,28 +85,44 @@ class Comparison:
 
     def mean(self, policy: str, metric: str = "average_jct_s") -> Estimate:
         """Return the mean over the workloads."""
-        sample = self.sample(policy, metric)
-        if len(sample) == 1:
-            return _without_interval(float(sample[0]))
-        return statistics.mean(sample)
+        return statistics.mean(self.sample(policy, metric), self._margin(policy, metric))
 
     def ratio(self, policy: str, metric: str = "average_jct_s") -> Estimate:
         """Return the policy's mean over the first policy's."""
         sample, first = self.sample(policy, metric), self.sample(self.policies[0], metric)
-        if len(sample) == 1:
-            return _without_interval(float(sample[0] / first[0]))
-        return statistics.paired_ratio(sample, first)
+        return statistics.paired_ratio(sample, first, margins=self._margins(policy, metric))
 
     def difference(self, policy: str, metric: str = "average_jct_s") -> Estimate:
         """Return the mean of the policy's figures minus the first policy's."""
         sample, first = self.sample(policy, metric), self.sample(self.policies[0], metric)
-        if len(sample) == 1:
-            return _without_interval(float(sample[0] - first[0]))
-        return statistics.paired_difference(sample, first)
+        return statistics.paired_difference(sample, first, margins=self._margins(policy, metric))
 
     def wins(self, policy: str, metric: str = "average_jct_s") -> int:
         """Return the number of workloads on which the policy beats the first (a lower figure)."""
         return int((self.sample(policy, metric) < self.sample(self.policies[0], metric)).sum())
+
+    @property
+    def about_intervals(self) -> str:
+        """A sentence that says where the intervals come from, or why there are none."""
+        if len(self.workloads) > 1:
+            return "Intervals are at 95%."
+        if any(self.mean(policy).has_interval for policy in self.policies):
+            return (
+                "Intervals are at 95%, and those of sampling alone; another workload may reverse "
+                "the order."
+            )
+        return "A single workload has no intervals; another workload may reverse the order."
+
+    def _margin(self, policy: str, metric: str) -> float:
+        """Return the margin of sampling on the first workload, 0 where it is none or unknown."""
+        return margin_of(asdict(self.summaries[policy][0]), metric)
+
+    def _margins(self, policy: str, metric: str) -> tuple[float, float]:
+        """Return the margins of a policy and the first one; none of the first with itself."""
+        first = self.policies[0]
+        if policy == first:
+            return 0.0, 0.0
+        return self._margin(policy, metric), self._margin(first, metric)
 
     def plot(self) -> Figure:
         """Draw the average JCT of each policy, and its ratio to the first policy's."""
@@ -137,10 +155,10 @@ class Comparison:
         """Yield the main figures of each policy as text."""
         for policy in self.policies:
             mean, ratio = self.mean(policy), self.ratio(policy)
-            alone = len(self.workloads) == 1 or policy == self.policies[0]
+            alone = policy == self.policies[0] or not ratio.has_interval
             yield (
                 policy,
-                f"{mean.value:,.1f}" + ("" if math.isnan(mean.low) else f" ± {mean.margin:,.1f}"),
+                f"{mean.value:,.1f}" + (f" ± {mean.margin:,.1f}" if mean.has_interval else ""),
                 f"{self.mean(policy, 'average_gpu_utilization').value:.1%}",
                 f"{ratio.value:.3f}" + ("" if alone else f"  [{ratio.low:.3f}, {ratio.high:.3f}]"),
             )
@@ -161,7 +179,7 @@ class Comparison:
                     for metric in METRICS
                 }
             entry["runs"] = [
-                {metric: _value(summary, metric) for metric in METRICS}
+                {name: _value(summary, name) for name in (*METRICS, *_OF_SAMPLING)}
                 for summary in self.summaries[policy]
             ]
             policies.append(entry)
@@ -272,10 +290,6 @@ def _value(summary: Summary, metric: str) -> float:
     return float(asdict(summary)[metric])
 
 
-def _without_interval(value: float) -> Estimate:
-    return Estimate(value, math.nan, math.nan)
-
-
 def _plain(estimate: Estimate) -> dict[str, float | None]:
     """Return an estimate for JSON, which has no NaN."""
     values = asdict(estimate)
@@ -294,13 +308,12 @@ def draw(found: Comparison) -> Figure:
     average, ratios = figure.subplots(1, 2, sharey=True)
     rows = [-index for index in range(len(names))]
     colours = [COLOURS[index % len(COLOURS)] for index in range(len(names))]
-    several = len(found.workloads) > 1
     means = [found.mean(name) for name in names]
     average.barh(
         rows,
         [bar.value for bar in means],
         0.66,
-        xerr=[[bar.margin for bar in means]] * 2 if several else None,
+        xerr=[bar.margin for bar in means],
         color=colours,
         error_kw={"elinewidth": 1, "capsize": 3, "ecolor": INK},
     )
@@ -314,7 +327,7 @@ def draw(found: Comparison) -> Figure:
     ratios.axvline(1, color=INK, linewidth=0.9)
     for name, row, colour in zip(names[1:], rows[1:], colours[1:], strict=True):
         ratio = found.ratio(name)
-        if several:
+        if ratio.has_interval:
             ratios.plot([ratio.low, ratio.high], [row] * 2, color=colour)
         ratios.plot(ratio.value, row, "o", markersize=4.5, color=colour)
     ratios.set(xlabel="Ratio to the first", title="(b) below 1: faster")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 
 from headway.experiments.compare import METRICS, Comparison
@@ -27,20 +26,14 @@ _TITLES = {
 
 def write_comparison_page(found: Comparison, path: str, settings: str) -> None:
     """Write a page about a comparison: a figure, all metrics, and the ratios to the first."""
-    several = len(found.workloads) > 1
-    intervals = (
-        "± and brackets are 95% confidence intervals."
-        if several
-        else "A single workload has no intervals; another may reverse the order."
-    )
     with house_style():
         page = html_page(
             "Comparison of policies",
-            f"{escape(settings)}; by Headway {escape(__version__)}. {intervals}",
+            f"{escape(settings)}; by Headway {escape(__version__)}. {found.about_intervals}",
             [
                 Section("figure", "Average JCT", [_picture(found)]),
                 Section("metrics", "All metrics", [_means(found)]),
-                Section("ratios", f"Ratios to {found.policies[0]}", [_ratios(found, several)]),
+                Section("ratios", f"Ratios to {found.policies[0]}", [_ratios(found)]),
             ],
         )
     with open_output(path) as stream:
@@ -64,15 +57,18 @@ def _means(found: Comparison) -> Table:
 def _mean_text(mean: Estimate, metric: str) -> str:
     _, unit, digits = _TITLES[metric]
     text = f"{mean.value / unit:,.{digits}f}"
-    return text if math.isnan(mean.low) else f"{text} ± {mean.margin / unit:,.{digits}f}"
+    return f"{text} ± {mean.margin / unit:,.{digits}f}" if mean.has_interval else text
 
 
-def _ratios(found: Comparison, several: bool) -> Table:
+def _ratio_text(ratio: Estimate) -> str:
+    text = f"{ratio.value:.3f}"
+    return f"{text}  [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else text
+
+
+def _ratios(found: Comparison) -> Table:
     header = ("policy", *(_TITLES[metric][0].partition(" [")[0] for metric in METRICS))
     rows = []
     for policy in found.policies[1:]:
         ratios = [found.ratio(policy, metric) for metric in METRICS]
-        spans = [f"  [{one.low:.3f}, {one.high:.3f}]" if several else "" for one in ratios]
-        texts = [f"{one.value:.3f}{span}" for one, span in zip(ratios, spans, strict=True)]
-        rows.append([policy, *texts])
+        rows.append([policy, *map(_ratio_text, ratios)])
     return Table("ratios", "Below 1: lower than the first policy's", header, rows)

@@ -2,6 +2,9 @@
 
 Results vary more between seeds than between policies, so policies are compared seed by seed: the
 interval of a difference or ratio then reflects the policies and not the workloads.
+
+A single seed has no such interval. Its figure may have a margin of its own, if it was sampled;
+otherwise the bounds are NaN. With several seeds the errors of sampling are part of the spread.
 """
 
 from __future__ import annotations
@@ -36,17 +39,21 @@ def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
-def mean(sample: Sample) -> Estimate:
+Margins = tuple[float, float]
+"""Those of two figures of a single seed; 0 is none."""
+
+
+def mean(sample: Sample, margin: float = 0.0) -> Estimate:
     """Return the mean: x ± t * s / sqrt(n), with Student's t of n - 1 degrees of freedom."""
-    return _around(float(sample.mean()), sample)
+    return _around(float(sample.mean()), sample, margin)
 
 
-def paired_difference(sample: Sample, other: Sample) -> Estimate:
+def paired_difference(sample: Sample, other: Sample, *, margins: Margins = (0.0, 0.0)) -> Estimate:
     """Return the mean of `sample - other`, seed by seed."""
-    return mean(sample - other)
+    return mean(sample - other, math.hypot(*margins))
 
 
-def paired_ratio(sample: Sample, other: Sample) -> Estimate:
+def paired_ratio(sample: Sample, other: Sample, *, margins: Margins = (0.0, 0.0)) -> Estimate:
     """Return r = mean(sample) / mean(other), as tables of means show it.
 
     Its standard error is that of the residuals sample - r * other (the ratio estimator of survey
@@ -54,11 +61,15 @@ def paired_ratio(sample: Sample, other: Sample) -> Estimate:
     """
     scale = float(other.mean())
     ratio = float(sample.mean()) / scale
-    return _around(ratio, (sample - ratio * other) / scale)
+    margin = ratio * math.hypot(margins[0] / float(sample[0]), margins[1] / float(other[0]))
+    return _around(ratio, (sample - ratio * other) / scale, margin)
 
 
-def _around(value: float, sample: Sample) -> Estimate:
+def _around(value: float, sample: Sample, margin: float) -> Estimate:
     count = len(sample)
+    if count == 1:
+        margin = margin or math.nan
+        return Estimate(value, value - margin, value + margin)
     spread = float(sample.std(ddof=1)) / math.sqrt(count)
     margin = student_t(count - 1) * spread
     return Estimate(value, value - margin, value + margin)

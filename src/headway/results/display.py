@@ -85,9 +85,13 @@ def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str
 
 
 def describe_accuracy(result: Result) -> list[str]:
-    """Return a line that says if a sampled run missed the wanted accuracy, or nothing."""
+    """Return a line if nothing was sampled, or the interval is wider than wanted; or nothing."""
     wanted, summary = result.settings.accuracy, result.summary
-    if wanted is None or summary.average_jct_margin_s <= wanted * summary.average_jct_s:
+    if wanted is None:
+        return []
+    if not summary.sampled_share:
+        return ["Nothing was sampled: this result is exact."]
+    if summary.average_jct_margin_s <= wanted * summary.average_jct_s:
         return []
     return [
         f"The interval is wider than the {wanted:.2%} wanted: small changes decide which job runs "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,11 @@ class Summary:
     sampled_share: float
     """How many of the tasks were estimated from others, between 0 and 1."""
     wall_s: float
+
+
+def margin_of(figures: Mapping[str, Any], name: str) -> float:
+    """Return the margin of one of a summary's figures, 0 if it is exact or has none."""
+    return float(figures.get(name.removesuffix("_s") + "_margin_s", 0.0))
 
 
 @dataclass(frozen=True, slots=True)

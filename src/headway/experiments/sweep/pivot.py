@@ -6,7 +6,6 @@ confidence interval. A ratio pairs each run with the baseline policy's at the sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from headway.experiments import statistics
 from headway.experiments.statistics import Estimate
 from headway.experiments.sweep.specification import COORDINATES, Coordinate
 from headway.reports.tables import Table
+from headway.results.schema import margin_of
 
 if TYPE_CHECKING:
     import polars
@@ -59,7 +59,7 @@ class Pivot:
     rows: tuple[Label, ...]
     columns: tuple[Label, ...]
     cells: Mapping[tuple[Label, Label], Estimate]
-    """A single run has NaN as the bounds of its interval."""
+    """The interval of a single run is that of sampling; without it the bounds are NaN."""
 
 
 def layout_of(
@@ -107,25 +107,30 @@ def pivot(
 ) -> Pivot:
     """Return a figure by row and column; with a baseline, its ratio to that policy's."""
     policy = COORDINATES.index("policy")
-    samples: dict[tuple[Label, Label], dict[tuple[Coordinate, ...], float]] = {}
-    everything: dict[tuple[Coordinate, ...], float] = {}
-    for *point, figure in frame.select(*COORDINATES, value).iter_rows():
-        at = dict(zip(COORDINATES, point, strict=True))
-        cell = tuple(_label(at, axes) for axes in (layout.rows, layout.columns))
-        everything[tuple(point)] = figure
-        samples.setdefault((cell[0], cell[1]), {})[tuple(point)] = figure
+    samples: dict[tuple[Label, Label], list[tuple[Coordinate, ...]]] = {}
+    figures: dict[tuple[Coordinate, ...], float] = {}
+    margins: dict[tuple[Coordinate, ...], float] = {}
+    for run in frame.iter_rows(named=True):
+        point = tuple(run[axis] for axis in COORDINATES)
+        figures[point], margins[point] = run[value], margin_of(run, value)
+        cell = _label(run, layout.rows), _label(run, layout.columns)
+        samples.setdefault(cell, []).append(point)
     cells = {}
-    for cell, sample in samples.items():
+    for cell, points in samples.items():
         if baseline is None:
-            cells[cell] = _mean(list(sample.values()))
+            sample = np.array([figures[point] for point in points])
+            cells[cell] = statistics.mean(sample, margins[points[0]])
             continue
         pairs = [
-            (figure, everything[other])
-            for point, figure in sample.items()
-            if (other := (*point[:policy], baseline, *point[policy + 1 :])) in everything
+            (point, other)
+            for point in points
+            if (other := (*point[:policy], baseline, *point[policy + 1 :])) in figures
         ]
         if pairs:
-            cells[cell] = _ratio(pairs)
+            sample, others = np.array([[figures[one] for one in pair] for pair in pairs]).T
+            point, other = pairs[0]
+            both = (0.0, 0.0) if point == other else (margins[point], margins[other])
+            cells[cell] = statistics.paired_ratio(sample, others, margins=both)
     return Pivot(
         value,
         rows=tuple(dict.fromkeys(row for row, _ in samples)),
@@ -212,25 +217,12 @@ def _label(at: Mapping[str, Coordinate], axes: Sequence[str]) -> Label:
     return tuple(text(at[axis]) for axis in axes)
 
 
-def _mean(sample: Sequence[float]) -> Estimate:
-    if len(sample) == 1:
-        return Estimate(sample[0], math.nan, math.nan)
-    return statistics.mean(np.array(sample))
-
-
-def _ratio(pairs: Sequence[tuple[float, float]]) -> Estimate:
-    if len(pairs) == 1:
-        return Estimate(pairs[0][0] / pairs[0][1], math.nan, math.nan)
-    sample, other = np.array(pairs).T
-    return statistics.paired_ratio(sample, other)
-
-
 def _text(part: Pivot, row: Label, column: Label, is_ratio: bool) -> str:
-    """Return a cell as text; a single run has no interval."""
+    """Return a cell as text."""
     if (row, column) not in part.cells:
         return NONE
     figure = part.cells[row, column]
-    alone = math.isnan(figure.low)
+    alone = not figure.has_interval
     if is_ratio:
         span = "" if alone else f"  [{figure.low:.3f}, {figure.high:.3f}]"
         return f"{figure.value:.3f}{span}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Sequence
 from html import escape
@@ -184,7 +183,7 @@ def _bars(
 ) -> None:
     found = [means.cells.get((row, column)) for row in means.rows]
     bars = [(height, cell) for height, cell in zip(heights, found, strict=True) if cell is not None]
-    margins = [0.0 if math.isnan(cell.low) else cell.margin for _, cell in bars]
+    margins = [cell.margin if cell.has_interval else 0.0 for _, cell in bars]
     axes.barh(
         [height for height, _ in bars],
         [cell.value for _, cell in bars],
@@ -202,7 +201,7 @@ def _intervals(
     for row, height in zip(ratios.rows, heights, strict=True):
         cell = ratios.cells.get((row, column))
         if cell is not None:
-            if not math.isnan(cell.low):
+            if cell.has_interval:
                 axes.plot([max(cell.low, _LEAST_DRAWN), cell.high], [height] * 2, **look)
             axes.plot(cell.value, height, "o", markersize=4, **look)
 
@@ -212,7 +211,7 @@ def _scale(axes: Any, ratios: Pivot) -> None:
     values = [cell.value for cell in ratios.cells.values()]
     if max(values) < 2.5 * min(values):
         return
-    ends = [cell for cell in ratios.cells.values() if not math.isnan(cell.low)]
+    ends = [cell for cell in ratios.cells.values() if cell.has_interval]
     low = max(min(values + [cell.low for cell in ends]), min(values) / 4)
     high = max(values + [cell.high for cell in ends])
     ticks = [tick for tick in _TICKS if low / 1.6 <= tick <= high * 1.6]
