@@ -282,7 +282,7 @@ def prepare_state(case: Case, acceleration: Acceleration) -> State:
 def run_state(case: Case, acceleration: Acceleration) -> State:
     """Run a case and return the engine's own bookkeeping."""
     state = prepare_state(case, acceleration)
-    advance = compiled_kernel(case.policies.choices)
+    advance = compiled_kernel()
     while advance(state, 1000) != kernel.FINISHED:
         pass
     return state

@@ -7,18 +7,25 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from builders import make_job, make_workload
 from headway import jit
 from headway.domain.records import ClusterView, zeros
+from headway.domain.workload import Workload
+from headway.engine import compilation, run
+from headway.experiments import compare
+from headway.experiments.sweep import run as sweep
 from headway.jit import EntryPoint
 from headway.jit.code import read_code
 from headway.jit.views import View, fields_of
 from headway.network.cuts import sending_by_server
+from headway.policies.policy_set import PolicySet
 from headway.user_files import load_file
 from waiting import PATIENCE_S, eventually
 
@@ -175,6 +182,73 @@ def test_functions_compiled_by_numba_itself_may_call_parts(small: Any) -> None:
     view = ClusterView(**arrays, sending_by_server=sending_by_server)
     view.messages.links[:], view.ports.messages[:] = 1, 4
     assert jit.load(entry)(view, 0) == 5
+
+
+def test_what_is_missing_is_compiled_side_by_side(
+    small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    allocate = EntryPoint(small.allocate, jit.signature(int, int, int), "allocate")
+    wrong = EntryPoint(small.ratio, jit.signature(int, int), "ratio")
+    entries = [working(small), allocate, wrong]
+    with caplog.at_level("INFO", "headway"):
+        jit.compile_missing(entries, lambda missing: " and ".join(one.title for one in missing))
+    assert caplog.messages == ["Compiling a test and allocate and ratio for this machine, once …"]
+    caplog.clear()
+    assert [entry.is_missing() for entry in entries] == [False, False, True]
+    assert jit.load(working(small))(pair(small), 1) == 5
+    with pytest.raises(jit.ResultError, match="float64"):
+        jit.load(wrong)
+    assert not any("a test" in message or "allocate" in message for message in caplog.messages)
+
+
+class _StoppedError(Exception):
+    """Threads would start now."""
+
+
+_NAMES = ["paper", "ff+fifo+srsf:2"]
+
+
+def _sampled(workload: Workload, folder: Path) -> None:
+    run.simulate(workload, "2x2", policy=_NAMES[1], accuracy="1%")
+
+
+def _compared(workload: Workload, folder: Path) -> None:
+    compare.compare(workload, _NAMES, "2x2")
+
+
+def _swept(workload: Workload, folder: Path) -> None:
+    sweep.run_sweep({"workloads": "paper", "policies": _NAMES, "seeds": 1}, folder)
+
+
+@pytest.mark.parametrize(
+    ("start", "policies"),
+    [(_sampled, _NAMES[1:]), (_compared, _NAMES), (_swept, _NAMES)],
+    ids=["sampled", "comparison", "sweep"],
+)
+def test_what_runs_in_threads_is_compiled_before_them(
+    start: Callable[[Workload, Path], None],
+    policies: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Beside other threads no process forks, so that everything is compiled in one."""
+
+    def stop(*_: Any) -> None:
+        raise _StoppedError
+
+    looked_for: set[EntryPoint] = set()
+    monkeypatch.setattr(compilation, "_looked_for", looked_for)
+    monkeypatch.setattr(run, "_FEW_TASKS", 0)
+    for module in (run, compare, sweep):
+        monkeypatch.setattr(module, "run_in_threads", stop)
+    with pytest.raises(_StoppedError):
+        start(make_workload(make_job(gpus=2), make_job(gpus=1)), tmp_path)
+    wanted = {
+        f"{choice.policy.kind} policy {choice.policy.name}"
+        for policy in policies
+        for choice in PolicySet.parse(policy).choices
+    }
+    assert {entry.title for entry in looked_for} == {"the engine"} | wanted
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "header", "other"])

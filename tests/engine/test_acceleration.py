@@ -127,7 +127,7 @@ def test_a_set_may_go_back_to_before_it_was_skipped() -> None:
     """As if another set, which catches up with it, disturbed it: it repeats its last period."""
     rows = [(0, 2, 1_000, 7, 11, 100), (0, 2, 2_000, 7, 11, 100)]
     case = case_of(jobs_of(*rows), Cluster(2, 2), placement="spread")
-    state, advance = prepare_state(case, "full"), compiled_kernel(case.policies.choices)
+    state, advance = prepare_state(case, "full"), compiled_kernel()
     while state.tally[0].skipped == 0:
         advance(state, 1)
     since_ns = int(state.cycles[state.skipped[0]].since_ns)

@@ -111,7 +111,7 @@ def test_after_every_instant_each_waiting_message_watches_a_port_that_refuses_it
 ) -> None:
     case = replace(case, admission=admission)
     state = prepare_state(case, "full")
-    advance = compiled_kernel(case.policies.choices)
+    advance = compiled_kernel()
     while advance(state, 1) != kernel.FINISHED:
         check_watchers(state)
 

@@ -99,7 +99,6 @@ def compare_command(
 
     names = [name.strip() for name in policies.split(",") if name.strip()]
     with RunsBar(messages()) as bar:
-        bar.start(0, len(names) * len(jobs))
         found = compare(
             jobs,
             names,
@@ -108,6 +107,7 @@ def compare_command(
             seeds=draws,
             accuracy=accuracy,
             threads=threads,
+            started=bar.start,
             done=bar.step,
         )
     if json is not None:

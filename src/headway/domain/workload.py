@@ -69,6 +69,11 @@ class Workload:
             f"GPU{'s' * (sizes[-1] != 1)} each>"
         )
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether an iteration of some job is a graph."""
+        return any(job.graph is not None for job in self.jobs)
+
     def find(self, job_id: str) -> Job:
         """Return the job with this id."""
         for job in self.jobs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,15 +15,16 @@ from headway.network import cuts
 from headway.policies.compilation import entry_point
 from headway.policies.policy_set import Choices
 
+_TITLE = "the engine"
 _OPTIONS = {"_nrt": False}
-_KERNEL = jit.EntryPoint(advance, jit.signature(int, State, int), "the engine", _OPTIONS)
+_KERNEL = jit.EntryPoint(advance, jit.signature(int, State, int), _TITLE, _OPTIONS)
 
 
 def _steps(view: type[View], *steps: Callable[..., Any]) -> dict[str, jit.EntryPoint]:
     """Return the entry points of a view's steps; those that take longest to compile come first."""
     fields = fields_of(view)
     return {
-        step.__name__: jit.EntryPoint(step, fields[step.__name__], "the engine", _OPTIONS)
+        step.__name__: jit.EntryPoint(step, fields[step.__name__], _TITLE, _OPTIONS)
         for step in steps
     }
 
@@ -73,13 +74,33 @@ def compiled_policies(policies: Choices) -> list[Rule]:
     return [choice.compiled() for choice in policies]
 
 
-_loaded: list[Callable[[State, int], int]] = []
+_looked_for: set[jit.EntryPoint] = set()
+"""What has been compiled, or was on disk, when this process looked."""
 
 
-def compiled_kernel(policies: Choices, graphs: bool = False) -> Callable[[State, int], int]:
-    """Return the kernel; if it must be compiled, so are its other steps and these policies."""
-    if not _loaded:
-        steps = [*_RARE.values(), *(_GRAPH.values() if graphs else ())]
-        others = [*(entry_point(choice.policy) for choice in policies), *steps]
-        _loaded.append(jit.load(_KERNEL, meanwhile=others))
-    return _loaded[0]
+def compile_ahead(sets: Iterable[Choices], graphs: bool) -> None:
+    """Compile the kernel, its other steps and these policies side by side, if they are not on disk.
+
+    It is called before threads are started: only then can another process help.
+    """
+    steps = [_KERNEL, *_RARE.values(), *(_GRAPH.values() if graphs else ())]
+    policies = [entry_point(choice.policy) for policies in sets for choice in policies]
+    wanted = dict.fromkeys([_KERNEL, *policies, *steps])
+    new = [entry for entry in wanted if entry not in _looked_for]
+    if new:
+        jit.compile_missing(new, _described)
+        _looked_for.update(new)
+
+
+def _described(entries: Sequence[jit.EntryPoint]) -> str:
+    policies = [entry.title for entry in entries if entry.title != _TITLE]
+    engine = [_TITLE] if len(policies) < len(entries) else []
+    if len(engine + policies) > 2:
+        policies = [f"{len(policies)} policies"]
+    return " and ".join(engine + policies)
+
+
+@cache
+def compiled_kernel() -> Callable[[State, int], int]:
+    """Return the kernel."""
+    return jit.load(_KERNEL)

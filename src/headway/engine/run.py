@@ -22,7 +22,7 @@ from headway.domain.moment import Moment
 from headway.domain.records import NOBODY
 from headway.domain.workload import Workload
 from headway.engine import kernel
-from headway.engine.compilation import compiled_kernel
+from headway.engine.compilation import compile_ahead, compiled_kernel
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.progress import Progress
 from headway.engine.resume import resume
@@ -264,7 +264,7 @@ def iterations_after(
         policy = PolicySet.parse(policy)
     run = _Run(workload, cluster, network, policy, 0, "fused", None, initial)
     state = run.state(compute_times(workload, cluster), 0, _EXACT)
-    advance, system, status = compiled_kernel(policy.choices), state.cluster.system, 0
+    advance, system, status = compiled_kernel(), state.cluster.system, 0
     while status != kernel.FINISHED and system[0].now_ns < initial.time_ns + least_ns:
         status = _advance(advance, state, _SHORT_SLICE, policy.choices)
         check()
@@ -335,6 +335,7 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
         if progress is not None:
             progress(replace(now, fraction=shown + (1 - shown) * now.fraction))
 
+    compile_ahead([run.policy.choices], run.workload.has_graphs)
     wall_s = 0.0
     try:
         run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
@@ -358,7 +359,7 @@ def drive(
     progress: Callable[[Progress], None] | None,
 ) -> float:
     """Drive the kernel to the end; return the seconds spent in it."""
-    advance = compiled_kernel(policies)
+    advance = compiled_kernel()
     check()  # The exit of a signal can get lost in compiling, and a policy may never return.
     with uninterruptible():
         return _drive(advance, state, policies, timeline, progress)

@@ -19,8 +19,8 @@ from headway.domain.message_kinds import KINDS, message_size_bytes
 from headway.domain.records import JOB, zeros
 from headway.domain.workload import Workload
 from headway.engine.compilation import (
+    compile_ahead,
     compiled_graph_steps,
-    compiled_kernel,
     compiled_policies,
     compiled_rare_steps,
 )
@@ -99,7 +99,7 @@ def prepare(
     rules.accuracy[:] = accuracy
     some_graphs = len(graphs.graphs) > 0
     rules.needed_first[:] = policies.admission.needed_first and some_graphs
-    compiled_kernel(policies, some_graphs)  # first, because the others are compiled beside it
+    compile_ahead([policies], some_graphs)
     return make_state(
         system,
         jobs,

@@ -21,6 +21,7 @@ from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.workload import Workload
+from headway.engine.compilation import compile_ahead
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.run import simulate
 from headway.experiments import statistics
@@ -199,6 +200,7 @@ def compare(
     seeds: Sequence[int] | None = None,
     accuracy: float | str | None = None,
     threads: int | None = None,
+    started: Callable[[int, int], None] | None = None,
     done: Callable[[], None] | None = None,
 ) -> Comparison:
     """Simulate every policy on every workload, on all cores, and compare them with the first.
@@ -215,6 +217,7 @@ def compare(
             2, …; with `paper` as many as wanted, by default 20.
         accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
         threads: Runs at a time; by default the number of cores.
+        started: Called before the first run with 0, the runs that are finished, and that of all.
         done: Called after each run.
 
     Raises:
@@ -254,6 +257,11 @@ def compare(
 
     indexes = range(len(jobs))
     tasks = [(policy, index) for index in indexes for policy in chosen]
+    compile_ahead(
+        (policy.choices for policy in chosen), any(workload.has_graphs for workload in jobs)
+    )
+    if started is not None:
+        started(0, len(tasks))
     run_in_threads(tasks, work, workers, keep)
     return Comparison(
         policies=tuple(policy.name for policy in chosen),

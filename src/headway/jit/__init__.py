@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -41,6 +41,7 @@ __all__ = [
     "View",
     "cache_folder",
     "call",
+    "compile_missing",
     "inlined",
     "load",
     "part",
@@ -142,11 +143,8 @@ class EntryPoint:
         return path is not None and not path.exists()
 
 
-def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..., Any]:
+def load(entry: EntryPoint) -> Callable[..., Any]:
     """Return an entry point's code, compiled now if it is not on disk.
-
-    If so, those of `meanwhile`, other parts of the same thing or policies, that are not on disk
-    either are compiled too, with the help of another process.
 
     Raises:
         ResultError: The function does not return what its signature says.
@@ -157,13 +155,32 @@ def load(entry: EntryPoint, meanwhile: Sequence[EntryPoint] = ()) -> Callable[..
     with _lock:
         code = _stored(entry)
         if code is None:
-            others = [other for other in meanwhile if other.is_missing()]
-            policies = len({other.title for other in others} - {entry.title})
-            what = f"{entry.title} and {policies} policies" if policies else entry.title
-            _log.info("Compiling %s for this machine, once …", what)
-            with _uncollected(), _compiled_elsewhere(others):
+            _announce(entry.title)
+            with _uncollected():
                 code = _compile(entry)
         return code
+
+
+def compile_missing(
+    entries: Iterable[EntryPoint], described: Callable[[Sequence[EntryPoint]], str]
+) -> None:
+    """Compile side by side, in two processes, those of these entry points that are not on disk.
+
+    This pays for two or more of them; those that take longest should come first. One that cannot be
+    compiled is left out: `load` tries again, and raises the error.
+    """
+    if _disabled:
+        return
+    with _lock:
+        missing = [entry for entry in entries if entry.is_missing()]
+        if len(missing) > 1:
+            _announce(described(missing))
+            with _uncollected():
+                _compile_together(missing)
+
+
+def _announce(what: str) -> None:
+    _log.info("Compiling %s for this machine, once …", what)
 
 
 def _stored(entry: EntryPoint) -> Compiled | None:
@@ -200,11 +217,11 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-@contextlib.contextmanager
-def _compiled_elsewhere(entries: Sequence[EntryPoint]) -> Any:
-    """Compile entry points in another process meanwhile, where a process may fork safely."""
-    if not entries or threading.active_count() > 1 or "fork" not in _start_methods():
-        yield
+def _compile_together(entries: Sequence[EntryPoint]) -> None:
+    """Compile entry points, with the help of another process where a process may fork safely."""
+    if not _may_fork():
+        for entry in entries:
+            _compile_if_possible(entry)
         return
     import headway.jit.compiler  # noqa: F401  (imported once for both)
 
@@ -214,7 +231,6 @@ def _compiled_elsewhere(entries: Sequence[EntryPoint]) -> Any:
     with _blocked_signals():  # until the new process has handlers of its own
         process.start()
     try:
-        yield
         _compile_rest(entries, taken)
         process.join()
     finally:
@@ -231,8 +247,11 @@ def _blocked_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_methods() -> list[str]:
-    return multiprocessing.get_all_start_methods() if (os.cpu_count() or 1) > 1 else []
+def _may_fork() -> bool:
+    """Whether there is a core for another process, and no thread that would hold a lock there."""
+    several = (os.cpu_count() or 1) > 1
+    able = "fork" in multiprocessing.get_all_start_methods()
+    return several and able and threading.active_count() == 1
 
 
 def _compile_quietly(entries: Sequence[EntryPoint], taken: Any) -> None:
@@ -246,18 +265,19 @@ def _compile_quietly(entries: Sequence[EntryPoint], taken: Any) -> None:
 
 
 def _compile_rest(entries: Sequence[EntryPoint], taken: Any) -> None:
-    """Compile those that no process has taken; who needs one that fails repeats it, for its error.
-
-    `taken` is how many have been taken, shared between the processes.
-    """
+    """Compile those that no process has taken; `taken`, which they share, is how many have been."""
     while True:
         with taken.get_lock():
             index = taken.value
             taken.value += 1
         if index >= len(entries):
             return
-        with contextlib.suppress(Exception):
-            _compile(entries[index])
+        _compile_if_possible(entries[index])
+
+
+def _compile_if_possible(entry: EntryPoint) -> None:
+    with contextlib.suppress(Exception):
+        _compile(entry)
 
 
 def call(function: Callable[..., int], title: str, *arguments: Any) -> int:

@@ -6,6 +6,7 @@ import difflib
 import re
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ def compiled(policy: Policy) -> Callable[..., Any]:
         return _compiled[policy]
 
 
+@cache
 def entry_point(policy: Policy) -> jit.EntryPoint:
     """Return a policy as it is compiled: with indices checked, so that mistakes are errors."""
     options = {"boundscheck": True, "_nrt": policy.allocates}

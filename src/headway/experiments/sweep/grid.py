@@ -115,6 +115,12 @@ class Inputs:
             code=code_version(),
         )
 
+    @property
+    def have_graphs(self) -> bool:
+        """Whether some workload that is known already has jobs with graphs."""
+        known = (workload.source for workload in self.workloads)
+        return any(source.has_graphs for source in known if isinstance(source, Workload))
+
 
 class Runner:
     """Simulates points, in any number of threads, and caches generated workloads."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.domain.errors import InputError
+from headway.engine.compilation import compile_ahead
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.experiments.sweep.grid import (
     Inputs,
@@ -110,6 +111,10 @@ def run_missing(
     problems: dict[str, str] = {}
     first = dict(reversed(runs))  # Points with equal inputs have one key, and are run once.
     todo = {key: point for key, point in runs if first[key] == point and not store.has(key, rows)}
+    inputs = Inputs.of(sweep, rows)
+    if on in (THREADS, RAY):  # this machine
+        used = sorted({point.policy for point in todo.values()})
+        compile_ahead((inputs.policies[policy].choices for policy in used), inputs.have_graphs)
     if started is not None:
         started(len(first) - len(todo), len(first))
 
@@ -122,7 +127,7 @@ def run_missing(
             done()
 
     if todo:
-        _execute(todo, Inputs.of(sweep, rows), on, workers, keep)
+        _execute(todo, inputs, on, workers, keep)
     return problems
 
 
