@@ -256,6 +256,22 @@ def test_sockets_that_were_just_accepted_are_closed_with_the_gate(
             assert raw.receive() is None
 
 
+def test_a_gate_that_closes_calls_its_handler_no_more(tmp_path: Path) -> None:
+    with (
+        threaded_gate(unix=tmp_path / "gate") as running,
+        RawConnection(tmp_path / "gate") as worker,
+    ):
+        worker.send(hello())
+        assert worker.receive() == Welcome()
+
+        async def send_and_close() -> None:
+            worker.send(encode(Ready(1, 5, 5)))
+            await running.gate.close()
+
+        running.wait(send_and_close())
+        assert running.recorder.kinds() == ["attached"]
+
+
 async def answer_pings(path: Path, pings: int) -> list[type[Frame]]:
     """Connect as a worker and answer so many pings; return the kinds of all frames."""
     stream, writer = await asyncio.open_unix_connection(path)

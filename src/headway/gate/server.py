@@ -76,6 +76,7 @@ class Gate:
         self._servers: list[tuple[asyncio.Server, socket.socket]] = []
         self._files: list[SocketFile] = []
         self._port: int | None = None
+        self._closed = False
 
     @property
     def connected(self) -> int:
@@ -96,6 +97,7 @@ class Gate:
         """Listen on the addresses; workers that connect wait until `accept`."""
         if not addresses:
             raise InputError("a gate needs a Unix socket, a TCP address or both.")
+        self._closed = False
         try:
             for address in addresses:
                 if address.path:
@@ -157,27 +159,30 @@ class Gate:
     async def close(self) -> None:
         """Disconnect every worker and close the sockets; the handler is not called."""
         loop = asyncio.get_running_loop()
+        self._closed = True
         for _, bound in self._servers:
             loop.remove_reader(bound)
-        # Sockets that were just accepted become connections in the loop's next two turns. Servers
-        # that are closed by then would leave them open.
+        connections = [*self._workers.values(), *self._anonymous]
+        self._workers, self._ranks, self._anonymous = {}, {}, {}
+        for connection in connections:
+            connection.end()
+        # Sockets that were just accepted become connections in the loop's next two turns, with TLS
+        # after the handshake. Servers that are closed before these turns would leave them open.
         for _ in range(2):
             await asyncio.sleep(0)
         for server, _ in self._servers:
             server.close()
-        connections = [*self._workers.values(), *self._anonymous]
-        self._workers, self._ranks, self._anonymous, self._servers = {}, {}, {}, []
-        for connection in connections:
-            connection.end()
         for file in self._files:
             file.remove()
-        self._files, self._port = [], None
+        self._servers, self._files, self._port = [], [], None
         await asyncio.sleep(0)  # Transports close in the loop's next turn.
 
     def connection_opened(self, connection: Connection) -> None:
         """Keep a new connection; close the oldest one without a Hello if there are too many."""
         self._anonymous[connection] = None
-        if len(self._anonymous) > MAX_ANONYMOUS:
+        if self._closed:
+            connection.end()
+        elif len(self._anonymous) > MAX_ANONYMOUS:
             next(iter(self._anonymous)).end()
 
     def connection_closed(self, connection: Connection) -> None:
