@@ -23,6 +23,7 @@ from headway.experiments import compare
 from headway.experiments.sweep import run as sweep
 from headway.jit import EntryPoint
 from headway.jit.code import read_code
+from headway.jit.compiler import compile_code
 from headway.jit.views import View, fields_of
 from headway.network.cuts import sending_by_server
 from headway.policies.policy_set import PolicySet
@@ -106,6 +107,10 @@ def squares(count):
         values[i] = i * i
     return values
 
+def speak(number):
+    print(number)
+    return number + 1
+
 def allocate(count, rounds):
     result = 0
     for _ in range(rounds):
@@ -184,9 +189,7 @@ def test_functions_compiled_by_numba_itself_may_call_parts(small: Any) -> None:
     assert jit.load(entry)(view, 0) == 5
 
 
-def test_what_is_missing_is_compiled_side_by_side(
-    small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_missing_is_compiled_ahead(small: Any, caplog: pytest.LogCaptureFixture) -> None:
     allocate = EntryPoint(small.allocate, jit.signature(int, int, int), "allocate")
     wrong = EntryPoint(small.ratio, jit.signature(int, int), "ratio")
     entries = [working(small), allocate, wrong]
@@ -199,6 +202,27 @@ def test_what_is_missing_is_compiled_side_by_side(
     with pytest.raises(jit.ResultError, match="float64"):
         jit.load(wrong)
     assert not any("a test" in message or "allocate" in message for message in caplog.messages)
+
+
+def test_what_cannot_be_kept_on_disk_is_compiled_once(
+    small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaking = EntryPoint(small.speak, jit.signature(int, int), "speak")
+    wrong = EntryPoint(small.ratio, jit.signature(int, int), "ratio")
+    compiled = []
+
+    def compile_and_note(function: Any, *arguments: Any, **options: bool) -> Any:
+        compiled.append(function)
+        return compile_code(function, *arguments, **options)
+
+    monkeypatch.setattr(jit.compiler, "compile_code", compile_and_note)
+    monkeypatch.setattr(jit, "_may_fork", lambda: False)
+    jit.compile_missing([speaking, wrong], lambda _: "both")
+    assert speaking.is_missing()
+    assert jit.load(speaking)(2) == 3
+    with pytest.raises(jit.ResultError, match="float64"):
+        jit.load(wrong)
+    assert compiled == [small.speak, small.ratio]
 
 
 class _StoppedError(Exception):

@@ -75,7 +75,7 @@ def compiled_policies(policies: Choices) -> list[Rule]:
 
 
 _looked_for: set[jit.EntryPoint] = set()
-"""What has been compiled, or was on disk, when this process looked."""
+"""The entry points that `compile_ahead` has handled in this process."""
 
 
 def compile_ahead(sets: Iterable[Choices], graphs: bool) -> None:

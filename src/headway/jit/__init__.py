@@ -153,7 +153,10 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
     if _disabled:
         return entry.function
     with _lock:
-        code = _stored(entry)
+        ahead = _ahead.pop(entry, None)
+        if isinstance(ahead, Exception):
+            raise ahead
+        code = ahead or _stored(entry)
         if code is None:
             _announce(entry.title)
             with _uncollected():
@@ -161,13 +164,17 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
         return code
 
 
+_ahead: dict[EntryPoint, Compiled | Exception] = {}
+"""What `compile_missing` compiled in this process, or why it could not, until it is loaded."""
+
+
 def compile_missing(
     entries: Iterable[EntryPoint], described: Callable[[Sequence[EntryPoint]], str]
 ) -> None:
     """Compile side by side, in two processes, those of these entry points that are not on disk.
 
-    This pays for two or more of them; those that take longest should come first. One that cannot be
-    compiled is left out: `load` tries again, and raises the error.
+    This pays for two or more of them; those that take longest should come first. The error of one
+    that cannot be compiled is raised by `load`.
     """
     if _disabled:
         return
@@ -221,7 +228,7 @@ def _compile_together(entries: Sequence[EntryPoint]) -> None:
     """Compile entry points, with the help of another process where a process may fork safely."""
     if not _may_fork():
         for entry in entries:
-            _compile_if_possible(entry)
+            _compile_ahead(entry)
         return
     import headway.jit.compiler  # noqa: F401  (imported once for both)
 
@@ -272,12 +279,14 @@ def _compile_rest(entries: Sequence[EntryPoint], taken: Any) -> None:
             taken.value += 1
         if index >= len(entries):
             return
-        _compile_if_possible(entries[index])
+        _compile_ahead(entries[index])
 
 
-def _compile_if_possible(entry: EntryPoint) -> None:
-    with contextlib.suppress(Exception):
-        _compile(entry)
+def _compile_ahead(entry: EntryPoint) -> None:
+    try:
+        _ahead[entry] = _compile(entry)
+    except Exception as error:
+        _ahead[entry] = error
 
 
 def call(function: Callable[..., int], title: str, *arguments: Any) -> int:

@@ -112,7 +112,7 @@ def run_missing(
     first = dict(reversed(runs))  # Points with equal inputs have one key, and are run once.
     todo = {key: point for key, point in runs if first[key] == point and not store.has(key, rows)}
     inputs = Inputs.of(sweep, rows)
-    if on in (THREADS, RAY):  # this machine
+    if todo and on in (THREADS, RAY):  # on this machine
         used = sorted({point.policy for point in todo.values()})
         compile_ahead((inputs.policies[policy].choices for policy in used), inputs.have_graphs)
     if started is not None:
