@@ -211,7 +211,7 @@ def test_what_cannot_be_kept_on_disk_is_compiled_once(
     wrong = EntryPoint(small.ratio, jit.signature(int, int), "ratio")
     compiled = []
 
-    def compile_and_note(function: Any, *arguments: Any, **options: bool) -> Any:
+    def compile_and_note(function: Any, *arguments: Any, **options: Any) -> Any:
         compiled.append(function)
         return compile_code(function, *arguments, **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 from collections.abc import Iterator
@@ -16,11 +17,12 @@ from hypothesis import strategies as st
 from builders import paper_with
 from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
-from headway.domain.errors import InputError
+from headway.domain.errors import InputError, PolicyError
 from headway.domain.workload import Workload
 from headway.engine import run
 from headway.engine.progress import Progress
 from headway.engine.run import simulate
+from headway.engine.state import State
 from headway.results.intervals import margins
 from headway.results.schema import Result
 from headway.results.store import read_result, write_json, write_parquet
@@ -251,6 +253,46 @@ def test_after_a_trial_that_estimated_little_the_result_is_exact(
     assert len(ends) == 3
     assert ends.count(ends[0]) == 3
     assert 0 < ends[0].fraction < 0.5
+
+
+def test_an_error_of_another_run_counts_only_if_that_run_is_needed(
+    crowded: Workload, exact: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would depend on the number of cores whether there is a result."""
+    result_of = run._Run.result
+
+    def fail_or_run(one: run._Run, window: int, *rest: Any) -> Result:
+        if window in run._WINDOWS[1:]:
+            raise PolicyError(f"window {window}")
+        return result_of(one, window, *rest)
+
+    monkeypatch.setattr(run._Run, "result", fail_or_run)
+    with pytest.raises(PolicyError, match=f"window {run._WINDOWS[1]}"):
+        simulate(crowded, "4x4", accuracy="1%")
+    monkeypatch.setattr(run, "_sampling_pays", lambda _: False)
+    assert outcome(simulate(crowded, "4x4", accuracy="1%")) == outcome(exact)
+
+
+def test_the_exact_run_after_a_trial_begins_when_the_memory_of_the_others_is_free(
+    crowded: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result_of = run._Run.result
+    alive: list[int] = []
+
+    def count_and_run(one: run._Run, window: int, *rest: Any) -> Result:
+        if window == run._EXACT:
+            alive.append(sum(isinstance(thing, State) for thing in gc.get_objects()))
+        return result_of(one, window, *rest)
+
+    monkeypatch.setattr(run._Run, "result", count_and_run)
+    monkeypatch.setattr(run, "_will_not_pay", lambda now: now.fraction > 0.1)
+    gc.collect()
+    gc.disable()
+    try:
+        simulate(crowded, "4x4", accuracy="1%")
+    finally:
+        gc.enable()
+    assert alive == [0]
 
 
 def test_the_time_of_a_sampled_simulation_is_that_of_all_its_runs(

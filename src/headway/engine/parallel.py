@@ -59,6 +59,8 @@ def run_in_threads(
                 if isinstance(task, threading.Event):
                     break
                 finished.put((work(task, checkpoint),))
+        except _StoppedError:
+            pass
         except BaseException as error:
             finished.put(error)
         finished.put(None)
@@ -76,7 +78,10 @@ def run_in_threads(
             if result is None:
                 working -= 1
             elif isinstance(result, BaseException):
-                raise result
+                try:
+                    raise result
+                finally:
+                    del result  # Else it holds itself, by this frame, and all that its run held.
             else:
                 done(result[0])
     finally:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from headway.configuration import cluster_from, network_from
 from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.compute_times import ComputeTimes, compute_times
-from headway.domain.errors import InputError, PolicyError, shown
+from headway.domain.errors import HeadwayError, InputError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
 from headway.domain.moment import Moment
 from headway.domain.records import NOBODY
@@ -39,8 +39,8 @@ from headway.results.usage import seat_compute_ns
 
 _FIRST_SLICE, _LARGEST_SLICE = 1_000, 1 << 18
 _SLICE_S = 0.05
-"""Instants and seconds between two looks at the progress and at signals. There is always one after
-a multiple of the largest number of instants.
+"""Instants and seconds between two looks at the progress and at signals. A slice always ends at a
+multiple of the largest number of instants.
 """
 
 _SHORT_SLICE = 100
@@ -54,7 +54,7 @@ first tells whether sampling pays; the longest does not come last, so that two t
 """
 
 _TRIAL = 1 / 8
-"""The part of all tasks that is simulated before it is judged whether sampling will pay. At first,
+"""From what part of all tasks on it is judged now and then whether sampling will pay. At first,
 while jobs arrive, less is estimated than later on.
 """
 
@@ -279,13 +279,9 @@ def iterations_after(
 class _LittleEstimatedError(Exception):
     """The first sampled run leaves too little to estimates for sampling to pay."""
 
-    def __init__(self, result: Result | None = None) -> None:
-        super().__init__()
-        self.result = result
-
 
 def _will_not_pay(now: Progress) -> bool:
-    """Whether so little was estimated in a trial that sampling is not worth it.
+    """Whether so little has been estimated, after a trial, that sampling is not worth it.
 
     It is judged after numbers of instants that are the same in every process.
     """
@@ -302,7 +298,7 @@ def _sampling_pays(now: Progress) -> bool:
 def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     """Simulate with all windows, unless the first leaves little to estimates: then exactly."""
     first, *others = _WINDOWS
-    found: dict[int, Result] = {}
+    found: dict[int, Result | HeadwayError] = {}
     latest: dict[int, Progress] = {}
     shown = 0.0
     reporting = threading.Lock()
@@ -310,7 +306,7 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     def fraction(window: int) -> float:
         return latest[window].fraction if window in latest else 0.0
 
-    def work(window: int, checkpoint: Checkpoint) -> tuple[int, Result]:
+    def work(window: int, checkpoint: Checkpoint) -> tuple[int, Result | HeadwayError]:
         def report(now: Progress) -> None:
             nonlocal shown
             checkpoint(now)
@@ -323,32 +319,42 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
                     shown = (fraction(first) + (of_others if first in found else 0)) / 2
                     progress(replace(now, fraction=shown))
 
-        return window, run.result(window, None, report)
+        try:
+            return window, run.result(window, None, report)
+        except HeadwayError as error:
+            return window, error  # It does not count if the first run shows that none is needed.
 
-    def keep(pair: tuple[int, Result]) -> None:
-        window, result = pair
-        if window == first and not _sampling_pays(latest[first]):
-            raise _LittleEstimatedError(result)
-        found[window] = result
+    def keep(pair: tuple[int, Result | HeadwayError]) -> None:
+        window, outcome = pair
+        found[window] = outcome
+        failed = isinstance(outcome, HeadwayError)
+        if window == first and not failed and not _sampling_pays(latest[first]):
+            raise _LittleEstimatedError
 
     def report_rest(now: Progress) -> None:
         if progress is not None:
             progress(replace(now, fraction=shown + (1 - shown) * now.fraction))
 
     compile_ahead([run.policy.choices], run.workload.has_graphs)
-    wall_s = 0.0
+    counted: Sequence[int] = _WINDOWS
     try:
         run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
-        results = [found[window] for window in _WINDOWS]
-        exact = [one for one in results if one.summary.sampled_share == 0]
-        result = exact[0] if exact else median_run(results)
-    except _LittleEstimatedError as error:
-        if error.result is not None and error.result.summary.sampled_share == 0:
-            result = error.result
-        else:
-            result = run.result(_EXACT, None, report_rest)
-            wall_s = result.summary.wall_s
-    wall_s += sum(now.wall_s for now in latest.values())
+    except _LittleEstimatedError:
+        counted = (first,)
+    wall_s = sum(now.wall_s for now in latest.values())
+    results: list[Result] = []
+    for outcome in [found[window] for window in counted if window in found]:
+        if isinstance(outcome, HeadwayError):
+            raise outcome
+        results.append(outcome)
+    exact = [one for one in results if one.summary.sampled_share == 0]
+    if exact:
+        result = exact[0]
+    elif counted == _WINDOWS:
+        result = median_run(results)
+    else:
+        result = run.result(_EXACT, None, report_rest)
+        wall_s += result.summary.wall_s
     return replace(result, summary=replace(result.summary, wall_s=wall_s))
 
 
@@ -383,11 +389,11 @@ def _drive(
         status = _advance(advance, state, min(budget, most), policies)
         slice_s = time.perf_counter() - started
         wall_s += slice_s
-        if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2:
+        if status == kernel.BUDGET_SPENT and slice_s < _SLICE_S / 2 and budget <= most:
             budget *= max(2, min(64, int(_SLICE_S / 2 / max(slice_s, 1e-9))))
             budget = min(budget, _LARGEST_SLICE)
         elif slice_s > _SLICE_S:
-            budget = max(1, budget // 2)
+            budget = max(2, budget // 2)  # One turn of the kernel may end no instant; two do.
         if timeline is not None:
             timeline.append(state.timeline[: tally[0].timeline].view(np.recarray))
             tally[0].timeline = 0
