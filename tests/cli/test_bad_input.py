@@ -66,9 +66,8 @@ WORKLOADS: dict[str, tuple[str | bytes, str]] = {
     ),
     "no header": (
         "a,0,1,1,vgg16\n",
-        "w.csv, line 1, column 1: unknown column 'a'. Known: arrival_s, backward_ms, batch_size, "
-        "forward_ms, gpus, gradient_mb, graph, iterations, job_id, measured_on, memory_mb, model, "
-        "parallel.",
+        "w.csv, line 1: none of its columns is known; the header must be like "
+        "job_id,arrival_s,gpus,iterations,model.",
     ),
     "too few fields": (
         GOOD + "b,0,1,1\n",
@@ -693,7 +692,8 @@ OPTIONS = {
     "arguments (cluster, message, parameter), not 2.",
     f"--placement {FAULTY}:never_place": "placement policy 'never_place' leaves jobs queued for "
     "ever: nothing is running and nothing more will arrive.",
-    "--accuracy 2": "--accuracy: must be between 0 and 100%, such as 1% or 0.01, not '2'.",
+    "--accuracy 2": "--accuracy: must be more than 0 and less than 100%, such as 1% or 0.01, not "
+    "'2'.",
     "--accuracy 1% --timeline x.parquet": "--accuracy leaves tasks out, and --timeline needs all; "
     "choose one.",
     "--seed -1": "--seed: must be at least 0, not -1.",

@@ -96,6 +96,7 @@ def test_the_entries_on_the_critical_path_are_named(capsys: pytest.CaptureFixtur
         ("w.csv first --worst 2", "give the id of a job, or --worst N."),
         ("run.parquet first --policy paper", "--policy applies to a workload; the timeline has"),
         ("nothing.csv first", "nothing.csv: No such file or directory."),
+        ("w.json first", "w.json: is a result, without its tasks; explain the workload, or a"),
         ("run.parquet first --json run.parquet", "run.parquet: is an input too; give another"),
         ("run.parquet first --json no/x", "no/x: there is no folder no."),
     ],

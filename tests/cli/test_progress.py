@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminals import on_terminal
-from headway.cli.console import RunsBar, StagesLine, messages
+from headway.cli.console import PlansBar, RunsBar, StagesLine, messages
 from headway.durations import left_text, time_left_text
 
 
@@ -71,6 +71,25 @@ def test_runs_kept_from_an_earlier_start_do_not_shorten_the_time_left(
         assert task.percentage == 25
         bar.step(15)
         assert task.description == "100 runs done, writing the results"
+
+
+def test_what_came_before_the_first_report_of_a_run_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as compiling."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr("headway.cli.console._can_animate", lambda _: True)
+    with PlansBar(messages()) as bar:
+        clock.now_s += 100
+        bar(20, 100)
+        shown = [bar._bar]
+        clock.now_s += 9.5
+        bar(60, 100)
+        shown.append(bar._bar)
+        assert shown[0] is None
+        assert shown[1] is not None
+        (task,) = shown[1].tasks
+        assert task.description == "10 s left, 60 of 100 plans simulated"
 
 
 @pytest.mark.parametrize("width", [80, 60])

@@ -48,6 +48,28 @@ def test_a_sweep_prints_tables_and_the_path_of_the_runs(
     assert re.fullmatch(r"16 runs in [\d.]+ s \([\d.]+ per second\)\.\n", outcome.err)
 
 
+def test_intervals_of_single_sampled_runs_are_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway.engine.run._FEW_TASKS", 0)
+    monkeypatch.setattr("headway.engine.run._sampling_pays", lambda _: True)
+    headway(capsys, "workload", "generate", "--jobs", "24", "--iterations", "3000:9000", "-o", "c")
+    Path("s.toml").write_text(
+        'workloads = ["c"]\npolicies = ["paper", "headway"]\nclusters = "4x4"\naccuracy = "1%"\n'
+    )
+    about = "95% intervals cover the error of sampling only; another workload may reverse the order"
+    outcome = headway(capsys, "sweep", "s.toml", "-j", "1")
+    assert outcome.out.startswith(f"2 runs\n{about}.\n\n")
+    assert re.search(r"^headway +[\d,.]+ ± [\d.]+ .* \[[\d.]+, [\d.]+\]$", outcome.out, re.M)
+    headway(capsys, "report", "s", "-o", "s.html")
+    page = Path("s.html").read_text()
+    assert about in page
+    assert "means over" not in page
+    assert "the two policies differ" not in page
+    assert headway(capsys, "sweep", "good.toml", "-j", "2").status == 0
+    assert about not in headway(capsys, "sweep", "good.toml", "--show").out
+
+
 def test_finished_runs_can_be_shown_by_file_or_folder(capsys: pytest.CaptureFixture[str]) -> None:
     headway(capsys, "sweep", "good.toml", "-o", "out")
     options = ["--rows", "policy", "--columns", "workload", "--value", "makespan_s"]

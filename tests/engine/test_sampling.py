@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from headway.engine import run
 from headway.engine.progress import Progress
 from headway.engine.run import simulate
 from headway.engine.state import State
+from headway.reports.run_page import write_run_page
 from headway.results.intervals import margins
 from headway.results.schema import Result
 from headway.results.store import read_result, write_json, write_parquet
@@ -180,6 +182,22 @@ def test_margins_are_those_of_a_prediction() -> None:
     values = np.array([[1.0], [2.0], [3.0], [4.0], [5.0]])
     assert margins(values, np.array([3.0]))[0] == pytest.approx(2.776 * (2.5 * 1.2) ** 0.5)
     assert margins(values, np.array([2.0]))[0] == pytest.approx(1 + 2.776 * (2.5 * 1.2) ** 0.5)
+
+
+def test_runs_that_agree_have_a_margin_of_exactly_0() -> None:
+    """The mean of three equal floating-point numbers may be another one."""
+    values = np.tile(np.random.default_rng(1).random(100), (3, 1))
+    assert not margins(values, values[0]).any()
+
+
+def test_a_page_shows_margins_and_what_to_think_of_them(sampled: Result, tmp_path: Path) -> None:
+    margin_s = 0.5 * sampled.summary.average_jct_s
+    wide = replace(sampled, summary=replace(sampled.summary, average_jct_margin_s=margin_s))
+    write_run_page(wide, str(tmp_path / "run.html"))
+    page = (tmp_path / "run.html").read_text()
+    assert "The interval, ±50.0%, is wider than the 1% asked for" in page
+    slowest = int(sampled.jct_s.argmax())
+    assert f"{sampled.jct_s[slowest]:,.1f} ± {sampled.jct_margin_s[slowest]:,.1f}<" in page
 
 
 def test_margins_are_stored(sampled: Result, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -348,5 +366,5 @@ def test_an_accuracy_is_a_percentage_or_a_number(given: float | str, value: floa
 
 @pytest.mark.parametrize("given", ["", "%", "one", "0%", "-1%", "100%", "nan", 0, 1, 1.5, True])
 def test_an_accuracy_is_between_nothing_and_everything(given: float | str) -> None:
-    with pytest.raises(InputError, match="must be between 0 and 100%"):
+    with pytest.raises(InputError, match="must be more than 0"):
         accuracy_from(given)

@@ -54,6 +54,12 @@ def test_a_single_figure_has_the_interval_of_its_own_margin() -> None:
         assert math.isnan(alone.margin)
 
 
+def test_a_ratio_of_several_needs_no_margins_and_no_first_figure_other_than_0() -> None:
+    ratio = paired_ratio(np.array([0.0, 2.0, 3.0]), np.array([1.0, 0.0, 4.0]), margins=(9.0, 9.0))
+    assert ratio == paired_ratio(np.array([0.0, 2.0, 3.0]), np.array([1.0, 0.0, 4.0]))
+    assert ratio.value == 1
+
+
 def test_variation_shared_by_both_policies_does_not_widen_a_paired_difference() -> None:
     seeds = np.array([100.0, 900.0, 400.0, 2000.0])
     ours, theirs = seeds + np.array([5.0, 6.0, 5.0, 6.0]), seeds

@@ -404,6 +404,14 @@ def test_a_sweep_may_be_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert exact["run"][0] != found["run"][0]
 
 
+def test_a_finished_sweep_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"recipe": "paper", "jobs": 4, "iterations": [10, 20]}
+    sweep = {"workloads": table, "policies": "paper", "seeds": 1}
+    found = run_sweep(sweep, tmp_path).runs
+    monkeypatch.setattr("headway.experiments.sweep.run.compile_ahead", pytest.fail)
+    assert run_sweep(sweep, tmp_path).runs.equals(found)
+
+
 def test_a_bad_accuracy_of_a_sweep_is_located(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text('workloads = "paper"\npolicies = "paper"\naccuracy = "much"\n')

@@ -22,6 +22,7 @@ from headway.cli.options import (
 from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
+from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.files import STANDARD, check_outputs, open_output
 from headway.reports.page import check_page_or_picture, is_page
 from headway.text_table import TextTable, small_number
@@ -29,7 +30,6 @@ from headway.text_table import TextTable, small_number
 if TYPE_CHECKING:
     from headway.domain.workload import Workload
     from headway.experiments.compare import Comparison
-    from headway.experiments.statistics import Estimate
 
 PAPER = "paper"
 
@@ -170,7 +170,7 @@ def _means(found: Comparison, several: bool) -> TextTable:
     for policy in found.policies:
         table.add_row(
             policy,
-            _with_margin(found.mean(policy)),
+            with_margin(found.mean(policy), digits=1),
             *(
                 f"{found.mean(policy, metric).value:,.1f}"
                 for metric in ("median_jct_s", "p95_jct_s")
@@ -189,16 +189,10 @@ def _against_first(found: Comparison) -> TextTable:
     )
     for policy in found.policies[1:]:
         ratio, difference = found.ratio(policy), found.difference(policy)
-        span = f"  [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else ""
         table.add_row(
             policy,
-            f"{ratio.value:.3f}{span}",
-            _with_margin(difference, sign="+"),
+            ratio_with_bounds(ratio),
+            with_margin(difference, digits=1, sign="+"),
             f"{found.wins(policy)}",
         )
     return table
-
-
-def _with_margin(estimate: Estimate, sign: str = "") -> str:
-    text = f"{estimate.value:{sign},.1f}"
-    return f"{text} ± {estimate.margin:,.1f}" if estimate.has_interval else text

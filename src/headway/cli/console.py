@@ -140,24 +140,28 @@ class _Bar:
 
 
 class _PatientBar(_Bar):
-    """A bar that appears on a terminal once its work has taken a while."""
+    """A bar that appears on a terminal once its work has taken a while.
+
+    The time left is estimated from the first report on: compiling may have come before it.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._started = time.monotonic()
-
-    @property
-    def _elapsed_s(self) -> float:
-        return time.monotonic() - self._started
+        self._first: tuple[float, float] | None = None  # the time of the first report, how far
 
     def _show(self, fraction: float, description: str) -> None:
-        if self._elapsed_s < PATIENCE_S or not _can_animate(self._console):
+        now_s = time.monotonic()
+        if self._first is None:
+            self._first = now_s, fraction
+        elapsed_s = now_s - self._first[0]
+        if elapsed_s < PATIENCE_S or not _can_animate(self._console):
             return
+        since = (fraction - self._first[1]) / (1 - self._first[1]) if fraction < 1 else 1.0
         if self._bar is None:
             self._bar = _bar(self._console, 1.0)
             # Show the cursor again.
             self._cleanup.enter_context(before_forced_exit(self._bar.stop))
-        text = _joined(time_left_text(self._elapsed_s, fraction), description)
+        text = _joined(time_left_text(elapsed_s, since), description)
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
         self._bar.start()
 

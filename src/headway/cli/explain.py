@@ -90,6 +90,12 @@ def explain_command(
 
         with working(f"Reading {run}"):
             recorded = read_timeline(run)
+    elif Path(run).suffix == ".json":
+        raise InputError(
+            "is a result, without its tasks; explain the workload, or a timeline from `headway "
+            "simulate --timeline FILE.parquet`.",
+            source=run,
+        )
     else:
         policies = policy_set(policy, placement, scheduler, None, None, None)
         recorded = _simulated(run, cluster, network, policies, seed, profiles or ())

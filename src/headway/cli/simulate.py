@@ -139,7 +139,9 @@ def simulate_command(
             help="Show the run in figures: a .html page, or a .svg, .pdf or .png picture.",
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no summary and no progress.")
+    ] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
     from headway.engine.run import simulate
@@ -200,7 +202,7 @@ def simulate_command(
             acceleration=cast("Acceleration", acceleration),
             accuracy=accuracy,
             timeline=SeveralSinks(*sinks) if sinks else None,
-            progress=bar,
+            progress=None if quiet else bar,
         )
         if sink is not None:
             sink.finish(result)

@@ -157,7 +157,12 @@ def _print(
     columns: str | None,
     value: str | None,
 ) -> None:
-    from headway.experiments.sweep.pivot import averaged_over, layout_of, tables
+    from headway.experiments.sweep.pivot import (
+        about_intervals,
+        averaged_over,
+        layout_of,
+        tables,
+    )
 
     if frame.is_empty():
         raise InputError("no run has finished yet.")
@@ -169,6 +174,8 @@ def _print(
     missing = f", of {expected:,}" if len(frame) < expected else ""
     means = f"; means over {over} with 95% intervals" if over else ""
     print_lines(console, f"{len(frame):,} runs{missing}{means}")
+    if about := about_intervals(frame, layout):
+        print_lines(console, about)
     for made in tables(frame, layout, baseline):
         console.print()
         if layout.columns:

@@ -12,7 +12,7 @@ def accuracy_from(given: float | str) -> float:
     """Return a relative error such as 0.01, given as that or as the text `1%` or `0.01`.
 
     Raises:
-        InputError: It is neither, or not between 0 and 1.
+        InputError: It is neither, or not more than 0 and less than 1.
     """
     value = math.nan
     try:
@@ -26,7 +26,7 @@ def accuracy_from(given: float | str) -> float:
         pass
     if not 0 < value < 1:
         raise InputError(
-            f"must be between 0 and 100%, such as 1% or 0.01, not {shown(given)}.",
+            f"must be more than 0 and less than 100%, such as 1% or 0.01, not {shown(given)}.",
             field="accuracy",
         )
     return value

@@ -26,6 +26,7 @@ from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.run import simulate
 from headway.experiments import statistics
 from headway.experiments.statistics import Estimate, Sample
+from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.figure_style import COLOURS, INK
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
@@ -108,10 +109,7 @@ class Comparison:
         if len(self.workloads) > 1:
             return "Intervals are at 95%."
         if any(self.mean(policy).has_interval for policy in self.policies):
-            return (
-                "Intervals are at 95%, and those of sampling alone; another workload may reverse "
-                "the order."
-            )
+            return statistics.OF_SAMPLING_ONLY
         return "A single workload has no intervals; another workload may reverse the order."
 
     def _margin(self, policy: str, metric: str) -> float:
@@ -156,12 +154,12 @@ class Comparison:
         """Yield the main figures of each policy as text."""
         for policy in self.policies:
             mean, ratio = self.mean(policy), self.ratio(policy)
-            alone = policy == self.policies[0] or not ratio.has_interval
+            is_first = policy == self.policies[0]
             yield (
                 policy,
-                f"{mean.value:,.1f}" + (f" ± {mean.margin:,.1f}" if mean.has_interval else ""),
+                with_margin(mean, digits=1),
                 f"{self.mean(policy, 'average_gpu_utilization').value:.1%}",
-                f"{ratio.value:.3f}" + ("" if alone else f"  [{ratio.low:.3f}, {ratio.high:.3f}]"),
+                f"{ratio.value:.3f}" if is_first else ratio_with_bounds(ratio),
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -217,7 +215,7 @@ def compare(
             2, …; with `paper` as many as wanted, by default 20.
         accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
         threads: Runs at a time; by default the number of cores.
-        started: Called before the first run with 0, the runs that are finished, and that of all.
+        started: Called before the first run with 0 and the number of runs.
         done: Called after each run.
 
     Raises:

@@ -6,6 +6,7 @@ from html import escape
 
 from headway.experiments.compare import METRICS, Comparison
 from headway.experiments.statistics import Estimate
+from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.figure_style import house_style
 from headway.files import open_output
 from headway.reports.page import Picture, Section, html_page
@@ -56,13 +57,7 @@ def _means(found: Comparison) -> Table:
 
 def _mean_text(mean: Estimate, metric: str) -> str:
     _, unit, digits = _TITLES[metric]
-    text = f"{mean.value / unit:,.{digits}f}"
-    return f"{text} ± {mean.margin / unit:,.{digits}f}" if mean.has_interval else text
-
-
-def _ratio_text(ratio: Estimate) -> str:
-    text = f"{ratio.value:.3f}"
-    return f"{text}  [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else text
+    return with_margin(mean, digits, unit)
 
 
 def _ratios(found: Comparison) -> Table:
@@ -70,5 +65,5 @@ def _ratios(found: Comparison) -> Table:
     rows = []
     for policy in found.policies[1:]:
         ratios = [found.ratio(policy, metric) for metric in METRICS]
-        rows.append([policy, *map(_ratio_text, ratios)])
+        rows.append([policy, *map(ratio_with_bounds, ratios)])
     return Table("ratios", "Below 1: lower than the first policy's", header, rows)

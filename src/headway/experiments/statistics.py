@@ -19,6 +19,7 @@ from headway.domain.estimates import CONFIDENCE, Estimate
 
 __all__ = [
     "CONFIDENCE",
+    "OF_SAMPLING_ONLY",
     "Estimate",
     "Sample",
     "mean",
@@ -30,6 +31,14 @@ __all__ = [
 Sample = NDArray[np.float64]
 """One figure per seed, in the order of the seeds."""
 
+Margins = tuple[float, float]
+"""The margins of sampling of two figures of a single seed; 0 if there is none."""
+
+OF_SAMPLING_ONLY = (
+    "95% intervals cover the error of sampling only; another workload may reverse the order."
+)
+"""What readers of a sampled run on a single workload should know."""
+
 
 @cache
 def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
@@ -39,12 +48,11 @@ def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
-Margins = tuple[float, float]
-"""Those of two figures of a single seed; 0 is none."""
-
-
 def mean(sample: Sample, margin: float = 0.0) -> Estimate:
-    """Return the mean: x ± t * s / sqrt(n), with Student's t of n - 1 degrees of freedom."""
+    """Return the mean: x ± t * s / sqrt(n), with Student's t of n - 1 degrees of freedom.
+
+    `margin`, as `margins` below, is that of sampling; it counts if there is a single seed.
+    """
     return _around(float(sample.mean()), sample, margin)
 
 
@@ -61,7 +69,7 @@ def paired_ratio(sample: Sample, other: Sample, *, margins: Margins = (0.0, 0.0)
     """
     scale = float(other.mean())
     ratio = float(sample.mean()) / scale
-    margin = ratio * math.hypot(margins[0] / float(sample[0]), margins[1] / float(other[0]))
+    margin = math.hypot(margins[0], ratio * margins[1]) / scale
     return _around(ratio, (sample - ratio * other) / scale, margin)
 
 

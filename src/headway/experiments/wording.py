@@ -37,11 +37,18 @@ def ratio(estimate: Estimate) -> str:
     return with_interval(lambda value: _minus(f"{value:.2f}"), estimate)
 
 
-def with_margin(estimate: Estimate) -> str:
-    """Write a large figure and its margin, such as `1,234 ± 56`."""
+def ratio_with_bounds(estimate: Estimate) -> str:
+    """Write a ratio and, if it has one, its interval, such as `0.904  [0.853, 0.951]`."""
+    bounds = f"  [{estimate.low:.3f}, {estimate.high:.3f}]" if estimate.has_interval else ""
+    return f"{estimate.value:.3f}{bounds}"
+
+
+def with_margin(estimate: Estimate, digits: int = 0, unit: float = 1.0, sign: str = "") -> str:
+    """Write a figure in some unit and, if it has one, its margin, such as `1,234 ± 56`."""
     if estimate.value != estimate.value:
         return "none"
-    return f"{estimate.value:,.0f} ± {estimate.margin:,.0f}"
+    margin = f" ± {estimate.margin / unit:,.{digits}f}" if estimate.has_interval else ""
+    return f"{estimate.value / unit:{sign},.{digits}f}{margin}"
 
 
 def percent_with_margin(estimate: Estimate) -> str:

@@ -9,7 +9,7 @@ from headway.figure_style import house_style
 from headway.files import open_output
 from headway.reports.page import Picture, Section, html_page
 from headway.reports.tables import Table
-from headway.results.display import describe_settings, describe_summary
+from headway.results.display import describe_accuracy, describe_settings, describe_summary
 from headway.results.plots import contention_by_server_figure, overview_figure
 from headway.results.time_parts import PARTS
 from headway.version import __version__
@@ -65,11 +65,16 @@ def _summary(result: Result) -> Section:
         "Summary",
         [
             Table("summary", "The run", ("", "", ""), rows),
+            *map(escape, describe_accuracy(result)),
             "The average completion time (JCT) is the sum of its four parts: waiting in the queue, "
             "computing and sending as if the job were alone, and contention, what sharing GPUs and "
             "the network with other jobs added.",
         ],
     )
+
+
+def _with_margin(time_s: float, margin_s: float) -> str:
+    return f"{time_s:,.1f} ± {margin_s:,.1f}" if margin_s else f"{time_s:,.1f}"
 
 
 def _slowest(result: Result) -> Section:
@@ -79,7 +84,7 @@ def _slowest(result: Result) -> Section:
             job["job_id"],
             job["model"],
             f"{job['gpu_count']:,}",
-            f"{job['jct_s']:,.1f}",
+            _with_margin(job["jct_s"], job["jct_margin_s"]),
             *(f"{job[f'{part}_s']:,.1f}" for part in PARTS),
         ]
         for job in jobs.sort("jct_s", descending=True).head(_SLOWEST).iter_rows(named=True)

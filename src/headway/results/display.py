@@ -93,9 +93,10 @@ def describe_accuracy(result: Result) -> list[str]:
         return ["Nothing was sampled: this result is exact."]
     if summary.average_jct_margin_s <= wanted * summary.average_jct_s:
         return []
+    margin = summary.average_jct_margin_s / summary.average_jct_s
     return [
-        f"The interval is wider than the {wanted:.2%} wanted: small changes decide which job runs "
-        "where. Only an exact run is more certain."
+        f"The interval, ±{margin:.1%}, is wider than the {100 * wanted:g}% asked for: small "
+        "changes decide which job runs where. Only an exact run is certain."
     ]
 
 

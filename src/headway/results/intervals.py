@@ -47,8 +47,9 @@ def margins(values: Floats, reported: Floats) -> Floats:
     the mean and not the reported figure.
     """
     runs = len(values)
-    spread = STUDENT_T[runs] * math.sqrt(1 + 1 / runs) * values.std(axis=0, ddof=1)
-    found: Floats = np.abs(reported - values.mean(axis=0)) + spread
+    offsets = values - values[0]  # Runs that agree must have no spread, not a rounding error.
+    spread = STUDENT_T[runs] * math.sqrt(1 + 1 / runs) * offsets.std(axis=0, ddof=1)
+    found: Floats = np.abs(reported - values[0] - offsets.mean(axis=0)) + spread
     return found
 
 

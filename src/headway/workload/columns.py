@@ -34,6 +34,7 @@ REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
 PROFILE = (*TIMES, "gradient_mb", "memory_mb")
 NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb", "parallel")
+USUAL_HEADER = ",".join((*REQUIRED, "model"))
 KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "parallel", "graph")
 
 _UNITS = {
@@ -47,7 +48,7 @@ _UNITS = {
 
 def check_header(names: list[str]) -> None:
     """Refuse unknown, missing and duplicate columns."""
-    check_names(names, KNOWN)
+    check_names(names, KNOWN, USUAL_HEADER)
     missing = [name for name in REQUIRED if name not in names]
     if "model" not in names and "graph" not in names:
         missing += [name for name in PROFILE if name not in names]

@@ -20,6 +20,7 @@ from headway.files import STANDARD, open_input, open_output
 from headway.results.store import PARQUET_MAGIC, parquet_content
 from headway.workload.columns import (
     KNOWN,
+    USUAL_HEADER,
     check_header,
     job_from_row,
     needs_graph_file,
@@ -33,7 +34,7 @@ from headway.workload.tables import CsvTable, Value, Wording
 _WORDING = Wording(
     "not a text file; a workload is CSV, or Parquet named .parquet.",
     "a workload's lines are short.",
-    "job_id,arrival_s,gpus,iterations,model",
+    USUAL_HEADER,
 )
 
 

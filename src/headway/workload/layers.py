@@ -93,7 +93,7 @@ def _columns(kind: type[Layer] | type[MoeLayer]) -> dict[str, Unit]:
 
 
 def _check_header(names: list[str], columns: Mapping[str, Unit], required: list[str]) -> None:
-    check_names(names, [NAME, *columns])
+    check_names(names, [NAME, *columns], _WORDING.header)
     missing = [name for name in required if name not in names]
     if missing:
         raise InputError(f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}.")

@@ -51,11 +51,13 @@ class Wording(NamedTuple):
     """A header that would be right."""
 
 
-def check_names(names: list[str], known: Collection[str]) -> None:
-    """Refuse unknown and duplicate columns."""
+def check_names(names: list[str], known: Collection[str], header: str) -> None:
+    """Refuse unknown and duplicate columns; `header` is one that would be right."""
     for separator, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and names[0].count(separator) > 1:
             raise InputError(f"columns must be separated by commas, not {word}.")
+    if not any(name in known for name in names):
+        raise InputError(f"none of its columns is known; the header must be like {header}.")
     for index, name in enumerate(names):
         if name not in known:
             raise InputError(

@@ -16,6 +16,7 @@ from headway.domain.errors import InputError, did_you_mean
 from headway.experiments import statistics
 from headway.experiments.statistics import Estimate
 from headway.experiments.sweep.specification import COORDINATES, Coordinate
+from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.reports.tables import Table
 from headway.results.schema import margin_of
 
@@ -159,7 +160,7 @@ def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table
         return [
             Table(
                 "figures",
-                "Means with 95% intervals",
+                "Means with 95% intervals" if averaged_over(frame, layout) else "Figures",
                 (*map(_title, layout.rows), *titles),
                 rows,
                 texts=len(layout.rows),
@@ -201,6 +202,12 @@ def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
     return " × ".join(rest)
 
 
+def about_intervals(frame: polars.DataFrame, layout: Layout) -> str:
+    """Return a sentence on the intervals of single runs, or nothing if there are none."""
+    sampled = any(margin_of(run, MAIN) > 0 for run in frame.iter_rows(named=True))
+    return statistics.OF_SAMPLING_ONLY if sampled and not averaged_over(frame, layout) else ""
+
+
 def _plain(value: str) -> str:
     """Return a figure's title without its unit: a ratio has none."""
     return METRICS[value].partition(" [")[0]
@@ -222,13 +229,11 @@ def _text(part: Pivot, row: Label, column: Label, is_ratio: bool) -> str:
     if (row, column) not in part.cells:
         return NONE
     figure = part.cells[row, column]
-    alone = not figure.has_interval
     if is_ratio:
-        span = "" if alone else f"  [{figure.low:.3f}, {figure.high:.3f}]"
-        return f"{figure.value:.3f}{span}"
+        return ratio_with_bounds(figure)
     if part.value == "average_gpu_utilization":
-        return f"{figure.value:.1%}" + ("" if alone else f" ± {100 * figure.margin:.1f}")
-    scale = 3.6e6 if part.value == "energy_j" else 1.0
-    digits = 2 if part.value == "energy_j" else 1
-    value = f"{figure.value / scale:,.{digits}f}"
-    return value if alone else f"{value} ± {figure.margin / scale:,.{digits}f}"
+        margin = f" ± {100 * figure.margin:.1f}" if figure.has_interval else ""
+        return f"{figure.value:.1%}{margin}"
+    if part.value == "energy_j":
+        return with_margin(figure, digits=2, unit=3.6e6)
+    return with_margin(figure, digits=1)

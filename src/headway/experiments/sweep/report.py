@@ -16,6 +16,7 @@ from headway.experiments.sweep.pivot import (
     Label,
     Layout,
     Pivot,
+    about_intervals,
     averaged_over,
     compares,
     layout_of,
@@ -79,10 +80,13 @@ def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: i
     if over := averaged_over(frame, layout):
         parts.append(f"Figures are means over {escape(over)}, with 95% confidence intervals.")
     if compares(frame, layout):
+        means = "; an interval without 1 means that the two policies differ" if over else ""
         parts.append(
-            f"Ratios to <code>{escape(baseline)}</code> compare runs that differ in "
-            "the policy alone; an interval without 1 means that the two policies differ."
+            f"Ratios to <code>{escape(baseline)}</code> compare runs that differ in the policy "
+            f"alone{means}."
         )
+    if about := about_intervals(frame, layout):
+        parts.append(about)
     return " ".join(parts)
 
 
@@ -118,7 +122,10 @@ def _section(
     ratios = pivot(frame, layout, MAIN, baseline) if compares(frame, layout) else None
     content: list[str | Table | Picture] = []
     if len(means.rows) * len(means.columns) <= _MAX_BARS:
-        caption = "Average completion times, with 95% intervals where there are several runs."
+        caption = (
+            "Average completion times, with 95% intervals where there are several runs, or sampled "
+            "ones."
+        )
         if ratios is not None:
             caption = f"(a) {caption} (b) Their ratios to {baseline}; left of 1 is faster."
         content.append(Picture(anchor, _drawn(means, ratios), caption))

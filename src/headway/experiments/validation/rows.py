@@ -174,7 +174,7 @@ def _renamed(name: str) -> str:
 
 def _check_header(names: list[str]) -> None:
     known = [name for name in names if name in KNOWN]
-    check_names(known or names, KNOWN)
+    check_names(known or names, KNOWN, _WORDING.header)
     missing = [name for name in COUNTS if name not in names]
     if missing:
         unknown = [name for name in names if name not in KNOWN]
