@@ -25,6 +25,7 @@ PAGES = {
     "docs/tutorial/two-jobs.md": ("", 2),
     "docs/tutorial/your-trace.md": (EXAMPLES, 11),
     "docs/tutorial/todays-training.md": (EXAMPLES, 9),
+    "docs/explanation/sampling.md": ("", 1),
     "docs/how-to/compare.md": (f"{SITE}; cp examples/my_policies.py .", 1),
     "docs/how-to/predict-a-large-model.md": ("", 2),
     "docs/how-to/sweep.md": ("", 1),

@@ -10,7 +10,7 @@ class Progress:
     """How far a run has come: the part of its compute tasks, simulated time, time in the engine.
 
     `tasks` are compute tasks and messages; those that were skipped had no event of their own, and
-    some of these were estimated.
+    some of these were estimated. `instants` are those that the engine went through.
     """
 
     fraction: float

@@ -45,14 +45,14 @@ the progress varies over many windows.
 """
 
 _SETTLE_EACH, _SETTLE_ALL = 8, 32
-"""How long a set settles before its first window, in iterations for each iteration of a window:
-this number of each member, but no more than this number of all members together. A few jobs come to
-take turns; many never do.
+"""How long a set settles before its first window, for each iteration that a window has: at most
+this many iterations of each member and, but for the first of each, this many of all together. A few
+jobs come to take turns; many never do.
 """
 
 _LONGER_EACH, _LONGER_ALL = 4, 16
-"""Windows of small sets cost little, so they are longer: this many times as long, but no more than
-this number divided by the number of members.
+"""Windows of small sets cost little, so they are longer: at most this many times as long for each
+member and, but for the first of each, this many times for all together.
 """
 
 _REACH, _REACH_OF_TIME = 64, 1 / 32
