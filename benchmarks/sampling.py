@@ -1,5 +1,7 @@
 """Measure sampled simulation against exact: `python benchmarks/sampling.py [--workloads 100]`.
 
+With `--bias`, measure only whether sampled results are too high or too low on average.
+
 First the times of both on long runs. Then, for each of many random contended workloads: how far the
 sampled average JCT is from the exact one, and whether the intervals hold the exact values. For
 scale, how far the exact average moves if the workload changes a little: up to two iterations more
@@ -14,7 +16,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +34,11 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=20)
     parser.add_argument("--accuracy", default="1%")
     parser.add_argument("--trace", metavar="FILE=CLUSTER", help="sample this trace as well")
+    parser.add_argument("--bias", action="store_true", help="measure the bias, and nothing else")
     arguments = parser.parse_args()
+    if arguments.bias:
+        biases(arguments.accuracy)
+        return
     times_ten(arguments.accuracy)
     coverage(arguments.workloads, arguments.accuracy)
     if arguments.trace is not None:
@@ -98,6 +104,12 @@ def more_or_fewer(draw: random.Random, iterations: int) -> int:
     return max(1, round(iterations * draw.gauss(1, 0.002)))
 
 
+def changed(workload: Workload, change: Callable[[random.Random, int], int], seed: int) -> Workload:
+    """Return a neighbour of a workload: the same jobs with other numbers of iterations."""
+    draw = random.Random(seed)
+    return Workload([replace(job, iterations=change(draw, job.iterations)) for job in workload])
+
+
 def sensitivity(
     exact: Summary,
     workload: Workload,
@@ -106,13 +118,44 @@ def sensitivity(
     policy: str,
 ) -> float:
     """Return the largest relative change of the exact average JCT in three changed workloads."""
-    changes = []
-    for seed in range(3):
-        draw = random.Random(seed)
-        jobs = [replace(job, iterations=change(draw, job.iterations)) for job in workload]
-        summary = simulate(Workload(jobs), shape, policy=policy).summary
-        changes.append(abs(summary.average_jct_s / exact.average_jct_s - 1))
-    return max(changes)
+    near = [changed(workload, change, seed) for seed in range(3)]
+    averages_s = [simulate(one, shape, policy=policy).summary.average_jct_s for one in near]
+    return max(abs(average_s / exact.average_jct_s - 1) for average_s in averages_s)
+
+
+def biases(accuracy: str, seeds: int = 10, neighbours: int = 7) -> None:
+    """Compare means of sampled and of exact results over a workload and its neighbours.
+
+    In a mean, what the exact result of one of them owes to chance matters less.
+    """
+    print(f"Average JCT of the paper's jobs with ten times the iterations and {neighbours}")
+    print("neighbours, up to two iterations more for each job; bias ± 95%, standard deviations")
+    print(f"{'policies':20}{'seed':>6}{'bias':>11}{'':10}{'exact':>8}{'sampled':>9}")
+    for policy in dict.fromkeys(POLICIES):
+        rows = []
+        for seed in range(seeds):
+            workload = lengthened(generate_workload("paper", seed=seed), 10)
+            near = [workload, *(changed(workload, two_more, draw) for draw in range(neighbours))]
+            exact = averages(near, policy, None)
+            sampled = averages(near, policy, accuracy) / exact.mean()
+            exact /= exact.mean()
+            error = np.hypot(exact.std(ddof=1), sampled.std(ddof=1)) / np.sqrt(len(near))
+            rows.append((sampled.mean() - 1, error, exact.std(ddof=1), sampled.std(ddof=1)))
+            _bias_row(policy, str(seed), *rows[-1])
+        bias, error, exact_deviation, deviation = np.array(rows).T
+        all_error = np.sqrt((error**2).sum()) / seeds
+        deviations = [np.sqrt((each**2).mean()) for each in (exact_deviation, deviation)]
+        _bias_row(policy, "all", bias.mean(), all_error, *deviations)
+
+
+def averages(workloads: Sequence[Workload], policy: str, accuracy: str | None) -> Any:
+    found = [simulate(one, policy=policy, accuracy=accuracy).summary for one in workloads]
+    return np.array([summary.average_jct_s for summary in found])
+
+
+def _bias_row(policy: str, seed: str, bias: float, error: float, *deviations: float) -> None:
+    shown = "".join(f"{one:>9.2%}" for one in deviations)
+    print(f"{policy:20}{seed:>6}{bias:>+11.2%} ± {1.96 * error:<6.2%}{shown}", flush=True)
 
 
 def lengthened(workload: Workload, factor: int) -> Workload:

@@ -30,7 +30,7 @@ FIGURE = DOCS / "pictures" / "cost.svg"
 SEED = 7
 LIMIT_S = 60.0
 ACCURACY = 0.01
-FACTORS = tuple(2**power for power in range(13))
+FACTORS = tuple(2**power for power in range(14))
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,10 @@ def slope(points: Sequence[Run]) -> float:
     return float(np.polyfit(factors, [math.log(run.wall_s) for run in upper], 1)[0])
 
 
+def _seconds(time_s: float) -> str:
+    return f"{time_s:,.1f} s" if time_s >= 1 else f"{time_s:.2f} s"
+
+
 def markdown(runs: Sequence[Run]) -> str:
     """Return the table of the documentation."""
     rows = [
@@ -153,11 +157,11 @@ def markdown(runs: Sequence[Run]) -> str:
             points = _points(runs, series, mode)
             if not points:
                 continue
-            last = points[-1]
+            first, last = points[0], points[-1]
             size = f"{last.factor * series.start:,} {series.unit}"
             rows.append(
-                f"| {series.title} | {mode} | {points[0].wall_s:.2f} s | {size} | {last.tasks:,}"
-                f" | {last.wall_s:,.1f} s | {slope(points):.2f} |"
+                f"| {series.title} | {mode} | {_seconds(first.wall_s)} | {size} | {last.tasks:,}"
+                f" | {_seconds(last.wall_s)} | {slope(points):.2f} |"
             )
     return "\n".join(rows) + "\n"
 
@@ -193,7 +197,7 @@ def figure(runs: Sequence[Run]) -> Figure:
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.yaxis.set_major_formatter("{x:,g}")
             axes.legend(loc="upper left")
-        panels[0].set_ylabel("time of a run (s)")
+        panels[0].set(ylabel="time of a run (s)", ylim=(0.02, 10 * LIMIT_S))  # room for legends
     return picture
 
 
