@@ -107,8 +107,9 @@ def squares(count):
         values[i] = i * i
     return values
 
-def speak(number):
-    print(number)
+def refuse(number):
+    if number > 3:
+        raise ValueError(f"not {number}")
     return number + 1
 
 def allocate(count, rounds):
@@ -207,7 +208,7 @@ def test_what_is_missing_is_compiled_ahead(small: Any, caplog: pytest.LogCapture
 def test_what_cannot_be_kept_on_disk_is_compiled_once(
     small: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speaking = EntryPoint(small.speak, jit.signature(int, int), "speak")
+    refusing = EntryPoint(small.refuse, jit.signature(int, int), "refuse")
     wrong = EntryPoint(small.ratio, jit.signature(int, int), "ratio")
     compiled = []
 
@@ -217,12 +218,12 @@ def test_what_cannot_be_kept_on_disk_is_compiled_once(
 
     monkeypatch.setattr(jit.compiler, "compile_code", compile_and_note)
     monkeypatch.setattr(jit, "_may_fork", lambda: False)
-    jit.compile_missing([speaking, wrong], lambda _: "both")
-    assert speaking.is_missing()
-    assert jit.load(speaking)(2) == 3
+    jit.compile_missing([refusing, wrong], lambda _: "both")
+    assert refusing.is_missing()
+    assert jit.load(refusing)(2) == 3
     with pytest.raises(jit.ResultError, match="float64"):
         jit.load(wrong)
-    assert compiled == [small.speak, small.ratio]
+    assert compiled == [small.refuse, small.ratio]
 
 
 class _StoppedError(Exception):

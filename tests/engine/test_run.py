@@ -67,7 +67,7 @@ def test_progress_goes_up_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headway.engine.run._SLICE_S", 0.0)
     seen: list[Progress] = []
     workload = make_workload(make_job(gpus=2, iterations=9), make_job(iterations=4))
-    simulate(workload, "2x1", progress=seen.append)
+    simulate(workload, "2x1", acceleration="none", progress=seen.append)
     fractions = [progress.fraction for progress in seen]
     assert len(fractions) > 5
     assert fractions == sorted(fractions)

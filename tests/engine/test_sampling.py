@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -294,15 +295,22 @@ def test_an_error_of_another_run_counts_only_if_that_run_is_needed(
 def test_the_exact_run_after_a_trial_begins_when_the_memory_of_the_others_is_free(
     crowded: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result_of = run._Run.result
+    result_of, state_of = run._Run.result, run._Run.state
+    states: list[weakref.ref[State]] = []
     alive: list[int] = []
 
     def count_and_run(one: run._Run, window: int, *rest: Any) -> Result:
         if window == run._EXACT:
-            alive.append(sum(isinstance(thing, State) for thing in gc.get_objects()))
+            alive.append(sum(state() is not None for state in states))
         return result_of(one, window, *rest)
 
+    def make_and_note(one: run._Run, *arguments: Any) -> State:
+        state = state_of(one, *arguments)
+        states.append(weakref.ref(state))
+        return state
+
     monkeypatch.setattr(run._Run, "result", count_and_run)
+    monkeypatch.setattr(run._Run, "state", make_and_note)
     monkeypatch.setattr(run, "_will_not_pay", lambda now: now.fraction > 0.1)
     gc.collect()
     gc.disable()
@@ -311,6 +319,7 @@ def test_the_exact_run_after_a_trial_begins_when_the_memory_of_the_others_is_fre
     finally:
         gc.enable()
     assert alive == [0]
+    assert len(states) >= 2
 
 
 def test_the_time_of_a_sampled_simulation_is_that_of_all_its_runs(
