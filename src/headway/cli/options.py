@@ -85,8 +85,8 @@ AccuracyOption = Annotated[
     str | None,
     typer.Option(
         metavar="PERCENT",
-        help="Sample jobs that contend and never repeat, with errors of about this size (1%), and "
-        "give 95% intervals; much faster for long runs.  [default: exact]",
+        help="Sample jobs that contend and never repeat, measured this accurately (1%), and give "
+        "95% intervals, which may be wider; much faster for long runs.  [default: exact]",
         show_default=False,
     ),
 ]

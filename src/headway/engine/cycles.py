@@ -1,4 +1,4 @@
-"""Cycles: a set of jobs that repeats what it did is skipped forward.
+"""Cycles: a set of jobs that repeats is skipped forward; a sampled one is moved by its rates.
 
 Jobs that hold the same GPU or use the same port may disturb each other; a *set* is all jobs that
 are connected in this way, directly or through others. Jobs that do nothing for now are left out:
@@ -21,7 +21,7 @@ little where there is none. A set that repeats is moved forward by as many whole
 can interfere with: its events leave the heap, and one event brings them back. If something may
 happen before that, because the queue is tried or an inert job beside it stirs, the set is brought
 back by the whole periods that have passed, and catches up event by event. The clock goes back for
-it, which does no harm: nothing that happened meanwhile concerns it before the present.
+it, which does no harm: nothing outside the set can have affected it in that time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
 _WORTH = 4
-"""The fewest periods that are worth skipping."""
+"""The fewest periods that are worth skipping. A set is not moved by rates that are good for fewer
+windows than this, nor by less than one window divided by this.
+"""
 
 _BLUR, _BLUR_OF_TIME = 8, 1 / 64
 """How far a set may be moved although neighbours change their order meanwhile: this number of
@@ -69,7 +71,9 @@ _STUCK = 1 << 12
 """Iterations of others after which an anchor is considered starved."""
 
 _SURPRISES = 4
-"""After this many a job no longer counts as inert, until a job comes or goes beside it."""
+"""A job that was wrongly taken for inert this many times no longer counts as inert, until a job
+comes or goes beside it.
+"""
 
 
 @part
@@ -183,7 +187,7 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
                     s.cycles[job].pause -= 1
                 elif anchor == NOBODY:
                     s.cycles[job].ends = 0
-                    s.cycles[job].copy_at = 1
+                    s.cycles[job].snapshot_at = 1
                     s.cycles[job].look_at = 0
                     s.cycles[job].patience = _STUCK
                     s.cycles[job].phase = SETTLING
@@ -195,7 +199,7 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
 
 @part
 def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
-    """Compare a set with its copy; skip it forward if it repeats; renew the copy when it is due."""
+    """Compare a set with its snapshot; skip it forward if it repeats; renew a snapshot when due."""
     cycles = s.cycles
     cycles[anchor].ends += 1
     cycles[anchor].others = 0
@@ -219,10 +223,10 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
             _look_later(s, anchor, now_ns, next_arrival_ns)
     if s.rules[0].window > 0:
         _sample(s, anchor, now_ns, next_arrival_ns)
-    elif ends >= cycles[anchor].copy_at:
+    elif ends >= cycles[anchor].snapshot_at:
         members = _gather(s, anchor)
         take_snapshot(s, anchor, now_ns)
-        cycles[anchor].copy_at = ends + max(ends, members // _CHEAP)
+        cycles[anchor].snapshot_at = ends + max(ends, members // _CHEAP)
 
 
 @part
@@ -362,7 +366,10 @@ def _most_periods(s: State, anchor: int, now_ns: int, next_arrival_ns: int, fewe
 
 
 def skip_forward(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bool:
-    """Move a set that repeats forward by whole periods, if nothing prevents enough of them."""
+    """Move a set forward, by whole periods or by its rates, unless something prevents it soon.
+
+    Return whether it was moved.
+    """
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
     measured = cycles[anchor].phase == MEASURED
@@ -414,9 +421,9 @@ def _jump_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
 
 @part
 def _keeps_order(s: State, anchor: int, periods: int) -> bool:
-    """Whether jobs that share a GPU or a port keep their order, from the copy to the return.
+    """Whether jobs that share a GPU or a port keep their order, from the snapshot to the return.
 
-    Keys only fall or only rise, so they are between those of the copy and of the return.
+    Keys only fall or only rise, so they are between those of the snapshot and of the return.
     """
     jobs, gpus, seats = s.cluster.jobs, s.cluster.gpus, s.cluster.seats
     ports, links, messages = s.cluster.ports, s.cluster.links, s.cluster.messages
@@ -492,7 +499,7 @@ def return_set(s: State, anchor: int, periods: int) -> None:
         count_estimates(s, anchor, periods)
         cycles[anchor].patience = 0
         if periods > 0:
-            # Also if no iteration ends: what runs is moved in time.
+            # A jump in which no iteration ends is an estimate too: what runs is moved in time.
             tally[0].estimated_tasks = max(1, tally[0].estimated_tasks)
     passed_ns = periods * cycles[anchor].period_ns
     now_ns = cycles[anchor].since_ns + passed_ns

@@ -54,15 +54,15 @@ first tells whether sampling pays; the longest does not come last, so that two t
 """
 
 _TRIAL = 1 / 8
-"""From what part of all tasks on it is judged now and then whether sampling will pay. At first,
-while jobs arrive, less is estimated than later on.
+"""After this part of all tasks, check from time to time whether sampling will pay. At first, while
+jobs arrive, less is estimated than later on.
 """
 
 _EXACT = 0
 """The window of a run that is not sampled."""
 
 _FEW_TASKS = 20_000_000
-"""Compute tasks that are simulated exactly in a fraction of a second: fewer are not sampled."""
+"""Compute tasks that do not take long to simulate exactly: fewer are not sampled."""
 
 _log = logging.getLogger("headway")
 
@@ -93,10 +93,10 @@ def simulate(
             jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
         accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
-            are sampled, with errors of this order in the average JCT: 0.01 or `1%`. The margins of
-            the result tell how far the exact one may be. Simulated exactly all the same: fewer
-            than 20 million compute tasks, which take a fraction of a second, and policies that do
-            not promise to be steady and timeless.
+            are sampled, and their progress is measured this accurately: 0.01 or `1%`. The error of
+            the average JCT may be larger; the margins of the result say how large. Simulated
+            exactly all the same: fewer than 20 million compute tasks, which do not take long, and
+            policies that do not promise to be steady and timeless.
         initial: A moment of a run of this workload on this cluster, to go on from. The result is
             that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.

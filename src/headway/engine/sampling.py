@@ -45,14 +45,14 @@ the progress varies over many windows.
 """
 
 _SETTLE_EACH, _SETTLE_ALL = 8, 32
-"""How long a set settles before its first window, for each iteration that a window has: at most
-this many iterations of each member and, but for the first of each, this many of all together. A few
-jobs come to take turns; many never do.
+"""How long a set settles before its first window. For each iteration that a window has, a member of
+a small set ends the first number of iterations; members of a larger set share the second number,
+but each ends one iteration at least. A few jobs come to take turns; many never do.
 """
 
 _LONGER_EACH, _LONGER_ALL = 4, 16
-"""Windows of small sets cost little, so they are longer: at most this many times as long for each
-member and, but for the first of each, this many times for all together.
+"""Windows of small sets cost little, so they are longer: up to the first number of times, or the
+second number divided by that of the members.
 """
 
 _REACH, _REACH_OF_TIME = 64, 1 / 32

@@ -165,7 +165,7 @@ CYCLE = np.dtype(
         ("period_ns", np.int64),
         ("periods", np.int64),  # how many the set is skipped; 0 if it is not
         ("ends", np.int64),  # iterations of the anchor seen
-        ("copy_at", np.int64),  # the number of them at which to take the next snapshot
+        ("snapshot_at", np.int64),  # the number of them at which to take the next snapshot
         ("look_at", np.int64),  # … and at which to compare next
         ("pause", np.int64),  # iterations of a job without a set until it looks for one
         ("others", np.int64),  # iterations of other members since the anchor's last

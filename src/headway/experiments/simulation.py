@@ -58,10 +58,10 @@ def simulate(
             jobs that repeat, `fused` not even jobs that no other can delay, and `none` has an event
             for every stage of every iteration. The results are the same.
         accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
-            are sampled, with errors of this order in the average JCT: 0.01 or `1%`. The margins of
-            the result tell how far the exact one may be. Simulated exactly all the same: fewer
-            than 20 million compute tasks, which take a fraction of a second, and policies that do
-            not promise to be steady and timeless.
+            are sampled, and their progress is measured this accurately: 0.01 or `1%`. The error of
+            the average JCT may be larger; the margins of the result say how large. Simulated
+            exactly all the same: fewer than 20 million compute tasks, which do not take long, and
+            policies that do not promise to be steady and timeless.
         initial: A moment of a run of this workload on this cluster, to go on from. The result is
             that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.

@@ -115,7 +115,7 @@ def routine(function: Function) -> Function:
 
 @dataclass(frozen=True, eq=False)
 class EntryPoint:
-    """A function to be compiled, and what people call it."""
+    """A function to be compiled, and its name in messages."""
 
     function: Callable[..., Any]
     signature: Signature
