@@ -24,7 +24,7 @@ def _run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("w.csv").write_text(WORKLOAD)
-    options = "--cluster 2x2 --scheduler srsf:1 -q --timeline run.parquet"
+    options = "--cluster 2x2 --scheduler srsf:1 -q --timeline run.parquet --json run.json"
     assert headway(capsys, "simulate", "w.csv", *options.split()).status == 0
 
 
@@ -96,7 +96,8 @@ def test_the_entries_on_the_critical_path_are_named(capsys: pytest.CaptureFixtur
         ("w.csv first --worst 2", "give the id of a job, or --worst N."),
         ("run.parquet first --policy paper", "--policy applies to a workload; the timeline has"),
         ("nothing.csv first", "nothing.csv: No such file or directory."),
-        ("w.json first", "w.json: is a result, without its tasks; explain the workload, or a"),
+        ("run.json first", "run.json: is a result, without its tasks; explain the workload, or a"),
+        ("no.json first", "no.json: No such file or directory."),
         ("run.parquet first --json run.parquet", "run.parquet: is an input too; give another"),
         ("run.parquet first --json no/x", "no/x: there is no folder no."),
     ],

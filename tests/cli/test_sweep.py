@@ -57,7 +57,10 @@ def test_intervals_of_single_sampled_runs_are_explained(
     Path("s.toml").write_text(
         'workloads = ["c"]\npolicies = ["paper", "headway"]\nclusters = "4x4"\naccuracy = "1%"\n'
     )
-    about = "95% intervals cover the error of sampling only; another workload may reverse the order"
+    about = (
+        "95% intervals of single runs cover the error of sampling only; another workload may "
+        "reverse the order"
+    )
     outcome = headway(capsys, "sweep", "s.toml", "-j", "1")
     assert outcome.out.startswith(f"2 runs\n{about}.\n\n")
     assert re.search(r"^headway +[\d,.]+ ± [\d.]+ .* \[[\d.]+, [\d.]+\]$", outcome.out, re.M)
@@ -66,6 +69,12 @@ def test_intervals_of_single_sampled_runs_are_explained(
     assert about in page
     assert "means over" not in page
     assert "the two policies differ" not in page
+    drawn = """{ recipe = "paper", jobs = 4, iterations = [2, 9], mix = { 2 = 1 }, seeds = 2 }"""
+    Path("s.toml").write_text(Path("s.toml").read_text().replace('"c"', f'"c", {drawn}'))
+    outcome = headway(capsys, "sweep", "s.toml", "-j", "1")
+    assert outcome.out.startswith(f"6 runs; means over 2 seeds with 95% intervals\n{about}.\n\n")
+    headway(capsys, "report", "s", "-o", "s.html")
+    assert "the two policies differ" not in Path("s.html").read_text()
     assert headway(capsys, "sweep", "good.toml", "-j", "2").status == 0
     assert about not in headway(capsys, "sweep", "good.toml", "--show").out
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from headway.workload.parallel import ParallelJobs
 from invariants import check_memory
 from repetitive_cases import repetitive
 from strategies import Case, run_engine
+from waiting import PATIENCE_S
 
 MODELS = ("vgg16", "resnet50", "inception-v3", "lstm-ptb")
 
@@ -107,8 +110,30 @@ def test_a_sampled_run_is_one_that_could_have_been(sampled: Result) -> None:
         assert finish_ns - start_ns >= 0.97 * job.iterations * (job.forward_ns + job.backward_ns)
 
 
-def test_the_same_bits_again(crowded: Workload, sampled: Result) -> None:
-    assert outcome(simulate(crowded, "4x4", accuracy=0.01)) == outcome(sampled)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_same_bits_with_any_number_of_threads(
+    crowded: Workload,
+    exact: Result,
+    sampled: Result,
+    threads: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert outcome(simulate(crowded, "4x4", accuracy=0.01, threads=threads)) == outcome(sampled)
+    monkeypatch.setattr(run, "_sampling_pays", lambda _: False)
+    assert outcome(simulate(crowded, "4x4", accuracy=0.01, threads=threads)) == outcome(exact)
+
+
+def test_threads_are_as_many_as_wanted(crowded: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: set[int] = set()
+    monkeypatch.setattr(run, "_SLICE_S", 0.0)
+
+    def count(_: Progress) -> None:
+        alive.add(sum(thread.name.startswith("run-") for thread in threading.enumerate()))
+
+    for threads in (1, 2):
+        alive.clear()
+        simulate(crowded, "4x4", accuracy="1%", threads=threads, progress=count)
+        assert max(alive) == threads
 
 
 def test_better_accuracy_samples_less(crowded: Workload, sampled: Result) -> None:
@@ -196,7 +221,7 @@ def test_a_page_shows_margins_and_what_to_think_of_them(sampled: Result, tmp_pat
     wide = replace(sampled, summary=replace(sampled.summary, average_jct_margin_s=margin_s))
     write_run_page(wide, str(tmp_path / "run.html"))
     page = (tmp_path / "run.html").read_text()
-    assert "The interval, ±50.0%, is wider than the 1% asked for" in page
+    assert "The interval, ±50%, is wider than the 1% asked for" in page
     slowest = int(sampled.jct_s.argmax())
     assert f"{sampled.jct_s[slowest]:,.1f} ± {sampled.jct_margin_s[slowest]:,.1f}<" in page
 
@@ -290,6 +315,25 @@ def test_an_error_of_another_run_counts_only_if_that_run_is_needed(
         simulate(crowded, "4x4", accuracy="1%")
     monkeypatch.setattr(run, "_sampling_pays", lambda _: False)
     assert outcome(simulate(crowded, "4x4", accuracy="1%")) == outcome(exact)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_the_first_run_ends_the_others(
+    crowded: Workload, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    ended: list[int] = []
+
+    def fail_or_wait(one: run._Run, window: int, _: None, report: Callable[..., None]) -> Result:
+        deadline = time.monotonic() + PATIENCE_S
+        while window != run._WINDOWS[0] and time.monotonic() < deadline:
+            report(Progress(0.0, 0.0, 0.0, 0, 0, 0, 1))
+        ended.append(window)
+        raise PolicyError(f"window {window}")
+
+    monkeypatch.setattr(run._Run, "result", fail_or_wait)
+    with pytest.raises(PolicyError, match=f"window {run._WINDOWS[0]}"):
+        simulate(crowded, "4x4", accuracy="1%", threads=threads)
+    assert ended == [run._WINDOWS[0]]
 
 
 def test_the_exact_run_after_a_trial_begins_when_the_memory_of_the_others_is_free(

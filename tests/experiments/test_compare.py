@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ import headway
 from builders import EXAMPLES, make_job, make_workload
 from headway.domain.errors import InputError
 from headway.domain.workload import Workload
+from headway.engine.run import simulate
 from headway.experiments import statistics
 from headway.experiments.compare import METRICS, Comparison, compare, draw
+from headway.results.schema import Result
 
 POLICIES = ("lwf:1+ada-srsf", "rand+srsf:1", "ff+fifo+srsf:2", "lwf:1+srsf:1@1.5")
 
@@ -68,6 +71,26 @@ def test_comparisons_are_paired_with_the_first_policy(found: Comparison) -> None
 def test_threads_and_their_order_change_nothing(found: Comparison) -> None:
     again = compare(workloads(3), POLICIES, "3x2", network=headway.NetworkModel(a_ns=5), threads=5)
     assert again.to_dict() == found.to_dict()
+
+
+def test_progress_begins_with_the_number_of_runs() -> None:
+    seen: list[tuple[int, int] | None] = []
+    compare(
+        workloads(2),
+        POLICIES[:2],
+        "3x2",
+        started=lambda *counts: seen.append(counts),
+        done=lambda: seen.append(None),
+    )
+    assert seen == [(0, 4), None, None, None, None]
+
+
+def test_jobs_that_do_not_fit_are_refused_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headway.experiments.compare.compile_ahead", pytest.fail)
+    with pytest.raises(InputError, match="3 GPUs, but the cluster has 2"):
+        compare(workloads(4), POLICIES, "1x2")
 
 
 def test_one_workload_has_no_intervals() -> None:
@@ -159,15 +182,22 @@ def test_bad_workloads_and_seeds_are_refused() -> None:
         compare(workloads(2), POLICIES, seeds=[1])
     with pytest.raises(InputError, match="threads: must be at least 1"):
         compare(workloads(1), POLICIES, threads=0)
-    with pytest.raises(InputError, match="3 GPUs, but the cluster has 2"):
-        compare(workloads(2), POLICIES, "1x2")
 
 
-def test_a_comparison_may_be_sampled() -> None:
+@pytest.mark.parametrize(("threads", "each"), [(1, 1), (4, 1), (9, 2), (12, 3)])
+def test_a_comparison_may_be_sampled(
+    threads: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run with its part of the threads."""
     policies = ["paper", "lwf:1+srsf:1"]
-    exact = compare(workloads(2), policies, "3x2")
-    found = compare(workloads(2), policies, "3x2", accuracy="1%")
-    for policy in policies:
-        assert (found.sample(policy) == exact.sample(policy)).all()
+    asked: list[tuple[object, object]] = []
+
+    def note(*arguments: Any, **options: Any) -> Result:
+        asked.append((options["accuracy"], options["threads"]))
+        return simulate(*arguments, **options)
+
+    monkeypatch.setattr("headway.experiments.compare.simulate", note)
+    compare(workloads(2), policies, "3x2", accuracy="1%", threads=threads)
+    assert asked == [(0.01, each)] * 4
     with pytest.raises(InputError, match="must be more than 0"):
         compare(workloads(2), policies, "3x2", accuracy=2)

@@ -132,12 +132,6 @@ class GroupedCommands(TyperGroup):
         super().__init__(**settings)
         self.commands = _Commands()
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None if there is none of this name."""
-        if cmd_name not in self.commands:
-            return None
-        return self.commands[cmd_name]
-
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
         return list(self.commands)

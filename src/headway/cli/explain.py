@@ -90,7 +90,7 @@ def explain_command(
 
         with working(f"Reading {run}"):
             recorded = read_timeline(run)
-    elif Path(run).suffix == ".json":
+    elif Path(run).suffix == ".json" and Path(run).exists():
         raise InputError(
             "is a result, without its tasks; explain the workload, or a timeline from `headway "
             "simulate --timeline FILE.parquet`.",

@@ -85,7 +85,7 @@ AccuracyOption = Annotated[
     str | None,
     typer.Option(
         metavar="PERCENT",
-        help="Sample jobs that contend and never repeat, measured this accurately (1%), and give "
+        help="Estimate jobs that contend and never repeat from samples of this accuracy (1%), with "
         "95% intervals, which may be wider; much faster for long runs.  [default: exact]",
         show_default=False,
     ),

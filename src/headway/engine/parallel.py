@@ -59,10 +59,10 @@ def run_in_threads(
                 if isinstance(task, threading.Event):
                     break
                 finished.put((work(task, checkpoint),))
-        except _StoppedError:
-            pass
         except BaseException as error:
-            finished.put(error)
+            # Of runs within runs, the outer ones may be those that were stopped.
+            if not (isinstance(error, _StoppedError) and stop.is_set()):
+                finished.put(error)
         finished.put(None)
 
     workers = [

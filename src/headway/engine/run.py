@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +27,13 @@ from headway.engine.compilation import compile_ahead, compiled_kernel
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.progress import Progress
 from headway.engine.resume import resume
-from headway.engine.setup import ACCELERATIONS, Acceleration, prepare, rows_of_an_instant
+from headway.engine.setup import (
+    ACCELERATIONS,
+    Acceleration,
+    check_inputs,
+    prepare,
+    rows_of_an_instant,
+)
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
@@ -54,8 +61,8 @@ first tells whether sampling pays; the longest does not come last, so that two t
 """
 
 _TRIAL = 1 / 8
-"""After this part of all tasks, check from time to time whether sampling will pay. At first, while
-jobs arrive, less is estimated than later on.
+"""Once this part of all tasks has been simulated event by event, check from time to time whether
+sampling will pay. At first, while jobs arrive, less is estimated than later on.
 """
 
 _EXACT = 0
@@ -76,6 +83,7 @@ def simulate(
     seed: int = 0,
     acceleration: Acceleration = "full",
     accuracy: float | str | None = None,
+    threads: int | None = None,
     initial: Moment | None = None,
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -97,6 +105,7 @@ def simulate(
             the average JCT may be larger; the margins of the result say how large. Simulated
             exactly all the same: fewer than 20 million compute tasks, which do not take long, and
             policies that do not promise to be steady and timeless.
+        threads: Threads for a sampled simulation; by default as many as there are cores.
         initial: A moment of a run of this workload on this cluster, to go on from. The result is
             that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
@@ -118,6 +127,7 @@ def simulate(
             field="acceleration",
         )
     wanted = None if accuracy is None else accuracy_from(accuracy)
+    workers = thread_count(threads)
     if wanted is not None:
         _check_sampling(policy, acceleration, timeline)
     if initial is not None:
@@ -125,7 +135,7 @@ def simulate(
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted, initial)
     if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
         return run.result(_EXACT, timeline, progress)
-    return _sampled(run, progress)
+    return _sampled(run, workers, progress)
 
 
 def _has_few_tasks(workload: Workload) -> bool:
@@ -286,7 +296,8 @@ def _will_not_pay(now: Progress) -> bool:
     It is judged after numbers of instants that are the same in every process.
     """
     simulated = now.tasks - now.skipped_tasks
-    tried = simulated * now.fraction >= _TRIAL * now.tasks
+    all_tasks = now.tasks / now.fraction if now.fraction > 0 else math.inf
+    tried = simulated >= _TRIAL * all_tasks
     return now.instants % _LARGEST_SLICE == 0 and tried and 2 * now.estimated_tasks < simulated
 
 
@@ -295,7 +306,7 @@ def _sampling_pays(now: Progress) -> bool:
     return now.estimated_tasks > now.tasks - now.skipped_tasks
 
 
-def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
+def _sampled(run: _Run, threads: int, progress: Callable[[Progress], None] | None) -> Result:
     """Simulate with all windows, unless the first leaves little to estimates: then exactly."""
     first, *others = _WINDOWS
     found: dict[int, Result | HeadwayError] = {}
@@ -327,30 +338,32 @@ def _sampled(run: _Run, progress: Callable[[Progress], None] | None) -> Result:
     def keep(pair: tuple[int, Result | HeadwayError]) -> None:
         window, outcome = pair
         found[window] = outcome
-        failed = isinstance(outcome, HeadwayError)
-        if window == first and not failed and not _sampling_pays(latest[first]):
+        if window == first and isinstance(outcome, HeadwayError):
+            raise outcome
+        if window == first and not _sampling_pays(latest[first]):
             raise _LittleEstimatedError
 
     def report_rest(now: Progress) -> None:
         if progress is not None:
             progress(replace(now, fraction=shown + (1 - shown) * now.fraction))
 
+    check_inputs(run.workload, run.cluster, run.network, run.seed)
     compile_ahead([run.policy.choices], run.workload.has_graphs)
-    counted: Sequence[int] = _WINDOWS
     try:
-        run_in_threads(_WINDOWS, work, min(len(_WINDOWS), thread_count(None)), keep)
+        run_in_threads(_WINDOWS, work, min(len(_WINDOWS), threads), keep)
+        outcomes = [found[window] for window in _WINDOWS]
     except _LittleEstimatedError:
-        counted = (first,)
+        outcomes = [found[first]] if first in found else []
     wall_s = sum(now.wall_s for now in latest.values())
     results: list[Result] = []
-    for outcome in [found[window] for window in counted if window in found]:
+    for outcome in outcomes:
         if isinstance(outcome, HeadwayError):
             raise outcome
         results.append(outcome)
     exact = [one for one in results if one.summary.sampled_share == 0]
     if exact:
         result = exact[0]
-    elif counted == _WINDOWS:
+    elif len(results) == len(_WINDOWS):
         result = median_run(results)
     else:
         result = run.result(_EXACT, None, report_rest)

@@ -61,9 +61,7 @@ def prepare(
     With a window, of this number of iterations of each job, sets of jobs that do not repeat are
     sampled.
     """
-    whole(seed, "seed", 0, _INT64_MAX)
-    _check_rails(cluster, network)
-    _check_jobs_fit(workload, cluster)
+    check_inputs(workload, cluster, network, seed)
     _check_ranges(workload, cluster, network, times)
 
     system = make_system(network, seed, MAX_BYTES if bucket_bytes is None else bucket_bytes)
@@ -119,6 +117,13 @@ def prepare(
 def rows_of_an_instant(workload: Workload, cluster: Cluster) -> int:
     """Return the most rows of a timeline that an instant may add: tasks that end, placements."""
     return cluster.gpus + sum(job.message_count + job.gpus for job in workload)
+
+
+def check_inputs(workload: Workload, cluster: Cluster, network: NetworkModel, seed: int) -> None:
+    """Refuse what cannot be simulated together: soon, before anything is compiled for it."""
+    whole(seed, "seed", 0, _INT64_MAX)
+    _check_rails(cluster, network)
+    _check_jobs_fit(workload, cluster)
 
 
 def _check_rails(cluster: Cluster, network: NetworkModel) -> None:

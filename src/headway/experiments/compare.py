@@ -24,6 +24,7 @@ from headway.domain.workload import Workload
 from headway.engine.compilation import compile_ahead
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
 from headway.engine.run import simulate
+from headway.engine.setup import check_inputs
 from headway.experiments import statistics
 from headway.experiments.statistics import Estimate, Sample
 from headway.experiments.wording import ratio_with_bounds, with_margin
@@ -243,6 +244,7 @@ def compare(
             policy=policy,
             seed=draws[index],
             accuracy=wanted,
+            threads=max(1, workers // len(tasks)),
             progress=checkpoint,
         )
         return policy.name, index, result.summary
@@ -255,6 +257,8 @@ def compare(
 
     indexes = range(len(jobs))
     tasks = [(policy, index) for index in indexes for policy in chosen]
+    for workload, draw in zip(jobs, draws, strict=True):
+        check_inputs(workload, where, link, draw)
     compile_ahead(
         (policy.choices for policy in chosen), any(workload.has_graphs for workload in jobs)
     )

@@ -37,6 +37,7 @@ def simulate(
     seed: int = 0,
     acceleration: Acceleration = "full",
     accuracy: float | str | None = None,
+    threads: int | None = None,
     initial: Moment | None = None,
     timeline: TimelineSink | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -62,6 +63,7 @@ def simulate(
             the average JCT may be larger; the margins of the result say how large. Simulated
             exactly all the same: fewer than 20 million compute tasks, which do not take long, and
             policies that do not promise to be steady and timeless.
+        threads: Threads for a sampled simulation; by default as many as there are cores.
         initial: A moment of a run of this workload on this cluster, to go on from. The result is
             that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
@@ -80,6 +82,7 @@ def simulate(
         seed=seed,
         acceleration=acceleration,
         accuracy=accuracy,
+        threads=threads,
         initial=initial,
         timeline=timeline,
         progress=progress,

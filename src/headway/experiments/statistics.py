@@ -35,7 +35,8 @@ Margins = tuple[float, float]
 """The margins of sampling of two figures of a single seed; 0 if there is none."""
 
 OF_SAMPLING_ONLY = (
-    "95% intervals cover the error of sampling only; another workload may reverse the order."
+    "95% intervals of single runs cover the error of sampling only; another workload may reverse "
+    "the order."
 )
 """What readers of a sampled run on a single workload should know."""
 

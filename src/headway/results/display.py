@@ -95,7 +95,7 @@ def describe_accuracy(result: Result) -> list[str]:
         return []
     margin = summary.average_jct_margin_s / summary.average_jct_s
     return [
-        f"The interval, ±{margin:.1%}, is wider than the {100 * wanted:g}% asked for: small "
+        f"The interval, ±{100 * margin:.3g}%, is wider than the {100 * wanted:g}% asked for: small "
         "changes decide which job runs where. Only an exact run is certain."
     ]
 

@@ -4,7 +4,7 @@ Runs that sample differently differ by what sampling estimates wrongly, and by a
 it: a job that finishes a little earlier lets another in, elsewhere. The exact run is taken for one
 more of the same kind. With n runs, a figure of mean x and standard deviation s, it is with 95%
 probability within t * s * sqrt(1 + 1/n) of x, with Student's t of n - 1 degrees of freedom: a
-prediction interval. Where all runs happen to agree, the margin is the error of measuring.
+prediction interval. The margin is at least the error of measuring.
 """
 
 from __future__ import annotations

@@ -123,10 +123,14 @@ class Inputs:
 
 
 class Runner:
-    """Simulates points, in any number of threads, and caches generated workloads."""
+    """Simulates points, also several at a time, and caches generated workloads.
 
-    def __init__(self, inputs: Inputs) -> None:
+    `threads` are those of each simulation, if it is sampled.
+    """
+
+    def __init__(self, inputs: Inputs, threads: int = 1) -> None:
         self._inputs = inputs
+        self._threads = threads
         self._workloads: OrderedDict[tuple[int, int], Workload] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -141,6 +145,7 @@ class Runner:
                 policy=inputs.policies[point.policy],
                 seed=point.seed,
                 accuracy=inputs.accuracy,
+                threads=self._threads,
                 progress=checkpoint,
             )
         except HeadwayError as error:

@@ -114,8 +114,7 @@ def pivot(
     for run in frame.iter_rows(named=True):
         point = tuple(run[axis] for axis in COORDINATES)
         figures[point], margins[point] = run[value], margin_of(run, value)
-        cell = _label(run, layout.rows), _label(run, layout.columns)
-        samples.setdefault(cell, []).append(point)
+        samples.setdefault(_cell(run, layout), []).append(point)
     cells = {}
     for cell, points in samples.items():
         if baseline is None:
@@ -204,8 +203,11 @@ def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
 
 def about_intervals(frame: polars.DataFrame, layout: Layout) -> str:
     """Return a sentence on the intervals of single runs, or nothing if there are none."""
-    sampled = any(margin_of(run, MAIN) > 0 for run in frame.iter_rows(named=True))
-    return statistics.OF_SAMPLING_ONLY if sampled and not averaged_over(frame, layout) else ""
+    cells: dict[tuple[Label, Label], list[float]] = {}
+    for run in frame.iter_rows(named=True):
+        cells.setdefault(_cell(run, layout), []).append(margin_of(run, MAIN))
+    alone = any(len(margins) == 1 and margins[0] > 0 for margins in cells.values())
+    return statistics.OF_SAMPLING_ONLY if alone else ""
 
 
 def _plain(value: str) -> str:
@@ -215,6 +217,10 @@ def _plain(value: str) -> str:
 
 def _title(axis: str) -> str:
     return axis.replace("_mb", " [MB]").replace("_gb", " [GB]").replace("_", " ")
+
+
+def _cell(run: Mapping[str, Any], layout: Layout) -> tuple[Label, Label]:
+    return _label(run, layout.rows), _label(run, layout.columns)
 
 
 def _label(at: Mapping[str, Coordinate], axes: Sequence[str]) -> Label:

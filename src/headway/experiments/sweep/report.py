@@ -79,13 +79,15 @@ def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: i
         parts.append(f"<strong>{missing:,} more are not finished.</strong>")
     if over := averaged_over(frame, layout):
         parts.append(f"Figures are means over {escape(over)}, with 95% confidence intervals.")
+    about = about_intervals(frame, layout)
     if compares(frame, layout):
-        means = "; an interval without 1 means that the two policies differ" if over else ""
+        differ = "; an interval without 1 means that the two policies differ"
+        means = differ if over and not about else ""
         parts.append(
             f"Ratios to <code>{escape(baseline)}</code> compare runs that differ in the policy "
             f"alone{means}."
         )
-    if about := about_intervals(frame, layout):
+    if about:
         parts.append(about)
     return " ".join(parts)
 

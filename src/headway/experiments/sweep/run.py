@@ -143,12 +143,13 @@ def _execute(
 
         run_on_ray(todo, inputs, None if on == RAY else on, workers, keep)
         return
-    runner = Runner(inputs)
+    threads = thread_count(workers)
+    runner = Runner(inputs, max(1, threads // len(todo)))
 
     def work(task: tuple[str, Point], checkpoint: Checkpoint) -> Outcome:
         return runner.run(*task, checkpoint)
 
-    run_in_threads(todo.items(), work, thread_count(workers), keep)
+    run_in_threads(todo.items(), work, threads, keep)
 
 
 def finished_runs(sweep: Sweep, folder: Path) -> polars.DataFrame:
