@@ -184,7 +184,7 @@ def coverage(count: int, accuracy: str) -> None:
     held: list[tuple[float, ...]] = []
     policies: list[str] = []
     seed = 0
-    while len(rows) < count:
+    while len(rows) < count and seed < 10 * count:
         workload, shape, policy = random_workload(seed)
         seed += 1
         found = simulate(workload, shape, policy=policy, accuracy=accuracy)
@@ -214,10 +214,12 @@ def coverage(count: int, accuracy: str) -> None:
             f"{'' if held[-1][1] else '  makespan outside'}",
             flush=True,
         )
+    if not rows:
+        raise SystemExit(f"nothing was estimated in {seed} workloads at an accuracy of {accuracy}")
     average, makespan, jobs = np.mean(np.array(held), axis=0)
-    print(f"\nIntervals hold the exact average JCT of {average:.0%} of {count}, the makespan of")
-    print(f"{makespan:.0%}, and {jobs:.1%} of the jobs' completion times. {seed - count} more")
-    print("workloads had so few tasks, or repeated so well, that nothing was estimated.")
+    print(f"\nIntervals hold the exact average JCT of {average:.0%} of {len(rows)} workloads,")
+    print(f"the makespan of {makespan:.0%}, and {jobs:.1%} of the jobs' completion times.")
+    print(f"{seed - len(rows)} more had too few tasks, or repeated too well, to be estimated.")
     figures = np.array(rows)
     names = ("error", "margin", "two iterations more", "0.2% more or fewer")
     for name, values in zip(names, figures.T, strict=True):

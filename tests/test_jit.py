@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,6 +226,18 @@ def test_what_cannot_be_kept_on_disk_is_compiled_once(
     with pytest.raises(jit.ResultError, match="float64"):
         jit.load(wrong)
     assert compiled == [small.refuse, small.ratio]
+
+
+def test_a_process_that_may_have_no_children_compiles_everything_itself(
+    small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of a `multiprocessing.Pool`."""
+    process: Any = multiprocessing.current_process()
+    monkeypatch.setitem(process._config, "daemon", True)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    refusing = EntryPoint(small.refuse, jit.signature(int, int), "refuse")
+    jit.compile_missing([working(small), refusing], lambda _: "both")
+    assert jit.load(refusing)(2) == 3
 
 
 class _StoppedError(Exception):

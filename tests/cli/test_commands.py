@@ -18,6 +18,7 @@ from typer.main import get_command
 import headway as package
 from builders import EXAMPLES
 from cli.commands import headway
+from headway.cli import command_groups
 from headway.cli.command_groups import GROUPS
 from headway.cli.main import app
 from waiting import PATIENCE_S, eventually
@@ -398,3 +399,18 @@ def test_a_network_that_the_model_does_not_describe_gets_a_warning(
         assert outcome.status == 0
         message = "measured.toml: its calibration says that the model does not describe this"
         assert (message in outcome.err) is warned
+
+
+def test_an_error_of_a_command_that_is_imported_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before Python 3.12 mappings take every KeyError for a missing key."""
+
+    def fail(name: str) -> None:
+        raise KeyError("HOME")
+
+    monkeypatch.setattr(command_groups, "_load", fail)
+    commands = command_groups._Commands()
+    assert commands.get("no-such-command") is None
+    with pytest.raises(KeyError, match="HOME"):
+        commands.get("simulate")

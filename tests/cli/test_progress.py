@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminals import on_terminal
-from headway.cli.console import PlansBar, RunsBar, StagesLine, messages
+from headway.cli.console import PlansBar, ReadingBar, RunsBar, StagesLine, messages
 from headway.durations import left_text, time_left_text
 
 
@@ -90,6 +90,23 @@ def test_what_came_before_the_first_report_of_a_run_does_not_count(
         assert shown[1] is not None
         (task,) = shown[1].tasks
         assert task.description == "10 s left, 60 of 100 plans simulated"
+
+
+def test_the_time_left_begins_anew_with_the_next_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr("headway.cli.console._can_animate", lambda _: True)
+    with ReadingBar(messages()) as bar:
+        bar(1.0, 2**20)
+        clock.now_s += 100
+        bar(0.5, 2**20)
+        shown = [bar._bar]
+        clock.now_s += 10
+        bar(0.75, 2**21)
+        shown.append(bar._bar)
+        assert shown[0] is None
+        assert shown[1] is not None
+        (task,) = shown[1].tasks
+        assert task.description == "10 s left, read 2 MB"
 
 
 @pytest.mark.parametrize("width", [80, 60])

@@ -21,12 +21,17 @@ from hypothesis import strategies as st
 from builders import paper_with
 from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
+from headway.domain.compute_times import compute_times
 from headway.domain.errors import InputError, PolicyError
 from headway.domain.workload import Workload
-from headway.engine import run
+from headway.engine import kernel, run
+from headway.engine.compilation import compiled_kernel
 from headway.engine.progress import Progress
 from headway.engine.run import simulate
+from headway.engine.sampling import SECOND_HALF
 from headway.engine.state import State
+from headway.network.contention import NetworkModel
+from headway.policies.policy_set import PolicySet
 from headway.reports.run_page import write_run_page
 from headway.results.intervals import margins
 from headway.results.schema import Result
@@ -146,6 +151,23 @@ def with_graphs(workload: Workload) -> Workload:
     make = ParallelJobs()
     ways = zip(workload, itertools.cycle(("ddp", "fsdp:3", "")), strict=False)
     return Workload([make.job(job, way) if way else job for job, way in ways])
+
+
+def test_a_window_that_is_too_uncertain_becomes_twice_as_long(crowded: Workload) -> None:
+    policy = PolicySet.parse("paper")
+    one = run._Run(crowded, Cluster(servers=4), NetworkModel(), policy, 0, "full", 0.001, None)
+    state = one.state(compute_times(crowded, one.cluster), 0, run._WINDOWS[0])
+    advance, cycles = compiled_kernel(), state.cycles
+    before, longer = cycles.copy(), 0
+    while advance(state, 1) == kernel.BUDGET_SPENT:
+        goes_on = (cycles.phase == SECOND_HALF) & (before.phase == SECOND_HALF)
+        for now, then in zip(cycles[goes_on], before[goes_on], strict=True):
+            if now.target != then.target:
+                assert now.target == 2 * now.seen
+                assert now.seen >= then.target
+                longer += 1
+        before = cycles.copy()
+    assert longer > 10
 
 
 def test_jobs_with_graphs_are_sampled_within_their_margins() -> None:
@@ -336,10 +358,11 @@ def test_an_error_of_the_first_run_ends_the_others(
     assert ended == [run._WINDOWS[0]]
 
 
+@pytest.mark.parametrize("others_fail", [False, True])
 def test_the_exact_run_after_a_trial_begins_when_the_memory_of_the_others_is_free(
-    crowded: Workload, monkeypatch: pytest.MonkeyPatch
+    crowded: Workload, monkeypatch: pytest.MonkeyPatch, others_fail: bool
 ) -> None:
-    result_of, state_of = run._Run.result, run._Run.state
+    result_of, state_of, drive = run._Run.result, run._Run.state, run.drive
     states: list[weakref.ref[State]] = []
     alive: list[int] = []
 
@@ -353,9 +376,18 @@ def test_the_exact_run_after_a_trial_begins_when_the_memory_of_the_others_is_fre
         states.append(weakref.ref(state))
         return state
 
+    def drive_or_fail(state: State, *rest: Any) -> float:
+        if state.rules[0].window in run._WINDOWS[1:]:
+            raise PolicyError("an error that does not count")
+        return drive(state, *rest)
+
     monkeypatch.setattr(run._Run, "result", count_and_run)
     monkeypatch.setattr(run._Run, "state", make_and_note)
-    monkeypatch.setattr(run, "_will_not_pay", lambda now: now.fraction > 0.1)
+    if others_fail:
+        monkeypatch.setattr(run, "drive", drive_or_fail)
+        monkeypatch.setattr(run, "_sampling_pays", lambda _: False)
+    else:
+        monkeypatch.setattr(run, "_will_not_pay", lambda now: now.fraction > 0.1)
     gc.collect()
     gc.disable()
     try:

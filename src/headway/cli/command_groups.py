@@ -124,6 +124,10 @@ class _Commands(UserDict[str, Any]):
             self.data[name] = _load(name)
         return self.data[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a command, if there is one; an error of its module is not hidden."""
+        return self[name] if name in self.data else default
+
 
 class GroupedCommands(TyperGroup):
     """Lists the commands by group, each in one line that is never cut."""

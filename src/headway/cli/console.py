@@ -142,7 +142,8 @@ class _Bar:
 class _PatientBar(_Bar):
     """A bar that appears on a terminal once its work has taken a while.
 
-    The time left is estimated from the first report on: compiling may have come before it.
+    The time left is estimated from the first report on: compiling may have come before it. It is
+    estimated anew when the share falls, because the next file is read.
     """
 
     def __init__(self, console: Console) -> None:
@@ -151,7 +152,7 @@ class _PatientBar(_Bar):
 
     def _show(self, fraction: float, description: str) -> None:
         now_s = time.monotonic()
-        if self._first is None:
+        if self._first is None or fraction < self._first[1]:
             self._first = now_s, fraction
         elapsed_s = now_s - self._first[0]
         if elapsed_s < PATIENCE_S or not _can_animate(self._console):

@@ -41,7 +41,7 @@ _RARE = _steps(
     cycles.bring_back,
     placement.arrive,
     cycles.bring_all_back,
-    cycles.stir,
+    cycles.wake,
     cycles.trust_again,
 )
 _GRAPH = _steps(

@@ -150,7 +150,7 @@ def dispatch(s: State, now_ns: int) -> None:
                 paces[pace].backward_group_ns = now_ns
         seats[seat].group = gpus[gpu].group = group
         if s.job_progress[job].inert != 0:
-            s.rare.stir(s, int(job), now_ns)
+            s.rare.wake(s, int(job), now_ns)
         if skips_solo != 0 and stage == FORWARD and s.groups[group].seats == jobs[job].gpus:
             try_solo(s, int(job), group, now_ns)
     s.tally[0].idle = 0

@@ -3,8 +3,8 @@
 Jobs that hold the same GPU or use the same port may disturb each other; a *set* is all jobs that
 are connected in this way, directly or through others. Jobs that do nothing for now are left out:
 those that are solo, and those that are *inert*, waiting for a GPU that others do not leave to them.
-As long as they stay so they pass nothing on, and when one ceases to be so, its neighbours' sets are
-forgotten.
+While they stay so, they do not connect their neighbours; when one ceases to be so, its neighbours'
+sets are forgotten. A sampled set includes inert jobs.
 
 Nothing outside a set can then change what happens in it until a job is placed on its GPUs or ports.
 What happens next in it depends on its state *relative to the present* (the stages of its seats, the
@@ -19,9 +19,9 @@ of the instant. It is compared with a snapshot that is renewed at the 1st, 2nd, 
 so that a repetition is found soon after it begins (Brent's cycle detection) and looking costs
 little where there is none. A set that repeats is moved forward by as many whole periods as nothing
 can interfere with: its events leave the heap, and one event brings them back. If something may
-happen before that, because the queue is tried or an inert job beside it stirs, the set is brought
-back by the whole periods that have passed, and catches up event by event. The clock goes back for
-it, which does no harm: nothing outside the set can have affected it in that time.
+happen before that, because the queue is tried or an inert job beside it wakes up, the set is
+brought back by the whole periods that have passed, and catches up event by event. The clock goes
+back for it, which does no harm: nothing outside the set can have affected it in that time.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from headway.engine.state import SOLO, State
 from headway.jit import inlined, part
 from headway.network.messages import messages_meet
 
-_WORTH = 4
+_LEAST_PERIODS = 4
 """The fewest periods that are worth skipping. A set is not moved by rates that are good for fewer
 windows than this, nor by less than one window divided by this.
 """
 
-_BLUR, _BLUR_OF_TIME = 8, 1 / 64
+_ORDER_SLACK, _ORDER_SLACK_OF_TIME = 8, 1 / 64
 """How far a set may be moved although neighbours change their order meanwhile: this number of
 windows, or this part of the time that the members have been in the system, whichever is more.
 """
@@ -67,10 +67,10 @@ _PAUSE = 16
 _CHEAP = 4
 """Searches for a set of this many jobs for each iteration of one of them cost little."""
 
-_STUCK = 1 << 12
+_STARVED_AFTER = 1 << 12
 """Iterations of others after which an anchor is considered starved."""
 
-_SURPRISES = 4
+_MOST_SURPRISES = 4
 """A job that was wrongly taken for inert this many times no longer counts as inert, until a job
 comes or goes beside it.
 """
@@ -129,7 +129,7 @@ def _forget(s: State, anchor: int, now_ns: int) -> None:
         _dissolve(s, anchor)
 
 
-def stir(s: State, job: int, now_ns: int) -> None:
+def wake(s: State, job: int, now_ns: int) -> None:
     """Count a job as no longer inert."""
     s.job_progress[job].inert = 0
     s.job_progress[job].surprises += 1
@@ -189,7 +189,7 @@ def look_at_sets(s: State, now_ns: int, next_arrival_ns: int) -> None:
                     s.cycles[job].ends = 0
                     s.cycles[job].snapshot_at = 1
                     s.cycles[job].look_at = 0
-                    s.cycles[job].patience = _STUCK
+                    s.cycles[job].patience = _STARVED_AFTER
                     s.cycles[job].phase = SETTLING
                     _look(s, job, now_ns, next_arrival_ns)
                 elif s.cycles[anchor].periods == 0 and (anchor == job or s.rules[0].window > 0):
@@ -255,8 +255,9 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     elif phase != SECOND_HALF or seen >= target:
         if phase == SECOND_HALF:
             end_window(s, anchor, now_ns)
-            least_ns = _WORTH * cycles[anchor].window_ns
+            least_ns = _LEAST_PERIODS * cycles[anchor].window_ns
             if accurate_ns(s, anchor, now_ns, least_ns) < least_ns:
+                cycles[anchor].seen = seen
                 cycles[anchor].target = 2 * seen
                 note_half(s, anchor, now_ns)
         if (
@@ -330,7 +331,7 @@ def _meet(s: State, job: int, mark: int, found: int) -> int:
     progress[job].mark = mark
     unmoved = progress[job].seen_left == s.cluster.jobs[job].iterations_left
     progress[job].seen_left = s.cluster.jobs[job].iterations_left
-    trusted = s.rules[0].window == 0 and progress[job].surprises < _SURPRISES
+    trusted = s.rules[0].window == 0 and progress[job].surprises < _MOST_SURPRISES
     if unmoved and trusted and does_nothing(s, job):
         progress[job].inert = 1
         return found
@@ -373,12 +374,12 @@ def skip_forward(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> bo
     jobs, seats, gpu_count = s.cluster.jobs, s.seat_progress, len(s.cluster.gpus)
     cycles, tally = s.cycles, s.tally
     measured = cycles[anchor].phase == MEASURED
-    fewest = max(1, cycles[anchor].window_ns // _WORTH) if measured else _WORTH
+    fewest = max(1, cycles[anchor].window_ns // _LEAST_PERIODS) if measured else _LEAST_PERIODS
     periods = _most_periods(s, anchor, now_ns, next_arrival_ns, fewest)
     if measured and periods >= fewest:
         periods = _jump_ns(s, anchor, now_ns, periods)
     elif not measured:
-        while periods >= _WORTH and not _keeps_order(s, anchor, periods):
+        while periods >= _LEAST_PERIODS and not _keeps_order(s, anchor, periods):
             periods //= 2
     if periods < fewest:
         return False
@@ -412,9 +413,9 @@ def _jump_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
     """Return by how much to move a set that was measured forward."""
     jump_ns = accurate_ns(s, anchor, now_ns, most_ns)
     if jump_ns > 0:
-        of_time_ns = int(_BLUR_OF_TIME * mean_age_ns(s, anchor, now_ns))
-        blur_ns = min(jump_ns, max(_BLUR * s.cycles[anchor].window_ns, of_time_ns))
-        jump_ns = max(blur_ns, change_of_order_ns(s, anchor, jump_ns))
+        of_time_ns = int(_ORDER_SLACK_OF_TIME * mean_age_ns(s, anchor, now_ns))
+        slack_ns = max(_ORDER_SLACK * s.cycles[anchor].window_ns, of_time_ns)
+        jump_ns = max(min(jump_ns, slack_ns), change_of_order_ns(s, anchor, jump_ns))
     s.cycles[anchor].expires = jump_ns < most_ns
     return int(jump_ns)
 

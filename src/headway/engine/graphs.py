@@ -112,7 +112,7 @@ def start_task(s: State, seat: int, now_ns: int) -> None:
         paces[pace].forward_group_ns = now_ns
     seats[seat].group = gpus[gpu].group = group
     if s.job_progress[job].inert != 0:
-        s.rare.stir(s, int(job), now_ns)
+        s.rare.wake(s, int(job), now_ns)
 
 
 @inlined

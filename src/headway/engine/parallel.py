@@ -60,7 +60,7 @@ def run_in_threads(
                     break
                 finished.put((work(task, checkpoint),))
         except BaseException as error:
-            # Of runs within runs, the outer ones may be those that were stopped.
+            # Where runs are nested, the outer ones may have been stopped: these must raise that.
             if not (isinstance(error, _StoppedError) and stop.is_set()):
                 finished.put(error)
         finished.put(None)

@@ -46,8 +46,8 @@ from headway.results.usage import seat_compute_ns
 
 _FIRST_SLICE, _LARGEST_SLICE = 1_000, 1 << 18
 _SLICE_S = 0.05
-"""Instants and seconds between two looks at the progress and at signals. A slice always ends at a
-multiple of the largest number of instants.
+"""Instants and seconds between two looks at the progress and at signals. No slice passes a multiple
+of the largest number of instants, so every run stops there.
 """
 
 _SHORT_SLICE = 100
@@ -102,10 +102,11 @@ def simulate(
             for every stage of every iteration. The results are the same.
         accuracy: None is exact. Otherwise sets of jobs that share GPUs or ports and do not repeat
             are sampled, and their progress is measured this accurately: 0.01 or `1%`. The error of
-            the average JCT may be larger; the margins of the result say how large. Simulated
-            exactly all the same: fewer than 20 million compute tasks, which do not take long, and
-            policies that do not promise to be steady and timeless.
-        threads: Threads for a sampled simulation; by default as many as there are cores.
+            the average JCT may be larger; the margins of the result say how large. Always simulated
+            exactly: fewer than 20 million compute tasks, which do not take long, and policies that
+            do not promise to be steady and timeless.
+        threads: Threads for a sampled simulation, which uses up to three; by default as many as
+            there are cores.
         initial: A moment of a run of this workload on this cluster, to go on from. The result is
             that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
@@ -333,13 +334,13 @@ def _sampled(run: _Run, threads: int, progress: Callable[[Progress], None] | Non
         try:
             return window, run.result(window, None, report)
         except HeadwayError as error:
+            if window == first:
+                raise
             return window, error  # It does not count if the first run shows that none is needed.
 
     def keep(pair: tuple[int, Result | HeadwayError]) -> None:
         window, outcome = pair
         found[window] = outcome
-        if window == first and isinstance(outcome, HeadwayError):
-            raise outcome
         if window == first and not _sampling_pays(latest[first]):
             raise _LittleEstimatedError
 
@@ -351,15 +352,11 @@ def _sampled(run: _Run, threads: int, progress: Callable[[Progress], None] | Non
     compile_ahead([run.policy.choices], run.workload.has_graphs)
     try:
         run_in_threads(_WINDOWS, work, min(len(_WINDOWS), threads), keep)
-        outcomes = [found[window] for window in _WINDOWS]
+        wanted: tuple[int, ...] = _WINDOWS
     except _LittleEstimatedError:
-        outcomes = [found[first]] if first in found else []
+        wanted = (first,)
+    results = _taken(found, wanted)
     wall_s = sum(now.wall_s for now in latest.values())
-    results: list[Result] = []
-    for outcome in outcomes:
-        if isinstance(outcome, HeadwayError):
-            raise outcome
-        results.append(outcome)
     exact = [one for one in results if one.summary.sampled_share == 0]
     if exact:
         result = exact[0]
@@ -369,6 +366,26 @@ def _sampled(run: _Run, threads: int, progress: Callable[[Progress], None] | Non
         result = run.result(_EXACT, None, report_rest)
         wall_s += result.summary.wall_s
     return replace(result, summary=replace(result.summary, wall_s=wall_s))
+
+
+def _taken(found: dict[int, Result | HeadwayError], windows: tuple[int, ...]) -> list[Result]:
+    """Take the results with these windows, as far as there are any, or raise an error among them.
+
+    No reference to an error remains: its traceback holds the state of its run.
+    """
+    results: list[Result] = []
+    outcome: Result | HeadwayError | None = None
+    try:
+        for window in windows:
+            outcome = found.get(window)
+            if isinstance(outcome, HeadwayError):
+                raise outcome
+            if outcome is not None:
+                results.append(outcome)
+    finally:
+        found.clear()
+        del outcome
+    return results
 
 
 def drive(

@@ -4,19 +4,18 @@ The set is simulated exactly through a *window*, in which its members end some i
 gives every member a *rate*: the iterations that it ended, and what it did of others at both ends of
 the window, over the length of the window. Then the set is moved forward for some time: every member
 advances by its rate, and the state of the set relative to the present stays as it is. `cycles` does
-it, as it does with a set that repeats (a ns is a period), under the same conditions: no member
+it, as it does with a set that repeats, with a period of 1 ns, under the same conditions: no member
 finishes, no job arrives or is placed beside it. What is left of an iteration is carried over to the
 next time. When neighbours change their order, the set is measured again.
 
-What makes it an estimate is checked in three ways. After a change the set first settles down; a
-small one for longer, because its members come to take turns in a way that costs them less. A window
-is good for a limited time, so that progress which varies slowly is measured again and again. And
-the halves of a window say how well it was measured: if a member did p1 and p2 iterations in w1 and
-w2 ns, then (p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a window,
-and m (m + 1) times that is the variance of what it will have done after m windows more. These
-errors, in ns of service, must not add up, as independent ones do, to more than the wanted accuracy
-allows for the time that the members have been in the system. If they would, the set is measured for
-longer.
+The error is limited in three ways. After a job came or went the set first settles; a small one for
+longer, because its members come to take turns in a way that delays them less. A window is good for
+a limited time, so that progress which varies slowly is measured again and again. And the halves of
+a window say how well it was measured: if a member did p1 and p2 iterations in w1 and w2 ns, then
+(p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a window, and m (m + 1)
+times that is the variance of what it will have done after m windows more. These errors, in ns of
+service, must not add up, as independent ones do, to more than the wanted accuracy allows for the
+time that the members have been in the system. If they would, the set is measured for longer.
 """
 
 from __future__ import annotations
@@ -34,25 +33,25 @@ SETTLING, FIRST_HALF, SECOND_HALF, MEASURED = range(4)
 _QUANTILE = 1.96
 """Standard deviations that 95% of a normal distribution are within."""
 
-_BLURRED = 0.1
+_LEAST_DEVIATION = 0.1
 """The standard deviation of progress, in iterations, to expect at least: what is done of an
 iteration at both ends of a window is guessed from the time since it began.
 """
 
-_UNSEEN = 0.1
+_LEAST_RELATIVE_DEVIATION = 0.1
 """The relative standard deviation of progress to expect at least: a window is too short to show how
 the progress varies over many windows.
 """
 
 _SETTLE_EACH, _SETTLE_ALL = 8, 32
-"""How long a set settles before its first window. For each iteration that a window has, a member of
-a small set ends the first number of iterations; members of a larger set share the second number,
-but each ends one iteration at least. A few jobs come to take turns; many never do.
+"""How long a set settles before its first window, in windows: the first number, in large sets the
+second divided by the number of members, at least until each has ended one iteration on average. A
+few jobs come to take turns; many never do.
 """
 
 _LONGER_EACH, _LONGER_ALL = 4, 16
-"""Windows of small sets cost little, so they are longer: up to the first number of times, or the
-second number divided by that of the members.
+"""How many times longer the windows of small sets are, because they cost little: the first number,
+or the second divided by the number of members, if that is less.
 """
 
 _REACH, _REACH_OF_TIME = 64, 1 / 32
@@ -132,7 +131,7 @@ def end_window(s: State, anchor: int, now_ns: int) -> None:
         done = max(0.0, first + second)
         member.rate = done / (first_ns + second_ns)
         off = (first * second_ns - second * first_ns) / math.sqrt(first_ns * second_ns)
-        least = max(_BLURRED, _UNSEEN * done)
+        least = max(_LEAST_DEVIATION, _LEAST_RELATIVE_DEVIATION * done)
         member.deviation_ns = max(abs(off), least) * jobs[job].service_ns
         job = s.job_progress[job].next_member
 
@@ -146,13 +145,13 @@ def measure_repetition(s: State, anchor: int) -> None:
     while job != NOBODY:
         member = s.job_snapshots[job]
         member.rate = member.iterations / period_ns
-        member.deviation_ns = _BLURRED * s.cluster.jobs[job].service_ns
+        member.deviation_ns = _LEAST_DEVIATION * s.cluster.jobs[job].service_ns
         job = s.job_progress[job].next_member
 
 
 @part
 def _begin_to_move(s: State, anchor: int, window_ns: int) -> None:
-    """From now on a set is moved by the rates in a window; a ns is a period."""
+    """From now on a set is moved by the rates in a window, with a period of 1 ns."""
     s.cycles[anchor].phase = MEASURED
     s.cycles[anchor].seen = 0
     s.cycles[anchor].period_ns = 1
@@ -178,7 +177,7 @@ def carry_over(s: State, job: int, passed_ns: int) -> int:
 
 
 @inlined
-def _terms(s: State, anchor: int, more_ns: float) -> float:
+def _variance_factor(s: State, anchor: int, more_ns: float) -> float:
     """Return by how much the factor m (m + 1) grows if a set is moved on."""
     window_ns, moved_ns = s.cycles[anchor].window_ns, s.cycles[anchor].moved_ns
     before, after = moved_ns / window_ns, (moved_ns + more_ns) / window_ns
@@ -215,7 +214,8 @@ def accurate_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
     low_ns = 0
     middle_ns = high_ns = max(0, min(most_ns, reach_ns - cycle.moved_ns))
     while high_ns - low_ns > max(1, low_ns // 16):
-        error_ns = _QUANTILE * math.sqrt(variance + squares * _terms(s, anchor, middle_ns))
+        grown = squares * _variance_factor(s, anchor, middle_ns)
+        error_ns = _QUANTILE * math.sqrt(variance + grown)
         if error_ns <= s.rules[0].accuracy * members * (age_ns + middle_ns):
             low_ns = middle_ns
         else:
@@ -227,10 +227,10 @@ def accurate_ns(s: State, anchor: int, now_ns: int, most_ns: int) -> int:
 @part
 def count_estimates(s: State, anchor: int, passed_ns: int) -> None:
     """Add up what moving a set forward left to an estimate."""
-    terms = _terms(s, anchor, passed_ns)
+    factor = _variance_factor(s, anchor, passed_ns)
     job = anchor
     while job != NOBODY:
         member = s.job_snapshots[job]
-        member.variance += terms * member.deviation_ns * member.deviation_ns
+        member.variance += factor * member.deviation_ns * member.deviation_ns
         job = s.job_progress[job].next_member
     s.cycles[anchor].moved_ns += passed_ns

@@ -333,7 +333,7 @@ class RareSteps(View):
     bring_back: Annotated[Step, signature(None, State, int, int, int)]
     bring_all_back: Annotated[Step, signature(None, State, int)]
     forget_sets_beside: Annotated[Step, signature(None, State, int, int)]
-    stir: Annotated[Step, signature(None, State, int, int)]
+    wake: Annotated[Step, signature(None, State, int, int)]
     trust_again: Annotated[Step, signature(None, State, int)]
 
 

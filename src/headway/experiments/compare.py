@@ -215,7 +215,7 @@ def compare(
         seeds: One per workload, for policies that draw random numbers (`rand`); by default 0, 1,
             2, …; with `paper` as many as wanted, by default 20.
         accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
-        threads: Runs at a time; by default the number of cores.
+        threads: Runs at a time, and shared by fewer sampled runs; by default the number of cores.
         started: Called before the first run with 0 and the number of runs.
         done: Called after each run.
 

@@ -65,7 +65,7 @@ class Part:
     """A function that compiled functions call. Python calls it uncompiled."""
 
     def __init__(self, function: Callable[..., Any], **options: bool) -> None:
-        """Compile nothing yet."""
+        """Wrap a function; it is translated when something that calls it is compiled."""
         functools.update_wrapper(self, function)
         self.py_func = function
         self._options = options
@@ -255,10 +255,14 @@ def _blocked_signals() -> Iterator[None]:
 
 
 def _may_fork() -> bool:
-    """Whether there is a core for another process, and no thread that would hold a lock there."""
+    """Whether there is a core for another process, and no thread that would hold a lock there.
+
+    Daemonic processes, such as those of a `multiprocessing.Pool`, may have no children.
+    """
     several = (os.cpu_count() or 1) > 1
     able = "fork" in multiprocessing.get_all_start_methods()
-    return several and able and threading.active_count() == 1
+    allowed = not multiprocessing.current_process().daemon
+    return several and able and allowed and threading.active_count() == 1
 
 
 def _compile_quietly(entries: Sequence[EntryPoint], taken: Any) -> None:

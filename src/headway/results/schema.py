@@ -47,9 +47,14 @@ class Summary:
     wall_s: float
 
 
+def margin_name(figure: str) -> str:
+    """Return the name that the margin of a summary's figure has, if there is one."""
+    return figure.removesuffix("_s") + "_margin_s"
+
+
 def margin_of(figures: Mapping[str, Any], name: str) -> float:
     """Return the margin of one of a summary's figures, 0 if it is exact or has none."""
-    return float(figures.get(name.removesuffix("_s") + "_margin_s", 0.0))
+    return float(figures.get(margin_name(name), 0.0))
 
 
 @dataclass(frozen=True, slots=True)

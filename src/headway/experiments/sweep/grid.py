@@ -117,7 +117,7 @@ class Inputs:
 
     @property
     def have_graphs(self) -> bool:
-        """Whether some workload that is known already has jobs with graphs."""
+        """Whether any workload that need not be drawn first has jobs with graphs."""
         known = (workload.source for workload in self.workloads)
         return any(source.has_graphs for source in known if isinstance(source, Workload))
 

@@ -18,7 +18,7 @@ from headway.experiments.statistics import Estimate
 from headway.experiments.sweep.specification import COORDINATES, Coordinate
 from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.reports.tables import Table
-from headway.results.schema import margin_of
+from headway.results.schema import margin_name, margin_of
 
 if TYPE_CHECKING:
     import polars
@@ -111,7 +111,7 @@ def pivot(
     samples: dict[tuple[Label, Label], list[tuple[Coordinate, ...]]] = {}
     figures: dict[tuple[Coordinate, ...], float] = {}
     margins: dict[tuple[Coordinate, ...], float] = {}
-    for run in frame.iter_rows(named=True):
+    for run in frame.select(*COORDINATES, value, *_margins(frame, value)).iter_rows(named=True):
         point = tuple(run[axis] for axis in COORDINATES)
         figures[point], margins[point] = run[value], margin_of(run, value)
         samples.setdefault(_cell(run, layout), []).append(point)
@@ -203,11 +203,19 @@ def averaged_over(frame: polars.DataFrame, layout: Layout) -> str:
 
 def about_intervals(frame: polars.DataFrame, layout: Layout) -> str:
     """Return a sentence on the intervals of single runs, or nothing if there are none."""
+    margins = _margins(frame, MAIN)
+    if not margins or not (frame[margins[0]] > 0).any():
+        return ""
     cells: dict[tuple[Label, Label], list[float]] = {}
-    for run in frame.iter_rows(named=True):
+    for run in frame.select(*COORDINATES, *margins).iter_rows(named=True):
         cells.setdefault(_cell(run, layout), []).append(margin_of(run, MAIN))
     alone = any(len(margins) == 1 and margins[0] > 0 for margins in cells.values())
     return statistics.OF_SAMPLING_ONLY if alone else ""
+
+
+def _margins(frame: polars.DataFrame, value: str) -> list[str]:
+    """Return the column with the margins of a figure, if there is one."""
+    return [name for name in (margin_name(value),) if name in frame.columns]
 
 
 def _plain(value: str) -> str:
