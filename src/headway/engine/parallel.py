@@ -91,3 +91,5 @@ def run_in_threads(
             if worker.ident is not None:
                 # A policy that never returns must not keep the process from ending.
                 worker.join(max(0.0, deadline - time.monotonic()))
+        while not finished.empty():
+            finished.get()  # Else its errors hold it, by their frames, and all of their runs.
