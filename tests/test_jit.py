@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,8 @@ def test_what_cannot_be_kept_on_disk_is_compiled_once(
     monkeypatch.setattr(jit, "_may_fork", lambda: False)
     jit.compile_missing([refusing, wrong], lambda _: "both")
     assert refusing.is_missing()
-    assert jit.load(refusing)(2) == 3
+    with ThreadPoolExecutor(2) as pool:
+        assert [code(2) for code in pool.map(jit.load, [refusing] * 4)] == [3] * 4
     with pytest.raises(jit.ResultError, match="float64"):
         jit.load(wrong)
     assert compiled == [small.refuse, small.ratio]
@@ -294,9 +296,8 @@ def test_what_runs_in_threads_is_compiled_before_them(
 def test_damaged_code_is_compiled_again(
     small: Any, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    entry = working(small)
-    jit.load(entry)
-    path = entry.path()
+    jit.load(working(small))
+    path = working(small).path()
     assert path is not None
     intact = path.read_bytes()
     flipped = bytearray(intact)
@@ -309,11 +310,11 @@ def test_damaged_code_is_compiled_again(
         "other": b"\x00\xff" * 1000,
     }
     path.write_bytes(damaged[damage])
-    assert jit.load(entry)(pair(small), 1) == 5
+    assert jit.load(working(small))(pair(small), 1) == 5
     assert "The compiled code of a test is damaged" in caplog.text
     assert read_code(path) is not None
     caplog.clear()
-    assert jit.load(entry)(pair(small), 1) == 5
+    assert jit.load(working(small))(pair(small), 1) == 5
     assert not caplog.text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.terminals import on_terminal
-from headway.cli.console import PlansBar, ReadingBar, RunsBar, StagesLine, messages
+from headway.cli.console import PATIENCE_S, PlansBar, ReadingBar, RunsBar, StagesLine, messages
 from headway.durations import left_text, time_left_text
 
 
@@ -96,8 +96,10 @@ def test_the_time_left_begins_anew_with_the_next_file(monkeypatch: pytest.Monkey
     clock = Clock(monkeypatch)
     monkeypatch.setattr("headway.cli.console._can_animate", lambda _: True)
     with ReadingBar(messages()) as bar:
+        bar(0.25, 2**20)
+        clock.now_s += PATIENCE_S / 2
         bar(1.0, 2**20)
-        clock.now_s += 100
+        clock.now_s += PATIENCE_S
         bar(0.5, 2**20)
         shown = [bar._bar]
         clock.now_s += 10

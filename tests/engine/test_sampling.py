@@ -226,10 +226,10 @@ def test_most_random_workloads_are_near_the_exact_average(
 
 
 def test_margins_are_those_of_a_prediction() -> None:
-    """Around 3, of 1, 2, 3, 4, 5: t(4) * sqrt(2.5) * sqrt(1 + 1/5)."""
-    values = np.array([[1.0], [2.0], [3.0], [4.0], [5.0]])
-    assert margins(values, np.array([3.0]))[0] == pytest.approx(2.776 * (2.5 * 1.2) ** 0.5)
-    assert margins(values, np.array([2.0]))[0] == pytest.approx(1 + 2.776 * (2.5 * 1.2) ** 0.5)
+    """Around 3, of 1, 3 and 5: t(2) * 2 * sqrt(1 + 1/3)."""
+    values = np.array([[1.0], [3.0], [5.0]])
+    assert margins(values, np.array([3.0]))[0] == pytest.approx(4.303 * 2 * (4 / 3) ** 0.5)
+    assert margins(values, np.array([2.0]))[0] == pytest.approx(1 + 4.303 * 2 * (4 / 3) ** 0.5)
 
 
 def test_runs_that_agree_have_a_margin_of_exactly_0() -> None:

@@ -149,11 +149,13 @@ class _PatientBar(_Bar):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._first: tuple[float, float] | None = None  # the time of the first report, how far
+        self._last = 0.0
 
     def _show(self, fraction: float, description: str) -> None:
         now_s = time.monotonic()
-        if self._first is None or fraction < self._first[1]:
+        if self._first is None or fraction < self._last:
             self._first = now_s, fraction
+        self._last = fraction
         elapsed_s = now_s - self._first[0]
         if elapsed_s < PATIENCE_S or not _can_animate(self._console):
             return

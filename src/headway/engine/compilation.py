@@ -100,7 +100,6 @@ def _described(entries: Sequence[jit.EntryPoint]) -> str:
     return " and ".join(engine + policies)
 
 
-@cache
 def compiled_kernel() -> Callable[[State, int], int]:
     """Return the kernel."""
     return jit.load(_KERNEL)

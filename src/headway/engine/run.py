@@ -110,7 +110,8 @@ def simulate(
         initial: A moment of a run of this workload on this cluster, to go on from. The result is
             that of the whole run; only what follows counts as simulated.
         timeline: Receives every task with its start, end and GPU. With it every task is simulated.
-        progress: Called now and then during a long run.
+        progress: Called now and then during a long run; from several threads, one at a time, if
+            it is sampled.
 
     Raises:
         InputError: An argument is not what it must be, or a job can never run.

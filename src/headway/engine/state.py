@@ -164,13 +164,13 @@ CYCLE = np.dtype(
         ("since_ns", np.int64),  # the time of the snapshot that is compared with
         ("period_ns", np.int64),
         ("periods", np.int64),  # how many the set is skipped; 0 if it is not
-        ("ends", np.int64),  # iterations of the anchor seen
+        ("ends", np.int64),  # looks at the set; one for each iteration of its anchor
         ("snapshot_at", np.int64),  # the number of them at which to take the next snapshot
         ("look_at", np.int64),  # … and at which to compare next
         ("pause", np.int64),  # iterations of a job without a set until it looks for one
-        ("others", np.int64),  # iterations of other members since the anchor's last
+        ("others", np.int64),  # iterations of other members since it was looked at
         ("index", np.int64),  # in the list of sets that are skipped
-        ("patience", np.int64),  # for how many others to wait for an iteration of the anchor
+        ("patience", np.int64),  # after how many others to dissolve it; if sampled, to look at it
         # Of a set that is sampled; see `sampling`.
         ("phase", np.int64),
         ("seen", np.int64),  # iterations of all members since the window began

@@ -215,7 +215,8 @@ def compare(
         seeds: One per workload, for policies that draw random numbers (`rand`); by default 0, 1,
             2, …; with `paper` as many as wanted, by default 20.
         accuracy: None is exact; otherwise as for `simulate`, such as 0.01 or `1%`.
-        threads: Runs at a time, and shared by fewer sampled runs; by default the number of cores.
+        threads: Threads in all; by default the number of cores. Each does one run at a time; if
+            there are fewer runs than threads, each sampled run gets several.
         started: Called before the first run with 0 and the number of runs.
         done: Called after each run.
 

@@ -144,7 +144,7 @@ class EntryPoint:
 
 
 def load(entry: EntryPoint) -> Callable[..., Any]:
-    """Return an entry point's code, compiled now if it is not on disk.
+    """Return an entry point's code, the same at every call, compiled now if it is not on disk.
 
     Raises:
         ResultError: The function does not return what its signature says.
@@ -153,19 +153,20 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
     if _disabled:
         return entry.function
     with _lock:
-        ahead = _ahead.pop(entry, None)
-        if isinstance(ahead, Exception):
-            raise ahead
-        code = ahead or _stored(entry)
+        code = _loaded.get(entry) or _stored(entry)
         if code is None:
             _announce(entry.title)
             with _uncollected():
                 code = _compile(entry)
+        if isinstance(code, Exception):
+            del _loaded[entry]
+            raise code
+        _loaded[entry] = code
         return code
 
 
-_ahead: dict[EntryPoint, Compiled | Exception] = {}
-"""What `compile_missing` compiled in this process, or why it could not, until it is loaded."""
+_loaded: dict[EntryPoint, Compiled | Exception] = {}
+"""The code of this process, or why `compile_missing` could not compile it, until that is raised."""
 
 
 def compile_missing(
@@ -288,9 +289,9 @@ def _compile_rest(entries: Sequence[EntryPoint], taken: Any) -> None:
 
 def _compile_ahead(entry: EntryPoint) -> None:
     try:
-        _ahead[entry] = _compile(entry)
+        _loaded[entry] = _compile(entry)
     except Exception as error:
-        _ahead[entry] = error
+        _loaded[entry] = error
 
 
 def call(function: Callable[..., int], title: str, *arguments: Any) -> int:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-STUDENT_T = {3: 4.303, 5: 2.776}
-"""P(|T| < t) = 0.95, by the number of runs."""
+_STUDENT_T = 4.303
+"""P(|T| < t) = 0.95 for 2 degrees of freedom: for three runs."""
 
 _QUANTILE = 1.96
 """Standard deviations that 95% of a normal distribution are within."""
@@ -43,12 +43,11 @@ def with_measuring_error(run: Result, deviation_s: Floats) -> Result:
 def margins(values: Floats, reported: Floats) -> Floats:
     """Return half the widths of intervals around the reported figures.
 
-    `values` has a row for each run. The intervals contain the prediction intervals, whose middle is
-    the mean and not the reported figure.
+    `values` has a row for each of three runs. The intervals contain the prediction intervals, whose
+    middle is the mean and not the reported figure.
     """
-    runs = len(values)
     offsets = values - values[0]  # Runs that agree must have no spread, not a rounding error.
-    spread = STUDENT_T[runs] * math.sqrt(1 + 1 / runs) * offsets.std(axis=0, ddof=1)
+    spread = _STUDENT_T * math.sqrt(1 + 1 / len(values)) * offsets.std(axis=0, ddof=1)
     found: Floats = np.abs(reported - values[0] - offsets.mean(axis=0)) + spread
     return found
 

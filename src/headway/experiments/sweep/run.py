@@ -62,7 +62,8 @@ def run_sweep(
         sweep: A sweep, its contents as a mapping, or the path of its file.
         folder: The folder of results, for one process at a time.
         on: `threads`, `ray` for Ray on this machine, or a Ray cluster's address.
-        threads: Runs at a time, and shared by fewer sampled runs; by default the number of cores.
+        threads: Threads in all; by default the number of cores. Each does one run at a time; if
+            there are fewer runs than threads, each sampled run gets several.
         jobs: Store a row per job too, in `jobs/*.parquet`.
         started: Called with the number of runs that are finished already, and of all runs.
         done: Called after each run.
