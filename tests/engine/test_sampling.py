@@ -33,7 +33,7 @@ from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 from headway.reports.run_page import write_run_page
-from headway.results.intervals import margins
+from headway.results.intervals import margins, median_run
 from headway.results.schema import Result
 from headway.results.store import read_result, write_json, write_parquet
 from headway.results.timeline.sinks import Timeline
@@ -236,6 +236,18 @@ def test_runs_that_agree_have_a_margin_of_exactly_0() -> None:
     """The mean of three equal floating-point numbers may be another one."""
     values = np.tile(np.random.default_rng(1).random(100), (3, 1))
     assert not margins(values, values[0]).any()
+
+
+def test_runs_that_agree_on_the_average_by_luck_have_the_margin_of_their_jobs(
+    exact: Result,
+) -> None:
+    """Every other job finishes a second earlier in one run, and a second later in the next."""
+    shift_ns = np.where(np.arange(len(exact.workload)) % 2, 10**9, -(10**9))
+    runs = [replace(exact, finish_ns=exact.finish_ns + k * shift_ns) for k in (-1, 0, 1)]
+    summary = median_run(runs).summary
+    typical_s = 1.96 * (4 / 3) ** 0.5  # The standard deviation of -1, 0 and 1 is 1.
+    assert summary.makespan_margin_s == pytest.approx(typical_s)
+    assert summary.average_jct_margin_s == pytest.approx(typical_s / len(exact.workload) ** 0.5)
 
 
 def test_a_page_shows_margins_and_what_to_think_of_them(sampled: Result, tmp_path: Path) -> None:

@@ -5,6 +5,10 @@ it: a job that finishes a little earlier lets another in, elsewhere. The exact r
 more of the same kind. With n runs, a figure of mean x and standard deviation s, it is with 95%
 probability within t * s * sqrt(1 + 1/n) of x, with Student's t of n - 1 degrees of freedom: a
 prediction interval. The margin is at least the error of measuring.
+
+Three runs can agree on one figure by luck, but hardly on all jobs. So the average's margin is at
+least what the deviations of the jobs would give it if they had nothing to do with each other, and
+that of the makespan, which is when one job finishes, at least a typical job's.
 """
 
 from __future__ import annotations
@@ -61,10 +65,19 @@ def median_run(runs: Sequence[Result]) -> Result:
     average_s, makespan_s = margins(
         totals, np.array([middle.summary.average_jct_s, middle.summary.makespan_s])
     ).tolist()
+    typical_s = _typical_margin_s(jct_s)
     summary = replace(
         middle.summary,
-        average_jct_margin_s=max(average_s, middle.summary.average_jct_margin_s),
-        makespan_margin_s=max(makespan_s, middle.summary.makespan_margin_s),
+        average_jct_margin_s=max(
+            average_s, typical_s / math.sqrt(jct_s.shape[1]), middle.summary.average_jct_margin_s
+        ),
+        makespan_margin_s=max(makespan_s, typical_s, middle.summary.makespan_margin_s),
     )
     margin_s = np.maximum(margins(jct_s, middle.jct_s), middle.jct_margin_s)
     return replace(middle, summary=summary, jct_margin_s=margin_s)
+
+
+def _typical_margin_s(jct_s: Floats) -> float:
+    """Return the root mean square of the jobs' margins, without Student's t: jobs are many."""
+    variance = (jct_s - jct_s[0]).var(axis=0, ddof=1)
+    return _QUANTILE * math.sqrt((1 + 1 / len(jct_s)) * float(variance.mean()))
