@@ -23,6 +23,7 @@ from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.compute_times import compute_times
 from headway.domain.errors import InputError, PolicyError
+from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine import kernel, run
 from headway.engine.compilation import compiled_kernel
@@ -168,6 +169,23 @@ def test_a_window_that_is_too_uncertain_becomes_twice_as_long(crowded: Workload)
                 longer += 1
         before = cycles.copy()
     assert longer > 10
+
+
+def test_a_few_jobs_that_come_to_repeat_are_skipped_exactly() -> None:
+    """Two jobs of one GPU each, and one of both GPUs, which has fewest iterations left."""
+    forward_ns, backward_ns = 31_500_000, 47_300_000
+    workload = Workload(
+        Job(name, arrival_s * 10**9, gpus, iterations, forward_ns, backward_ns, 10**8, 10**9)
+        for name, arrival_s, gpus, iterations in [
+            ("one", 6, 1, 70_000),
+            ("other", 12, 1, 50_000),
+            ("both", 19, 2, 20_000),
+        ]
+    )
+    exact = simulate(workload, "1x2", policy="lwf:1+srsf:1")
+    found = simulate(workload, "1x2", policy="lwf:1+srsf:1", accuracy=0.01)
+    assert found.finish_ns.tolist() == exact.finish_ns.tolist()
+    assert found.summary.skipped_tasks == exact.summary.skipped_tasks > 300_000
 
 
 def test_jobs_with_graphs_are_sampled_within_their_margins() -> None:

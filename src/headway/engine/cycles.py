@@ -249,6 +249,9 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
         if seen >= target:
             _gather(s, anchor)
             begin_window(s, anchor, now_ns, FIRST_HALF)
+        elif cycles[anchor].ends >= cycles[anchor].snapshot_at:
+            take_snapshot(s, anchor, now_ns)
+            cycles[anchor].snapshot_at = 2 * cycles[anchor].ends
     elif phase == FIRST_HALF:
         if 2 * seen >= target:
             note_half(s, anchor, now_ns)

@@ -43,10 +43,10 @@ _LEAST_RELATIVE_DEVIATION = 0.1
 the progress varies over many windows.
 """
 
-_SETTLE_EACH, _SETTLE_ALL = 8, 32
-"""How long a set settles before its first window, in windows: the first number, in large sets the
-second divided by the number of members, at least until each has ended one iteration on average. A
-few jobs come to take turns; many never do.
+_SETTLE = 200
+"""How long a set settles before its first window, in windows: this number divided by the square of
+the number of members, at least one. A few jobs come to take turns, often so that they repeat, which
+may take hundreds of iterations. Many never do.
 """
 
 _LONGER_EACH, _LONGER_ALL = 4, 16
@@ -91,7 +91,7 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
     cycles[anchor].phase = phase
     cycles[anchor].seen = 0
     if phase == SETTLING:
-        iterations = max(1, min(_SETTLE_EACH * window, _SETTLE_ALL * window // members))
+        iterations = window * max(1, _SETTLE // members**2)
     else:
         iterations = window * max(1, min(_LONGER_EACH, _LONGER_ALL // members))
     cycles[anchor].target = iterations * members
