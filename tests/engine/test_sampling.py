@@ -174,12 +174,11 @@ def test_a_window_that_is_too_uncertain_becomes_twice_as_long(crowded: Workload)
 def test_a_few_jobs_that_come_to_repeat_are_skipped_exactly() -> None:
     """Two jobs of one GPU each, and one of both GPUs, which has fewest iterations left."""
     forward_ns, backward_ns = 31_500_000, 47_300_000
+    jobs = [("one", 6, 1, 70_000), ("other", 12, 1, 50_000), ("both", 19, 2, 20_000)]
     workload = Workload(
-        Job(name, arrival_s * 10**9, gpus, iterations, forward_ns, backward_ns, 10**8, 10**9)
-        for name, arrival_s, gpus, iterations in [
-            ("one", 6, 1, 70_000),
-            ("other", 12, 1, 50_000),
-            ("both", 19, 2, 20_000),
+        [
+            Job(name, arrival_s * 10**9, gpus, iterations, forward_ns, backward_ns, 10**8, 10**9)
+            for name, arrival_s, gpus, iterations in jobs
         ]
     )
     exact = simulate(workload, "1x2", policy="lwf:1+srsf:1")
