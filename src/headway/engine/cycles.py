@@ -15,13 +15,14 @@ was and remains the same, the time between them is a *period*: it will be repeat
 the set finishes, a solo job beside it does, or the order changes.
 
 The state is looked at when an iteration of one job of the set, its *anchor*, has ended, at the end
-of the instant. It is compared with a snapshot that is renewed at the 1st, 2nd, 4th, 8th … such end,
-so that a repetition is found soon after it begins (Brent's cycle detection) and looking costs
-little where there is none. A set that repeats is moved forward by as many whole periods as nothing
-can interfere with: its events leave the heap, and one event brings them back. If something may
-happen before that, because the queue is tried or an inert job beside it wakes up, the set is
-brought back by the whole periods that have passed, and catches up event by event. The clock goes
-back for it, which does no harm: nothing outside the set can have affected it in that time.
+of the instant. It is compared with a snapshot that is renewed at the 1st, 2nd, 4th, 8th … such end
+(if it is sampled, while it settles), so that a repetition is found soon after it begins (Brent's
+cycle detection) and looking costs little where there is none. A set that repeats is moved forward
+by as many whole periods as nothing can interfere with: its events leave the heap, and one event
+brings them back. If something may happen before that, because the queue is tried or an inert job
+beside it wakes up, the set is brought back by the whole periods that have passed, and catches up
+event by event. The clock goes back for it, which does no harm: nothing outside the set can have
+affected it in that time.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from headway.engine.sampling import (
     count_estimates,
     does_nothing,
     end_window,
+    enter,
     mean_age_ns,
     measure_repetition,
     note_half,
@@ -207,7 +209,8 @@ def _look(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
     repeats = ends > 1 and ends >= cycles[anchor].look_at and is_alike(s, anchor, now_ns)
     if repeats and now_ns > cycles[anchor].since_ns:
         cycles[anchor].period_ns = now_ns - cycles[anchor].since_ns
-        cycles[anchor].phase = FIRST_HALF
+        if s.rules[0].window > 0:
+            enter(s, anchor, FIRST_HALF)
         job = anchor
         while job != NOBODY:
             s.job_snapshots[job].iterations = (
@@ -250,6 +253,7 @@ def _sample(s: State, anchor: int, now_ns: int, next_arrival_ns: int) -> None:
             _gather(s, anchor)
             begin_window(s, anchor, now_ns, FIRST_HALF)
         elif cycles[anchor].ends >= cycles[anchor].snapshot_at:
+            # A window needs the snapshot of its beginning; until then a later one finds more.
             take_snapshot(s, anchor, now_ns)
             cycles[anchor].snapshot_at = 2 * cycles[anchor].ends
     elif phase == FIRST_HALF:

@@ -9,13 +9,14 @@ finishes, no job arrives or is placed beside it. What is left of an iteration is
 next time. When neighbours change their order, the set is measured again.
 
 The error is limited in three ways. After a job came or went the set first settles; a small one for
-longer, because its members come to take turns in a way that delays them less. A window is good for
-a limited time, so that progress which varies slowly is measured again and again. And the halves of
-a window say how well it was measured: if a member did p1 and p2 iterations in w1 and w2 ns, then
-(p1 w2 - p2 w1)**2 / (w1 w2) estimates the variance of its progress in such a window, and m (m + 1)
-times that is the variance of what it will have done after m windows more. These errors, in ns of
-service, must not add up, as independent ones do, to more than the wanted accuracy allows for the
-time that the members have been in the system. If they would, the set is measured for longer.
+longer, because its members come to take turns in a way that delays them less. If they come to
+repeat, the set is skipped exactly instead. A window is good for a limited time, so that progress
+which varies slowly is measured again and again. And the halves of a window say how well it was
+measured: if a member did p1 and p2 iterations in w1 and w2 ns, then (p1 w2 - p2 w1)**2 / (w1 w2)
+estimates the variance of its progress in such a window, and m (m + 1) times that is the variance of
+what it will have done after m windows more. These errors, in ns of service, must not add up, as
+independent ones do, to more than the wanted accuracy allows for the time that the members have been
+in the system. If they would, the set is measured for longer.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ the progress varies over many windows.
 
 _SETTLE = 200
 """How long a set settles before its first window, in windows: this number divided by the square of
-the number of members, at least one. A few jobs come to take turns, often so that they repeat, which
-may take hundreds of iterations. Many never do.
+the number of active members, at least one. A few jobs come to take turns, often so that they
+repeat, which may take hundreds of iterations. Larger sets hardly ever do.
 """
 
 _LONGER_EACH, _LONGER_ALL = 4, 16
@@ -79,22 +80,28 @@ def does_nothing(s: State, job: int) -> bool:
 @part
 def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
     """Begin to settle, or to measure: count every member's iterations from here."""
-    cycles = s.cycles
     take_snapshot(s, anchor, now_ns)
-    members = 0
+    active = 0
     job = anchor
     while job != NOBODY:
         if not does_nothing(s, job):
-            members += 1
+            active += 1
         job = s.job_progress[job].next_member
-    members, window = max(1, members), s.rules[0].window
-    cycles[anchor].phase = phase
-    cycles[anchor].seen = 0
+    s.cycles[anchor].active = max(1, active)
+    s.cycles[anchor].seen = 0
+    enter(s, anchor, phase)
+
+
+@part
+def enter(s: State, anchor: int, phase: int) -> None:
+    """Begin a phase, and say how many iterations it takes."""
+    cycles, active = s.cycles, s.cycles[anchor].active
     if phase == SETTLING:
-        iterations = window * max(1, _SETTLE // members**2)
+        windows = _SETTLE // active**2
     else:
-        iterations = window * max(1, min(_LONGER_EACH, _LONGER_ALL // members))
-    cycles[anchor].target = iterations * members
+        windows = min(_LONGER_EACH, _LONGER_ALL // active)
+    cycles[anchor].phase = phase
+    cycles[anchor].target = s.rules[0].window * max(1, windows) * active
 
 
 @part
@@ -152,7 +159,7 @@ def measure_repetition(s: State, anchor: int) -> None:
 @part
 def _begin_to_move(s: State, anchor: int, window_ns: int) -> None:
     """From now on a set is moved by the rates in a window, with a period of 1 ns."""
-    s.cycles[anchor].phase = MEASURED
+    enter(s, anchor, MEASURED)
     s.cycles[anchor].seen = 0
     s.cycles[anchor].period_ns = 1
     s.cycles[anchor].window_ns = window_ns

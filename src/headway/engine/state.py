@@ -173,6 +173,7 @@ CYCLE = np.dtype(
         ("patience", np.int64),  # after how many others to dissolve it; if sampled, to look at it
         # Of a set that is sampled; see `sampling`.
         ("phase", np.int64),
+        ("active", np.int64),  # members that did not just wait for a GPU when the window began
         ("seen", np.int64),  # iterations of all members since the window began
         ("target", np.int64),  # how many of them make a window
         ("half_ns", np.int64),  # when the first half of the window ended

@@ -6,9 +6,10 @@ more of the same kind. With n runs, a figure of mean x and standard deviation s,
 probability within t * s * sqrt(1 + 1/n) of x, with Student's t of n - 1 degrees of freedom: a
 prediction interval. The margin is at least the error of measuring.
 
-Three runs can agree on one figure by luck, but hardly on all jobs. So the average's margin is at
-least what the deviations of the jobs would give it if they had nothing to do with each other, and
-that of the makespan, which is when one job finishes, at least a typical job's.
+Three runs can agree on the average or the makespan by luck, but hardly on all jobs. The variance of
+a job's completion time, averaged over the jobs, is known well. So the makespan, which is when one
+job finishes, has at least the margin that this variance gives, and the average JCT at least that
+divided by the root of the number of jobs, as if they were independent.
 """
 
 from __future__ import annotations
@@ -65,19 +66,19 @@ def median_run(runs: Sequence[Result]) -> Result:
     average_s, makespan_s = margins(
         totals, np.array([middle.summary.average_jct_s, middle.summary.makespan_s])
     ).tolist()
-    typical_s = _typical_margin_s(jct_s)
+    pooled_s = _pooled_margin_s(jct_s)
     summary = replace(
         middle.summary,
         average_jct_margin_s=max(
-            average_s, typical_s / math.sqrt(jct_s.shape[1]), middle.summary.average_jct_margin_s
+            average_s, pooled_s / math.sqrt(jct_s.shape[1]), middle.summary.average_jct_margin_s
         ),
-        makespan_margin_s=max(makespan_s, typical_s, middle.summary.makespan_margin_s),
+        makespan_margin_s=max(makespan_s, pooled_s, middle.summary.makespan_margin_s),
     )
     margin_s = np.maximum(margins(jct_s, middle.jct_s), middle.jct_margin_s)
     return replace(middle, summary=summary, jct_margin_s=margin_s)
 
 
-def _typical_margin_s(jct_s: Floats) -> float:
-    """Return the root mean square of the jobs' margins, without Student's t: jobs are many."""
+def _pooled_margin_s(jct_s: Floats) -> float:
+    """Return the margin that the jobs' mean variance gives, for 95% of a normal distribution."""
     variance = (jct_s - jct_s[0]).var(axis=0, ddof=1)
     return _QUANTILE * math.sqrt((1 + 1 / len(jct_s)) * float(variance.mean()))
