@@ -29,7 +29,7 @@ from headway.engine import kernel, run
 from headway.engine.compilation import compiled_kernel
 from headway.engine.progress import Progress
 from headway.engine.run import simulate
-from headway.engine.sampling import SECOND_HALF
+from headway.engine.sampling import FIRST_HALF, SECOND_HALF
 from headway.engine.state import State
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
@@ -171,25 +171,46 @@ def test_a_window_that_is_too_uncertain_becomes_twice_as_long(crowded: Workload)
     assert longer > 10
 
 
-@pytest.mark.parametrize("window", run._WINDOWS)
-def test_a_few_jobs_that_come_to_repeat_are_skipped_exactly(
-    window: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def few() -> Workload:
     """Two jobs of one GPU each, and one of both GPUs, which has fewest iterations left."""
     forward_ns, backward_ns = 31_500_000, 47_300_000
     jobs = [("one", 6, 1, 70_000), ("other", 12, 1, 50_000), ("both", 19, 2, 20_000)]
-    workload = Workload(
+    return Workload(
         [
             Job(name, arrival_s * 10**9, gpus, iterations, forward_ns, backward_ns, 10**8, 10**9)
             for name, arrival_s, gpus, iterations in jobs
         ]
     )
+
+
+@pytest.mark.parametrize("window", run._WINDOWS)
+def test_a_few_jobs_that_come_to_repeat_are_skipped_exactly(
+    few: Workload, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "_WINDOWS", (window,))
-    found = simulate(workload, "1x2", policy="lwf:1+srsf:1", accuracy=0.01)
-    exact = simulate(workload, "1x2", policy="lwf:1+srsf:1")
+    found = simulate(few, "1x2", policy="lwf:1+srsf:1", accuracy=0.01)
+    exact = simulate(few, "1x2", policy="lwf:1+srsf:1")
     assert found.summary.sampled_share == 0
     assert found.finish_ns.tolist() == exact.finish_ns.tolist()
     assert found.summary.skipped_tasks > 300_000
+
+
+@pytest.mark.parametrize("window", run._WINDOWS)
+def test_a_window_after_a_repetition_is_as_long_as_any_other(few: Workload, window: int) -> None:
+    """Settling takes longer, and a repetition ends it."""
+    policy = PolicySet.parse("lwf:1+srsf:1")
+    one = run._Run(
+        few, Cluster(servers=1, gpus_per_server=2), NetworkModel(), policy, 0, "full", 0.01, None
+    )
+    state = one.state(compute_times(few, one.cluster), 0, window)
+    advance, cycles = compiled_kernel(), state.cycles
+    phases = set()
+    while advance(state, 1) == kernel.BUDGET_SPENT:
+        phases.update(cycles.phase.tolist())
+        windows = cycles.target / np.maximum(1, window * cycles.active)
+        assert (windows[cycles.phase == FIRST_HALF] <= 4).all()
+    assert FIRST_HALF in phases
 
 
 def test_jobs_with_graphs_are_sampled_within_their_margins() -> None:
@@ -263,7 +284,7 @@ def test_runs_that_agree_have_a_margin_of_exactly_0() -> None:
 def test_runs_that_agree_on_the_average_by_luck_have_the_margin_of_their_jobs(
     exact: Result,
 ) -> None:
-    """In one run half the jobs finish a second earlier, the others later; in another inversely."""
+    """Half of the jobs are early in the first run and late in the last; the others the reverse."""
     shift_ns = np.where(np.arange(len(exact.workload)) % 2, 10**9, -(10**9))
     runs = [replace(exact, finish_ns=exact.finish_ns + k * shift_ns) for k in (-1, 0, 1)]
     summary = median_run(runs).summary

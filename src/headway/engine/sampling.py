@@ -88,19 +88,19 @@ def begin_window(s: State, anchor: int, now_ns: int, phase: int) -> None:
             active += 1
         job = s.job_progress[job].next_member
     s.cycles[anchor].active = max(1, active)
-    s.cycles[anchor].seen = 0
     enter(s, anchor, phase)
 
 
 @part
 def enter(s: State, anchor: int, phase: int) -> None:
-    """Begin a phase, and say how many iterations it takes."""
+    """Begin a phase: count iterations, up to as many as it takes."""
     cycles, active = s.cycles, s.cycles[anchor].active
     if phase == SETTLING:
         windows = _SETTLE // active**2
     else:
         windows = min(_LONGER_EACH, _LONGER_ALL // active)
     cycles[anchor].phase = phase
+    cycles[anchor].seen = 0
     cycles[anchor].target = s.rules[0].window * max(1, windows) * active
 
 
@@ -160,7 +160,6 @@ def measure_repetition(s: State, anchor: int) -> None:
 def _begin_to_move(s: State, anchor: int, window_ns: int) -> None:
     """From now on a set is moved by the rates in a window, with a period of 1 ns."""
     enter(s, anchor, MEASURED)
-    s.cycles[anchor].seen = 0
     s.cycles[anchor].period_ns = 1
     s.cycles[anchor].window_ns = window_ns
     s.cycles[anchor].moved_ns = 0

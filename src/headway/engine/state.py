@@ -173,9 +173,9 @@ CYCLE = np.dtype(
         ("patience", np.int64),  # after how many others to dissolve it; if sampled, to look at it
         # Of a set that is sampled; see `sampling`.
         ("phase", np.int64),
-        ("active", np.int64),  # members that did not just wait for a GPU when the window began
-        ("seen", np.int64),  # iterations of all members since the window began
-        ("target", np.int64),  # how many of them make a window
+        ("active", np.int64),  # members that were not just waiting for a GPU
+        ("seen", np.int64),  # iterations of all members since settling or the window began
+        ("target", np.int64),  # how many of them end that
         ("half_ns", np.int64),  # when the first half of the window ended
         ("window_ns", np.int64),  # the length of the window
         ("moved_ns", np.int64),  # how far the set was moved forward since it was measured
