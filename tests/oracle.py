@@ -823,7 +823,9 @@ class Simulation:
         def end(key: tuple[int, int], extra: dict[tuple[str, int], int]) -> int:
             """When a job ends if the new one adds `extra` ahead of it."""
             uses = work[key]
-            return max([key[0], *(ahead(key, m) + uses[m] + extra.get(m, 0) for m in uses)])
+            before = {m: ahead(key, m) + extra.get(m, 0) for m in uses}
+            busy = [max(key[0] + before[m] // 2, before[m] + uses[m]) for m in uses]
+            return max([key[0], *busy])
 
         def delay(extra: dict[tuple[str, int], int]) -> int:
             return max(ahead(mine, machine) for machine in extra)

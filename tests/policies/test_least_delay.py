@@ -52,6 +52,16 @@ def test_jobs_that_send_go_to_different_blocks() -> None:
     assert not servers(result, 0) & servers(result, 1)
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_a_job_goes_where_nobody_is_even_if_the_delay_of_others_would_be_hidden(gpus: int) -> None:
+    """A job that mostly sends would hide the short computing of the new one on its GPUs."""
+    long = make_job(gpus=4, iterations=900, gradient_bytes=100 * MB)
+    new = make_job(gpus=gpus, iterations=100, gradient_bytes=100 * MB, arrival_ns=1)
+    result = run(long, new)
+    assert servers(result, 0) == {0, 1}
+    assert servers(result, 1) <= {2, 3}
+
+
 def test_a_job_had_rather_wait_a_little_than_delay_another_a_lot() -> None:
     """Behind 15 ms of a short job it waits 15 ms; before a long one it would cost that 30 ms."""
     short, long = make_job(iterations=5), make_job(iterations=500)

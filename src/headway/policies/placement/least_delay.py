@@ -33,7 +33,9 @@ class Lines(NamedTuple):
     ahead: Integers  # work ahead of the new job, by machine
     first: Integers
     jobs: Integers
-    done: Integers  # work ahead of jobs[i] on its machine, and its own there
+    before: Integers  # work ahead of jobs[i] on its machine …
+    work: Integers  # … and its own there
+    time: Integers  # T of each job
     end: Integers  # E of each job behind the new one
     added: Integers  # the delay of that job by an option …
     option: Integers  # … the one that was looked at last
@@ -99,6 +101,15 @@ def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int)
 
 
 @routine
+def expected_end(time: int, ahead: int, own: int) -> int:
+    """Return E of a job of remaining time T, from what is ahead of it and its own work on a machine.
+
+    Half of what is ahead may pass while the job is busy on other machines.
+    """
+    return max(time + ahead // 2, ahead + own)
+
+
+@routine
 def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
     """Line up the placed jobs on the machines that they use."""
     jobs, gpus, servers, seats = cluster.jobs, cluster.gpus, cluster.servers, cluster.seats
@@ -134,8 +145,9 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
 
     machines = len(gpus) + len(servers)
     ahead, first = np.zeros(machines, np.int64), np.zeros(machines + 1, np.int64)
-    waiting, done = np.empty(entries, np.int64), np.empty(entries, np.int64)
-    behind, work = np.empty(longest, np.int64), np.empty(len(jobs), np.int64)
+    waiting, before = np.empty(entries, np.int64), np.empty(entries, np.int64)
+    work, here = np.empty(entries, np.int64), np.empty(len(jobs), np.int64)
+    behind = np.empty(longest, np.int64)
     entry = 0
     for machine in range(machines):
         computes = machine < len(gpus)
@@ -151,10 +163,10 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
                 if (time[other], other) < (own_time, job):
                     ahead[machine] += own
                 elif found_on[other] == machine:
-                    work[other] += own
+                    here[other] += own
                 else:
                     found_on[other] = machine
-                    work[other] = own
+                    here[other] = own
                     behind[length] = other
                     length += 1
                 at = seats[at].beside if computes else links[at].beside
@@ -163,12 +175,12 @@ def line_up(cluster: ClusterView, job: int, own_time: int) -> Lines:
         line = ahead[machine]
         for turn in range(length):
             other = behind[turn]
-            line += work[other]
-            waiting[entry], done[entry] = other, line
-            end[other] = max(end[other], line)
+            waiting[entry], before[entry], work[entry] = other, line, here[other]
+            end[other] = max(end[other], expected_end(time[other], line, here[other]))
+            line += here[other]
             entry += 1
         first[machine + 1] = entry
-    return Lines(ahead, first, waiting, done, end, added, option)
+    return Lines(ahead, first, waiting, before, work, time, end, added, option)
 
 
 @routine
@@ -180,7 +192,8 @@ def add_to(lines: Lines, machine: int, work: int, option: int) -> int:
         if lines.option[other] != option:
             lines.option[other] = option
             lines.added[other] = 0
-        added = lines.done[entry] + work - lines.end[other]
+        ahead = lines.before[entry] + work
+        added = expected_end(lines.time[other], ahead, lines.work[entry]) - lines.end[other]
         if added > lines.added[other]:
             more += added - lines.added[other]
             lines.added[other] = added
@@ -271,9 +284,9 @@ def least_delay(cluster: ClusterView, job: int, candidates: Integers, parameter:
     Every GPU and every server's network is a machine that serves its jobs in the order of their
     remaining times T = C + N, ties by index: C for computing, on each of a job's GPUs, and N for
     sending, on each of the servers that it sends on. What comes before a job on a machine is
-    *ahead* of it. A job is expected to end after E = max(T, ahead + its own work, over its
-    machines). An option costs the largest ahead of the new job there, plus what it adds to the E of
-    the jobs after it.
+    *ahead* of it. A job is expected to end after E, the largest of T + ahead / 2 and of ahead + its
+    own work, over its machines. An option costs the largest ahead of the new job there, plus what
+    it adds to the E of the jobs after it.
 
     With a graph, N differs from server to server: it is the time of the messages there, each alone.
     T of the new job is then the largest of C and of N with as many GPUs on each server, and its
