@@ -42,6 +42,8 @@ def complete_message(s: State, message: int, now_ns: int) -> None:
 @inlined
 def admit(s: State, now_ns: int) -> None:
     """Step 4: start the ready messages that may, in order; update the costs that this changes."""
+    if s.rules[0].buckets_if_shared != 0:
+        _cut_if_shared(s, now_ns)
     if s.rules[0].admission_by_port != 0 and s.rules[0].needed_first == 0:
         admit_by_port(s)
     else:
@@ -50,6 +52,20 @@ def admit(s: State, now_ns: int) -> None:
     for i in range(changed):
         _schedule_end(s, s.traffic.found[i], now_ns)
     forget_changes(s.traffic)
+
+
+@part
+def _cut_if_shared(s: State, now_ns: int) -> None:
+    """Decide of each message that has become ready at this instant whether it is sent whole."""
+    bucket_bytes = s.cluster.system[0].bucket_bytes
+    for i in range(s.tally[0].asked):
+        message = s.asked[i]
+        record = s.cluster.messages[message]
+        if record.ready_ns == now_ns and record.unsent_bytes > bucket_bytes:
+            record.bytes = record.unsent_bytes
+            if shares_a_port(s.cluster, message):
+                record.bytes = bucket_bytes
+            s.waiters[message].bytes = record.bytes
 
 
 @part

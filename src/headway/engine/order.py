@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headway.domain.limits import MAX_BYTES
 from headway.engine.state import State
 from headway.jit import inlined, part
 
@@ -56,9 +57,20 @@ def skip_messages(s: State, job: int, count: int) -> None:
 
 
 @part
+def alone_bucket_bytes(s: State) -> int:
+    """Return the most bytes that a message carries where no other job is."""
+    if s.rules[0].buckets_if_shared != 0:
+        return MAX_BYTES
+    return int(s.cluster.system[0].bucket_bytes)
+
+
+@part
 def buckets_of(s: State, job: int) -> int:
-    """Return how many messages an all-reduce takes of a job without a graph; none on one server."""
-    jobs, bucket_bytes = s.cluster.jobs, s.cluster.system[0].bucket_bytes
+    """Return how many messages the all-reduce of a job without a graph takes where it is alone.
+
+    On one server there are none.
+    """
+    jobs, bucket_bytes = s.cluster.jobs, alone_bucket_bytes(s)
     if jobs[job].servers == 1:
         return 0
     return int(max(1, (jobs[job].gradient_bytes + bucket_bytes - 1) // bucket_bytes))

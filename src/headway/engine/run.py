@@ -194,6 +194,7 @@ class _Run:
             rows,
             window,
             self.accuracy or 0.0,
+            self.policy.buckets_if_shared,
         )
         if self.initial is not None:
             state.tally[0].misplaced = resume(state, self.initial, self.workload)
@@ -228,6 +229,7 @@ class _Run:
                 admission=policies.admission.name,
                 seed=self.seed,
                 bucket_bytes=self.policy.bucket_bytes,
+                buckets_if_shared=self.policy.buckets_if_shared,
                 accuracy=self.accuracy,
             ),
             summary=summarize(

@@ -55,6 +55,7 @@ def prepare(
     timeline_rows: int,
     window: int = 0,
     accuracy: float = 0.0,
+    buckets_if_shared: bool = False,
 ) -> State:
     """Return the state before the first instant, or raise the reason why the workload cannot run.
 
@@ -95,6 +96,7 @@ def prepare(
     rules.skips_sets[:] = level >= 3
     rules.window[:] = window if level >= 3 else 0
     rules.accuracy[:] = accuracy
+    rules.buckets_if_shared[:] = buckets_if_shared
     some_graphs = len(graphs.graphs) > 0
     rules.needed_first[:] = policies.admission.needed_first and some_graphs
     compile_ahead([policies], some_graphs)

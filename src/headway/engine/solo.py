@@ -22,6 +22,7 @@ from headway.domain.limits import HORIZON_NS
 from headway.domain.records import BACKWARD, FORWARD, IN_FLIGHT, NOBODY
 from headway.engine.events import cancel_rarely, schedule_rarely
 from headway.engine.order import (
+    alone_bucket_bytes,
     comes_before,
     key_with,
     skip_iterations,
@@ -75,7 +76,7 @@ def go_solo(s: State, job: int, group: int, shared: bool, now_ns: int) -> None:
     if not one_server:
         message = jobs[job].first_message
         cost = alone_ns_per_byte(s.cluster, message)
-        bucket_bytes = s.cluster.system[0].bucket_bytes
+        bucket_bytes = alone_bucket_bytes(s)
         full = jobs[job].gradient_bytes // bucket_bytes
         rest = jobs[job].gradient_bytes - full * bucket_bytes
         period_ns += full * _alone_ns(s, message, bucket_bytes, cost)
@@ -164,7 +165,7 @@ def interrupt(s: State, job: int, now_ns: int) -> None:
 @part
 def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
     """Send a message, ready since `ready_ns` and alone, up to the present."""
-    record, bucket_bytes = s.cluster.messages[message], s.cluster.system[0].bucket_bytes
+    record, bucket_bytes = s.cluster.messages[message], alone_bucket_bytes(s)
     cost = alone_ns_per_byte(s.cluster, message)
     bucket_ns = _alone_ns(s, message, bucket_bytes, cost)
     buckets = s.job_progress[record.job].messages_each

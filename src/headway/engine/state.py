@@ -261,6 +261,7 @@ RULES = np.dtype(
         ("admission_steady", np.int64),
         ("admission_by_port", np.int64),
         ("needed_first", np.int64),  # whether messages of a graph wait for those needed before
+        ("buckets_if_shared", np.int64),  # whether messages are cut only if they share a port
         ("fuses", np.int64),  # whether a forward and its backward may be one event
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward

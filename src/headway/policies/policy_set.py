@@ -23,9 +23,11 @@ SCHEDULERS = {
 
 PRESETS = {
     "paper": "lwf:1+ada-srsf",
-    "headway": "least-delay+srtf+ada-dual/needed-first@50",
+    "headway": "least-delay+srtf+ada-dual/needed-first@50/if-shared",
 }
 """The paper's own combination, and the best we know."""
+
+_IF_SHARED = "/if-shared"
 
 PolicyLike = str | Callable[..., Any]
 """A policy: its text, or the function that decides."""
@@ -60,6 +62,8 @@ class PolicySet:
     admission: str
     bucket_bytes: int | None = None
     """The most bytes that one message carries; None sends an all-reduce as one message."""
+    buckets_if_shared: bool = False
+    """Whether a message is cut only if another job is on one of its ports when it is ready."""
     name: str = ""
     """What the user called it, such as `headway`; by default the canonical text."""
 
@@ -78,13 +82,15 @@ class PolicySet:
 
         It is a preset (`paper`, `headway`), `placement+scheduler`, such as `lwf:1+ada-srsf`, or
         `placement+priority+admission`, such as `ff+fifo+srsf:1`. An `@25` at the end sends
-        all-reduces in buckets of 25 MB (1 MB = 2**20 bytes); `@0` sends them whole.
+        all-reduces in buckets of 25 MB (1 MB = 2**20 bytes), `@25/if-shared` only those that share a
+        port with another job; `@0` sends them whole.
 
         Raises:
             InputError: The text names no policies.
         """
         names, bucket_bytes = text, None
-        if match := re.search(r"@([^@+:/]*)$", text):
+        if_shared = text.endswith(_IF_SHARED)
+        if match := re.search(r"@([^@+:/]*)$", text.removesuffix(_IF_SHARED)):
             names = text[: match.start()]
             try:
                 bucket_mb = number_from(match[1])
@@ -95,7 +101,10 @@ class PolicySet:
                 ) from None
             bucket_bytes = _bucket_bytes(bucket_mb, f"bucket size of policy {text}")
             if names in PRESETS:
-                return replace(cls.parse(PRESETS[names]), bucket_bytes=bucket_bytes, name=text)
+                preset = cls.parse(PRESETS[names])
+                return replace(
+                    preset, bucket_bytes=bucket_bytes, buckets_if_shared=if_shared, name=text
+                )
         elif names in PRESETS:
             return replace(cls.parse(PRESETS[names]), name=text)
         parts = names.split("+")
@@ -106,7 +115,7 @@ class PolicySet:
             )
         placement, *rest = parts
         priority, admission = rest if len(rest) == 2 else _scheduler(rest[0])
-        return cls(placement, priority, admission, bucket_bytes, text)
+        return cls(placement, priority, admission, bucket_bytes, if_shared, text)
 
     def override(
         self,
@@ -125,7 +134,8 @@ class PolicySet:
             priority: A priority policy; wins over the scheduler's.
             admission: An admission policy; wins over the scheduler's.
             bucket_mb: The most that one message carries (1 MB = 2**20 bytes); a larger all-reduce
-                is a chain of messages, each admitted on its own. 0 sends an all-reduce whole.
+                is a chain of messages, each admitted on its own, also where no other job is. 0
+                sends an all-reduce whole.
 
         Raises:
             InputError: There is no such policy, or the bucket size is out of range.
@@ -138,6 +148,7 @@ class PolicySet:
         changes |= {kind: _name(kind, part) for kind, part in parts.items() if part is not None}
         if bucket_mb is not None:
             changes["bucket_bytes"] = _bucket_bytes(bucket_mb, "bucket_mb")
+            changes["buckets_if_shared"] = False
         return replace(self, **changes, name="") if changes else self
 
     def with_files_at(self, paths: Mapping[str, str]) -> Self:
@@ -159,7 +170,8 @@ class PolicySet:
         names = f"{self.placement}+{self.priority}+{self.admission}"
         if self.bucket_bytes is None:
             return names
-        return f"{names}@{_number(self.bucket_bytes / _BYTES_PER_MB)}"
+        if_shared = _IF_SHARED if self.buckets_if_shared else ""
+        return f"{names}@{_number(self.bucket_bytes / _BYTES_PER_MB)}{if_shared}"
 
     def __eq__(self, other: object) -> bool:
         return str(self) == str(other) if isinstance(other, PolicySet) else NotImplemented

@@ -26,7 +26,8 @@ def describe_settings(result: Result) -> list[str]:
     settings, source = result.settings, result.workload.source
     buckets = ""
     if settings.bucket_bytes is not None:
-        buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
+        where = " where jobs share the network" if settings.buckets_if_shared else ""
+        buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB{where}"
     count = len(result.workload)
     jobs = f"placement {settings.placement}, priority {settings.priority},"
     messages = f"admission {settings.admission}{buckets}"

@@ -68,6 +68,7 @@ class Settings:
     admission: str
     seed: int
     bucket_bytes: int | None = None
+    buckets_if_shared: bool = False
     accuracy: float | None = None
     """The accuracy of sampling that was asked for; None is exact."""
 
