@@ -14,7 +14,7 @@ from headway.policies import (
     Parameter,
     admission_policy,
     bytes_left,
-    most_messages,
+    messages_in_the_way,
     placement_policy,
     stable_sort,
 )
@@ -36,11 +36,12 @@ def packed(cluster: ClusterView, job: int, candidates: Integers, parameter: floa
 @admission_policy("patient", parameter=Parameter("share", least=0))
 def patient(cluster: ClusterView, message: int, share: float) -> bool:
     """Join other messages only if this one is at most a share of what is left of each."""
-    if most_messages(cluster, message) == 0:
-        return True
     first = cluster.messages[message].first_link
     for link in range(first, first + cluster.messages[message].links):
-        other = cluster.ports[cluster.links[link].port].first_in_flight
+        port = cluster.links[link].port
+        if messages_in_the_way(cluster, port) == 0:
+            continue
+        other = cluster.ports[port].first_in_flight
         while other >= 0:
             left = bytes_left(cluster, cluster.links[other].message)
             if cluster.messages[message].size_bytes > share * left:

@@ -488,6 +488,16 @@ class Simulation:
             factor *= oversubscription
         return factor / sum(self.rails[server] for server in below)
 
+    def carries(self, link: Link) -> int:
+        """How many messages a link carries without one slowing another: 1 on a rail."""
+        kind, tier, switch = link
+        if kind == "rail":
+            return 1
+        switches, _ = self.tiers[tier]
+        rails = [count for count, of in zip(self.rails, switches, strict=True) if of == switch]
+        oversubscription = math.prod(r for _, r in self.tiers[: tier + 1])
+        return max(1, math.floor(sum(rails) / oversubscription))
+
     def make_ready(
         self, job: Job, number: int, gpus: Sequence[int], size: int, kind: str = "all-reduce"
     ) -> None:
@@ -619,9 +629,14 @@ class Simulation:
         if not self.needed_first or not self.contends:
             return False
         return any(
-            self.urgency(other) < self.urgency(transfer) and set(other.links) & set(transfer.links)
+            self.urgency(other) < self.urgency(transfer)
+            and any(link in other.links for link in self.narrow(transfer))
             for other in transfer.job.transfers
         )
+
+    def narrow(self, transfer: Transfer) -> list[Link]:
+        """Those of its links that carry one message only."""
+        return [link for link in transfer.links if self.carries(link) == 1]
 
     def urgency(self, transfer: Transfer) -> tuple[int, int]:
         """The lower, the sooner it is needed: by the computing behind it, then by number."""
@@ -663,8 +678,12 @@ class Simulation:
         return [one for job in self.held() for one in job.transfers if one.message]
 
     def most(self, transfer: Transfer) -> int:
-        """The largest number of messages on any of its links."""
-        return max(len(self.messages_on(link)) for link in transfer.links)
+        """The largest number of messages in its way on any of its links."""
+        return max(self.in_the_way(link) for link in transfer.links)
+
+    def in_the_way(self, link: Link) -> int:
+        """How many messages on a link one more would meet: the link carries so many."""
+        return max(0, len(self.messages_on(link)) - self.carries(link) + 1)
 
     def cost_of_byte(self, transfer: Transfer) -> float:
         """What a byte of a message costs: that on the dearest of its links."""
@@ -940,10 +959,15 @@ class Simulation:
             return all(
                 self.bucket(transfer) < theta * self.remaining_at(old, t)
                 for link in transfer.links
+                if self.in_the_way(link) > 0
                 for old in self.messages_on(link)
             )
         if policy == "k-way":
-            return all(self.joins_all(transfer, link, t) for link in transfer.links)
+            return all(
+                self.joins_all(transfer, link, t)
+                for link in transfer.links
+                if self.in_the_way(link) > 0
+            )
         if policy == "interleave":
             if not self.contends or most > 0:
                 return most == 0
@@ -965,7 +989,7 @@ class Simulation:
 
         def meets(other: Job) -> bool:
             links = {link for own in self.sent_among(other) for link in self.links_of(own)}
-            return other is job or bool(links & set(transfer.links))
+            return other is job or bool(links & set(self.narrow(transfer)))
 
         job = transfer.job
         group = [other for other in self.held() if len(other.servers) > 1 and meets(other)]

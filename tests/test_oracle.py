@@ -276,4 +276,5 @@ def mixes_types(case: Case) -> bool:
 
 @pytest.mark.parametrize("reaches", [slower_by_an_uplink, mixes_types])
 def test_general_cases_reach_what_is_new(reaches: Any) -> None:
-    assert find(cases(general=True), reaches, settings=settings(phases=[Phase.generate]))
+    enough = settings(phases=[Phase.generate], max_examples=5_000)
+    assert find(cases(general=True), reaches, settings=enough)

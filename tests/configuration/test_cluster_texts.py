@@ -60,6 +60,7 @@ def test_a_clos_fabric_has_leaves_and_pods() -> None:
     assert (cluster.servers, cluster.gpus) == (24, 192)
     assert cluster.tiers == (Tier("leaf", 1, 4), Tier("pod", 2, 12))
     assert cluster.uplinks == ((1 / 32,) * 6, (2 / 96,) * 2)
+    assert cluster.uplink_carries == ((32,) * 6, (48,) * 2)
 
 
 def test_a_single_pod_has_leaves_alone() -> None:

@@ -9,6 +9,7 @@ from headway.policies import (
     Parameter,
     admission_policy,
     bytes_left,
+    messages_in_the_way,
     most_messages,
 )
 
@@ -28,11 +29,13 @@ def ada(cluster: ClusterView, message: int, parameter: float) -> bool:
     theta = b / (2 * (b + eta))
     first = cluster.messages[message].first_link
     for own_link in range(first, first + cluster.messages[message].links):
-        link = cluster.ports[cluster.links[own_link].port].first_in_flight
-        if link != NOBODY:
+        port = cluster.links[own_link].port
+        link = cluster.ports[port].first_in_flight
+        while messages_in_the_way(cluster, port) > 0 and link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].message)
             if not cluster.messages[message].bytes < theta * left:
                 return False
+            link = cluster.links[link].next
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -148,6 +149,16 @@ def test_the_links_of_a_fabric_are_rails_then_uplinks_of_each_tier() -> None:
     assert fabric.above.tolist() == [6, 6, 7, 7, 7, 8, 9, 10, 9, -1, -1]
     assert fabric.factor.tolist() == [1.0] * 6 + [2 / 2, 2 / 3, 2 / 1, 6 / 3, 6 / 3]
     assert fabric.rail_of_gpu.tolist() == [0, 0, 1, 1, 2, 3, 4, 5, 5]
+
+
+def test_an_uplink_carries_as_many_messages_as_it_has_rails_worth() -> None:
+    tiers = (Tier("leaf", 1.7, 1), Tier("pod", 2, 2))
+    fabric = Cluster(4, 4, rails=4, tiers=tiers).fabric
+    assert (
+        fabric.carries.tolist() == [1] * 16 + [math.floor(4 / 1.7)] * 4 + [math.floor(8 / 3.4)] * 2
+    )
+    slow = Cluster(2, 4, rails=4, tiers=(Tier("leaf", 5, 1),)).fabric
+    assert slow.carries.tolist() == [1] * 10
 
 
 def test_a_message_has_the_links_of_its_ranks_and_of_the_switches_between_them() -> None:

@@ -42,7 +42,7 @@ def view_of(
     ports, messages = zeros(len(factors), PORT), zeros(len(ports_of), MESSAGE)
     system = zeros(1, SYSTEM)
     system.b_ns_per_byte[:], system.eta_ns_per_byte[:], system.messages_meet[:] = b, eta, 1
-    ports.factor[:] = factors
+    ports.factor[:], ports.carries[:] = factors, 1
     ports.first_in_flight[:] = NOBODY
     messages.byte_weight[:] = 1.0
     link = 0

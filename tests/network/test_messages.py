@@ -21,7 +21,12 @@ from headway.domain.records import (
     zeros,
 )
 from headway.network.cuts import sending_by_server
-from headway.network.messages import all_reduce_alone_ns, bytes_left, most_messages
+from headway.network.messages import (
+    all_reduce_alone_ns,
+    bytes_left,
+    messages_in_the_way,
+    most_messages,
+)
 
 
 @pytest.fixture
@@ -48,6 +53,7 @@ def cluster() -> ClusterView:
     view.links.port[:] = [0, 1, 2]
     view.jobs.graph[:] = NOBODY
     view.ports.factor[:] = 1.0
+    view.ports.carries[:] = 1
     view.messages.byte_weight[:] = 1.0
     view.messages.state[:] = IN_FLIGHT
     view.messages.cost_ns_per_byte[:] = 2.5
@@ -80,6 +86,19 @@ def test_most_messages_is_the_fullest_of_the_messages_links(cluster: ClusterView
     assert most_messages(cluster, 0) == 4
     cluster.messages.links[:] = 1
     assert most_messages(cluster, 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("carries", "in_the_way"),
+    [(1, [0, 1, 2, 3, 4, 5]), (2, [0, 0, 1, 2, 3, 4]), (4, [0, 0, 0, 0, 1, 2])],
+)
+def test_messages_that_a_port_carries_beside_one_more_are_not_in_its_way(
+    cluster: ClusterView, carries: int, in_the_way: list[int]
+) -> None:
+    cluster.ports.carries[1] = carries
+    for messages, expected in enumerate(in_the_way):
+        cluster.ports.messages[:] = [0, messages, 0]
+        assert messages_in_the_way(cluster, 1) == most_messages(cluster, 0) == expected
 
 
 def test_an_all_reduce_alone_has_the_latency_and_the_weight_of_its_servers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -300,6 +301,19 @@ class Cluster:
         That is w = r / S for S rails below a switch, with the product r of the oversubscriptions up
         to its tier.
         """
+        return tuple(tuple(factor / rails for rails in below) for factor, below in self._uplinks)
+
+    @cached_property
+    def uplink_carries(self) -> tuple[tuple[int, ...], ...]:
+        """For each tier of several switches, how many messages an uplink has room for: S / r."""
+        return tuple(
+            tuple(max(1, math.floor(rails / factor)) for rails in below)
+            for factor, below in self._uplinks
+        )
+
+    @cached_property
+    def _uplinks(self) -> list[tuple[float, list[int]]]:
+        """For each tier of several switches, r and the number of rails below each switch."""
         factor, found = 1.0, []
         for tier, switches in zip(self.all_tiers, self.server_switches, strict=True):
             rails: Counter[int] = Counter()
@@ -308,8 +322,8 @@ class Cluster:
             if len(rails) == 1:
                 break
             factor *= tier.oversubscription
-            found.append(tuple(factor / rails[switch] for switch in range(len(rails))))
-        return tuple(found)
+            found.append((factor, [rails[switch] for switch in range(len(rails))]))
+        return found
 
     @cached_property
     def fabric(self) -> Fabric:

@@ -23,6 +23,8 @@ class Fabric:
 
     factor: NDArray[np.float64]
     """The cost of a byte on each link relative to its cost on a rail."""
+    carries: Integers
+    """How many messages each link has room for: 1 on a rail, and on an uplink at least 1."""
     server: Integers
     """The server of each rail, NOBODY for an uplink."""
     above: Integers
@@ -45,6 +47,8 @@ class Fabric:
         self.server = np.full(sum(sizes), NOBODY, np.int64)
         self.server[: len(server)] = server
         self.factor = np.array([*[1.0] * len(server), *chain.from_iterable(cluster.uplinks)])
+        self.carries = np.ones(sum(sizes), np.int64)
+        self.carries[len(server) :] = list(chain.from_iterable(cluster.uplink_carries))
         self.rail_of_gpu = _rail_of_gpu(cluster, rails)
 
     @property

@@ -28,7 +28,7 @@ def lay_out_servers(
     gpus.server[:] = np.repeat(np.arange(len(counts)), counts)
     gpus.memory_bytes[:] = gpus.free_bytes[:] = np.repeat(np.array(memory_bytes, np.int64), counts)
     gpus.held[:] = NOBODY
-    return gpus, servers, _ports(np.ones(len(counts)), np.arange(len(counts)), NOBODY)
+    return gpus, servers, _ports(np.ones(len(counts)), 1, np.arange(len(counts)), NOBODY)
 
 
 def lay_out_cluster(cluster: Cluster) -> tuple[Records, Records, Records]:
@@ -40,12 +40,18 @@ def lay_out_cluster(cluster: Cluster) -> tuple[Records, Records, Records]:
     servers.rack[:] = cluster.server_rack
     servers.first_port[:] = np.cumsum(rails) - rails
     servers.rails[:] = rails
-    return gpus, servers, _ports(fabric.factor, fabric.server, fabric.above)
+    return gpus, servers, _ports(fabric.factor, fabric.carries, fabric.server, fabric.above)
 
 
-def _ports(factor: NDArray[Any], server: NDArray[Any], above: NDArray[Any] | int) -> Records:
+def _ports(
+    factor: NDArray[Any],
+    carries: NDArray[Any] | int,
+    server: NDArray[Any],
+    above: NDArray[Any] | int,
+) -> Records:
     ports = zeros(len(factor), PORT)
-    ports.factor[:], ports.server[:], ports.above[:] = factor, server, above
+    ports.factor[:], ports.carries[:] = factor, carries
+    ports.server[:], ports.above[:] = server, above
     ports.first_in_flight[:] = ports.held[:] = NOBODY
     return ports
 

@@ -149,8 +149,9 @@ def follow_message(s: State, message: int, now_ns: int) -> None:
 def is_held_back(s: State, message: int) -> bool:
     """Whether a message waits for another of its job that is needed before it.
 
-    That is one that is ready or in flight on one of its ports and has more computing behind it; of
-    two with as much, the one with the lower number. So the refusal stands until that one ends.
+    That is one that is ready or in flight on one of its ports that has no room for both, and has
+    more computing behind it; of two with as much, the one with the lower number. So the refusal
+    stands until that one ends.
     """
     messages, links = s.cluster.messages, s.cluster.links
     number, first = messages[message].job, messages[message].first_link
@@ -158,7 +159,8 @@ def is_held_back(s: State, message: int) -> bool:
         return False
     # Those in flight first: they are few, and mostly the reason.
     for own in range(first, first + messages[message].links):
-        link = s.cluster.ports[links[own].port].first_in_flight
+        port = s.cluster.ports[links[own].port]
+        link = port.first_in_flight if port.carries <= 1 else NOBODY
         while link != NOBODY:
             other = links[link].message
             if messages[other].job == number and _is_needed_before(s, other, message):

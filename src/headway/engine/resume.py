@@ -20,7 +20,7 @@ from headway.engine.placement import enqueue, put_job
 from headway.engine.ready import let_wait, make_ready
 from headway.engine.state import DONE, GRAPH, State
 from headway.engine.watching import ask_about
-from headway.network.messages import most_messages
+from headway.network.messages import largest_k
 from headway.network.placed_jobs import take_off_cluster
 from headway.network.traffic import put_on_ports, rate_again
 
@@ -59,7 +59,7 @@ def resume(s: State, moment: Moment, workload: Workload) -> int:
     for flight, number, message in sorted(flights, key=lambda one: one[0].order):
         _send(s, number, message, flight)
     for _, number, _ in flights:
-        s.cluster.messages[number].k = max(1, most_messages(s.cluster, number))
+        s.cluster.messages[number].k = largest_k(s.cluster, number)
     s.cluster.gpus.closed[list(moment.closed_gpus)] = 1
     return NOBODY if moment.settled else _decide(s, moment.time_ns)
 

@@ -51,13 +51,35 @@ def bytes_left(cluster: ClusterView, message: int) -> float:
 
 
 @inlined
+def messages_in_the_way(cluster: ClusterView, port: int) -> int:
+    """Return how many messages on a port are in the way of one more: max(0, messages - c + 1).
+
+    A port that carries c messages has room for one more beside c - 1. A rail carries 1.
+    """
+    record = cluster.ports[port]
+    if record.carries > 1:
+        return int(max(0, record.messages - record.carries + 1))
+    return int(record.messages)
+
+
+@inlined
 def most_messages(cluster: ClusterView, message: int) -> int:
-    """Return `most`: the largest number of messages in flight on any of the message's links."""
+    """Return `most`: the largest `messages_in_the_way` on any of the message's links."""
     most = 0
     first = cluster.messages[message].first_link
     for link in range(first, first + cluster.messages[message].links):
-        most = max(most, cluster.ports[cluster.links[link].port].messages)
+        most = max(most, messages_in_the_way(cluster, cluster.links[link].port))
     return most
+
+
+@inlined
+def largest_k(cluster: ClusterView, message: int) -> int:
+    """Return k of a message in flight: the most messages on any of its links, itself included."""
+    largest = 1
+    first = cluster.messages[message].first_link
+    for link in range(first, first + cluster.messages[message].links):
+        largest = max(largest, cluster.ports[cluster.links[link].port].messages)
+    return largest
 
 
 @inlined
@@ -71,16 +93,21 @@ def is_first_rail(cluster: ClusterView, link: int) -> bool:
 
 @part
 def share_a_port(cluster: ClusterView, one: int, other: int) -> bool:
-    """Whether two messages have a port in common; each lists its links in order."""
+    """Whether two messages have a port in common that has no room for both.
+
+    Each lists its links in order.
+    """
     links, messages = cluster.links, cluster.messages
     left, right = messages[one].first_link, messages[other].first_link
     left_end = left + messages[one].links
     right_end = right + messages[other].links
     while left < left_end and right < right_end:
-        if links[left].port == links[right].port:
-            return True
         if links[left].port < links[right].port:
             left += 1
-        else:
+        elif links[left].port > links[right].port:
             right += 1
+        elif cluster.ports[links[left].port].carries <= 1:
+            return True
+        else:
+            left += 1
     return False

@@ -26,10 +26,10 @@ from headway.domain.records import (
 from headway.jit import View, inlined, part
 from headway.network.messages import (
     bytes_left,
+    largest_k,
     message_latency_ns,
     message_size_bytes,
     messages_meet,
-    most_messages,
     ring_latency_ns,
     ring_weight,
 )
@@ -374,6 +374,6 @@ def rate(cluster: ClusterView, message: int, cost_ns_per_byte: float) -> bool:
         return False
     record.bytes_left = bytes_left(cluster, message)
     record.since_ns = max(now_ns, record.since_ns)
-    record.k = max(1, most_messages(cluster, message))
+    record.k = largest_k(cluster, message)
     record.cost_ns_per_byte = cost_ns_per_byte
     return True

@@ -17,7 +17,8 @@ It reads the cluster and nothing else:
 
 Helpers, compiled, to be called from policies:
 
-- `bytes_left`, `most_messages`, `messages_meet`, `share_a_port`, `is_first_rail`: about messages.
+- `bytes_left`, `most_messages`, `messages_in_the_way`, `messages_meet`, `share_a_port`,
+  `is_first_rail`: about messages.
 - `all_reduce_alone_ns`: about jobs.
 - `put_least_first`, `sort_by_key`, `stable_sort`, `bring_forward`: sorting and selection of
   arrays of `Integers`.
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         all_reduce_alone_ns,
         bytes_left,
         is_first_rail,
+        messages_in_the_way,
         messages_meet,
         most_messages,
         share_a_port,
@@ -94,6 +96,7 @@ _HOMES = {
     "fewest_servers": "policies.by_server",
     "inlined": "jit",
     "is_first_rail": "network.messages",
+    "messages_in_the_way": "network.messages",
     "messages_meet": "network.messages",
     "most_messages": "network.messages",
     "part": "jit",
@@ -129,6 +132,7 @@ __all__ = [
     "fewest_servers",
     "inlined",
     "is_first_rail",
+    "messages_in_the_way",
     "messages_meet",
     "most_messages",
     "part",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headway.domain.records import NOBODY, ClusterView
 from headway.jit import inlined, part
-from headway.network.messages import cost_ns_per_byte, most_messages
+from headway.network.messages import cost_ns_per_byte, largest_k
 from headway.network.traffic import Traffic, rate
 
 
@@ -18,7 +18,7 @@ def busiest_ns_per_byte(cluster: ClusterView, message: int) -> float:
     """Return the cost of a message's bytes on the slowest of its links, each shared equally."""
     system, record = cluster.system[0], cluster.messages[message]
     if record.links == record.servers:
-        k = max(1, most_messages(cluster, message))
+        k = largest_k(cluster, message)
         cost = cost_ns_per_byte(k, system.b_ns_per_byte, system.eta_ns_per_byte)
         return float(record.byte_weight * cost)
     slowest = 0.0

@@ -34,7 +34,7 @@ def _alone_ns(cluster: ClusterView, size: int) -> int:
 
 @part
 def _may_meet(cluster: ClusterView, message: int, job: int) -> bool:
-    """Whether a job sends on a port of a message."""
+    """Whether a job sends on a port of a message that has no room for both."""
     first = cluster.jobs[job].first_message
     for other in range(first, first + cluster.jobs[job].messages):
         if cluster.messages[other].servers > 1 and share_a_port(cluster, message, other):
@@ -46,11 +46,11 @@ def _may_meet(cluster: ClusterView, message: int, job: int) -> bool:
 def interleave(cluster: ClusterView, message: int, parameter: float) -> int:
     """Interleave: start alone, and not in the slots of jobs that it may meet (CASSINI).
 
-    The job and those that share a link with it have a slot each, as long as the all-reduce alone,
-    one after the other in workload order, in a cycle that begins at time 0 and lasts as long as the
-    longest iteration of these jobs alone. The job starts when its all-reduce, alone, is in no slot
-    of another from beginning to end. Slots that together exceed the cycle do not count; a message
-    that fits between no slots starts at once.
+    The job and those that share a link with it that carries one message have a slot each, as long
+    as the all-reduce alone, one after the other in workload order, in a cycle that begins at time 0
+    and lasts as long as the longest iteration of these jobs alone. The job starts when its
+    all-reduce, alone, is in no slot of another from beginning to end. Slots that together exceed
+    the cycle do not count; a message that fits between no slots starts at once.
     """
     system = cluster.system[0]
     if not messages_meet(cluster):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from headway.policies import NOBODY, ClusterView, admission_policy, bytes_left
+from headway.policies import (
+    NOBODY,
+    ClusterView,
+    admission_policy,
+    bytes_left,
+    messages_in_the_way,
+)
 
 
 @admission_policy("k-way")
@@ -17,7 +23,8 @@ def k_way(cluster: ClusterView, message: int, parameter: float) -> bool:
 
     added from the message that started last to the one that started first. It says that starting
     now ends all of them sooner, on average, than starting when j ends. No other start can be best
-    (docs/policies/k-way.md). With one message on a server it is AdaDUAL's rule.
+    (docs/policies/k-way.md). With one message on a server it is AdaDUAL's rule. An uplink where no
+    message is in the way does not count.
 
     Not steady: of two messages on a server one may be slowed down by a third on another server, and
     as what they have left changes unequally a refusal may turn.
@@ -27,7 +34,10 @@ def k_way(cluster: ClusterView, message: int, parameter: float) -> bool:
     size = float(cluster.messages[message].bytes)
     first = cluster.messages[message].first_link
     for own_link in range(first, first + cluster.messages[message].links):
-        first_link = cluster.ports[cluster.links[own_link].port].first_in_flight
+        port = cluster.links[own_link].port
+        if messages_in_the_way(cluster, port) == 0:
+            continue
+        first_link = cluster.ports[port].first_in_flight
         link = first_link
         while link != NOBODY:
             left = bytes_left(cluster, cluster.links[link].message)
