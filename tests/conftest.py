@@ -40,13 +40,13 @@ def _every_small_run_keeps_the_invariants() -> Iterator[None]:
     prepare, resume, drive, result_of = engine.prepare, engine.resume, engine.drive, engine.Result
 
     def prepare_twice(*arguments: Any) -> Any:
-        *others, acceleration, rows, window, _accuracy = arguments
+        *others, acceleration, rows, window, _accuracy, if_shared = arguments
         workload, cluster = others[0], others[1]
         small = sum(_nodes(job) * job.iterations for job in workload) <= MAX_TASKS
         here.shadow, here.timeline = None, Timeline()
         if small and rows == 0 and acceleration == "full" and window == 0:
             rows = 2 * rows_of_an_instant(workload, cluster)
-            here.shadow = prepare(*others, acceleration, rows)
+            here.shadow = prepare(*others, acceleration, rows, buckets_if_shared=if_shared)
         return prepare(*arguments)
 
     def resume_once(*arguments: Any) -> int:

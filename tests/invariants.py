@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,7 @@ def _check_graph_iteration(
 def _check_buckets(result: Result, message: MessageId, rows: Records, ready: int) -> int:
     """Check that a message was sent in its buckets, one after the other; return when it ended."""
     crosses = len(set(_rank_servers(result, message))) > 1
-    assert len(rows) == (len(_buckets(result, message)) if crosses else 0)
+    assert len(rows) == (len(_buckets(result, message, len(rows))) if crosses else 0)
     for bucket in np.sort(rows, order="start_ns"):
         assert bucket["ready_ns"] == ready
         assert bucket["start_ns"] >= ready
@@ -155,8 +155,11 @@ def _rank_servers(result: Result, message: MessageId) -> list[int]:
     return servers if node is None else [servers[rank] for rank in sorted(node.ranks)]
 
 
-def _buckets(result: Result, message: MessageId) -> list[int]:
-    """Return the bytes of each bucket of a message: full ones, the last with the rest."""
+def _buckets(result: Result, message: MessageId, count: int) -> list[int]:
+    """Return the bytes of each bucket of a message: full ones, the last with the rest.
+
+    If buckets depend on what is shared the last may be longer, and `count` says how many there are.
+    """
     node, bucket = _node(result, message), result.settings.bucket_bytes
     if node is None:
         whole = result.workload[message[0]].gradient_bytes
@@ -165,6 +168,8 @@ def _buckets(result: Result, message: MessageId) -> list[int]:
         whole = size_bytes(node.entry, _rank_servers(result, message), ring)
     if bucket is None or whole <= bucket:
         return [whole]
+    if result.settings.buckets_if_shared and 1 <= count <= -(-whole // bucket):
+        return [bucket] * (count - 1) + [whole - bucket * (count - 1)]
     rest = whole % bucket
     return [bucket] * (whole // bucket) + ([rest] if rest else [])
 
@@ -202,6 +207,7 @@ def check_bytes(result: Result, tasks: Records) -> None:
     messages = np.sort(tasks[tasks.kind == COMMUNICATION], order="start_ns")
     columns = ["start_ns", "end_ns", "job", "node", "iteration"]
     turns: dict[tuple[int, int, int], int] = defaultdict(int)
+    counts = Counter(map(tuple, messages[["job", "node", "iteration"]].tolist()))
     for start, end, job, number, iteration in messages[columns].tolist():
         message, node = (job, number), _node(result, (job, number))
         servers = len(set(_rank_servers(result, message)))
@@ -215,7 +221,8 @@ def check_bytes(result: Result, tasks: Records) -> None:
         for low, high in itertools.pairwise(times):
             running = [(one[2], one[3]) for one in others if one[0] <= low < one[1]]
             sent += (high - low) * _speed(result, message, running) / weight
-        size = _buckets(result, message)[turns[job, number, iteration]]
+        count = counts[job, number, iteration]
+        size = _buckets(result, message, count)[turns[job, number, iteration]]
         turns[job, number, iteration] += 1
         # Each change of rate rounds an end up by less than 1 ns and keeps it at least 1 ns away.
         slack = (changes + 1) * 2 / (weight * network.cost_ns_per_byte(1)) + 1e-6 * size

@@ -160,6 +160,7 @@ class Transfer:
     v: float  # how much dearer a byte is among this many servers than where b was measured
     message: Message | None = None  # on the network
     bucket_bytes: int = 0  # what it is to carry
+    next_bytes: int = -1  # what the next message carries; decided at the instant that it is ready
     not_before_ns: int = -1  # the time that an admission named, until it says something else
 
 
@@ -266,6 +267,7 @@ class Simulation:
     needed_first: bool
     seed: int
     bucket_bytes: int | None
+    buckets_if_shared: bool  # whether messages are cut only if they share a link
 
     to_arrive: list[Job] = field(default_factory=list)
     queue: list[Job] = field(default_factory=list)
@@ -549,6 +551,7 @@ class Simulation:
             admission="always",
             needed_first=False,
             bucket_bytes=None,
+            buckets_if_shared=False,
             to_arrive=[],
             queue=[],
             running={},
@@ -597,6 +600,9 @@ class Simulation:
 
         Jobs are asked about in priority order, the messages of a job by number.
         """
+        for transfer in [one for job in self.held() for one in job.transfers]:
+            if transfer.message is None and transfer.next_bytes < 0:
+                transfer.next_bytes = self.bucket(transfer)
         for job in sorted(self.held(), key=self.order):
             for transfer in sorted(job.transfers, key=lambda one: one.number):
                 if transfer.message is None:
@@ -615,7 +621,8 @@ class Simulation:
         answer = False if self.is_held_back(transfer) else self.admits(transfer, t)
         transfer.not_before_ns = -1
         if answer is True or (answer is not False and answer <= t):
-            size = self.bucket(transfer)
+            size = transfer.next_bytes
+            transfer.next_bytes = -1
             transfer.unsent_bytes -= size
             transfer.bucket_bytes = size
             latency = t + transfer.latency_ns
@@ -666,6 +673,19 @@ class Simulation:
     def cost(self, k: int) -> float:
         """Nanoseconds a byte takes under k-way contention."""
         return k * self.b + (k - 1) * self.eta
+
+    def jobs_on(self, link: Link) -> set[int]:
+        """The placed jobs that send on a link in every iteration."""
+        found = set()
+        for job in self.held():
+            groups = [list(job.gpus)]
+            if job.expansion is not None:
+                nodes = [node for node in job.expansion.nodes if node.is_message]
+                groups = [[sorted(job.gpus)[rank] for rank in node.ranks] for node in nodes]
+            for gpus in groups:
+                if len({self.server[gpu] for gpu in gpus}) > 1 and link in self.links_of(gpus):
+                    found.add(job.index)
+        return found
 
     def messages_on(self, link: Link) -> list[Message]:
         """The messages that count on a link: none on a network without contention."""
@@ -934,7 +954,10 @@ class Simulation:
 
     def bucket(self, transfer: Transfer) -> int:
         """The bytes of its next message."""
-        if self.bucket_bytes is None:
+        shared = self.contends and any(
+            len(self.jobs_on(link)) > self.carries(link) for link in transfer.links
+        )
+        if self.bucket_bytes is None or (self.buckets_if_shared and not shared):
             return transfer.unsent_bytes
         return min(self.bucket_bytes, transfer.unsent_bytes)
 
@@ -957,7 +980,7 @@ class Simulation:
                 return most == 0
             theta = self.b / (2 * (self.b + self.eta))
             return all(
-                self.bucket(transfer) < theta * self.remaining_at(old, t)
+                transfer.next_bytes < theta * self.remaining_at(old, t)
                 for link in transfer.links
                 if self.in_the_way(link) > 0
                 for old in self.messages_on(link)
@@ -1014,7 +1037,7 @@ class Simulation:
 
     def joins_all(self, transfer: Transfer, link: Link, t: int) -> bool:
         """Whether to start now beats, on one link, to start at the end of any message there."""
-        new = float(self.bucket(transfer))
+        new = float(transfer.next_bytes)
         newest_first = sorted(self.messages_on(link), key=lambda old: -old.number)
         left = [self.remaining_at(old, t) for old in newest_first]
         theta = self.b / (2 * (self.b + self.eta))
@@ -1068,6 +1091,7 @@ def make(
     admission: str = "ada-dual",
     seed: int = 0,
     bucket_bytes: int | None = None,
+    buckets_if_shared: bool = False,
 ) -> Simulation:
     """Return a simulation of the jobs that has not begun.
 
@@ -1106,6 +1130,7 @@ def make(
         needed_first=admission.endswith("/needed-first"),
         seed=seed,
         bucket_bytes=bucket_bytes,
+        buckets_if_shared=buckets_if_shared,
         to_arrive=list(states),
     )
 

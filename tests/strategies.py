@@ -76,10 +76,17 @@ class Case:
     admission: str
     seed: int
     bucket_bytes: int | None
+    buckets_if_shared: bool = False
 
     @property
     def policies(self) -> PolicySet:
-        return PolicySet(self.placement, self.priority, self.admission, self.bucket_bytes)
+        return PolicySet(
+            self.placement,
+            self.priority,
+            self.admission,
+            self.bucket_bytes,
+            self.buckets_if_shared and self.bucket_bytes is not None,
+        )
 
 
 def largest_message(job: Job) -> int:
@@ -234,6 +241,7 @@ def cases(
         + draw(st.sampled_from(OPTIONS if graphs else OPTIONS[:1])),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(buckets(jobs)),
+        buckets_if_shared=draw(st.booleans()),
     )
 
 
@@ -276,6 +284,7 @@ def prepare_state(case: Case, acceleration: Acceleration) -> State:
         case.bucket_bytes,
         acceleration,
         0,
+        buckets_if_shared=case.policies.buckets_if_shared,
     )
 
 
@@ -339,4 +348,5 @@ def _with_oracle(do: Callable[..., _Made], case: Case) -> _Made:
         admission=case.admission,
         seed=case.seed,
         bucket_bytes=case.bucket_bytes,
+        buckets_if_shared=case.buckets_if_shared,
     )

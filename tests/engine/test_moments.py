@@ -66,7 +66,8 @@ def _pending(transfer: oracle.Transfer, first: int) -> PendingMessage:
     message = transfer.message
     if message is None:
         later = None if transfer.not_before_ns < 0 else transfer.not_before_ns
-        return PendingMessage(number, 0, transfer.unsent_bytes, later)
+        whole = transfer.next_bytes == transfer.unsent_bytes
+        return PendingMessage(number, 0, transfer.unsent_bytes, later, whole)
     since_ns = max(message.last_change_ns, message.end_of_latency_ns)
     flight = InFlight(
         message.number,
@@ -77,7 +78,8 @@ def _pending(transfer: oracle.Transfer, first: int) -> PendingMessage:
         message.end_ns,
     )
     unsent = transfer.unsent_bytes + transfer.bucket_bytes
-    return PendingMessage(number, 0, unsent, in_flight=flight)
+    whole = transfer.unsent_bytes == 0
+    return PendingMessage(number, 0, unsent, is_whole=whole, in_flight=flight)
 
 
 def check_cuts(case: Case, choose: st.DataObject) -> None:

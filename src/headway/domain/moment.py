@@ -42,6 +42,8 @@ class PendingMessage:
     """With those of the bucket that waits or is in flight."""
     not_before_ns: int | None = None
     """The time that an admission policy named, if it waits for that."""
+    is_whole: bool = False
+    """Whether it is not cut, where messages are cut only if they share a port."""
     in_flight: InFlight | None = None
     """None if it waits for admission."""
 

@@ -12,6 +12,7 @@ from headway.engine.state import State
 from headway.engine.watching import admit_by_port, ask_about
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
+from headway.network.messages import is_shared
 from headway.network.traffic import end_message, forget_changes, list_waiting, start_message
 from headway.policies import registry
 
@@ -56,14 +57,14 @@ def admit(s: State, now_ns: int) -> None:
 
 @part
 def _cut_if_shared(s: State, now_ns: int) -> None:
-    """Decide of each message that has become ready at this instant whether it is sent whole."""
+    """Decide for each message that has become ready at this instant whether it is sent whole."""
     bucket_bytes = s.cluster.system[0].bucket_bytes
     for i in range(s.tally[0].asked):
         message = s.asked[i]
         record = s.cluster.messages[message]
         if record.ready_ns == now_ns and record.unsent_bytes > bucket_bytes:
             record.bytes = record.unsent_bytes
-            if shares_a_port(s.cluster, message):
+            if is_shared(s.cluster, message):
                 record.bytes = bucket_bytes
             s.waiters[message].bytes = record.bytes
 

@@ -196,6 +196,7 @@ def _wait(s: State, number: int, message: PendingMessage) -> None:
     rules, record = s.rules[0], s.cluster.messages[number]
     record.unsent_bytes = message.unsent_bytes
     let_wait(s, number, message.ready_ns)
+    record.bytes = s.waiters[number].bytes = _next_bytes(s, message)
     if rules.admission_steady == 0 or rules.admission_by_port != 0:
         ask_about(s, number)
     if message.not_before_ns is not None:
@@ -209,7 +210,7 @@ def _send(s: State, number: int, message: PendingMessage, flight: InFlight) -> N
         raise InputError("a message is in flight between GPUs of one server.", field="initial")
     record.state = IN_FLIGHT
     record.unsent_bytes = message.unsent_bytes
-    record.bytes = min(message.unsent_bytes, int(s.cluster.system[0].bucket_bytes))
+    record.bytes = _next_bytes(s, message)
     record.ready_ns = message.ready_ns
     record.start_ns = flight.start_ns
     record.since_ns = flight.since_ns
@@ -217,6 +218,13 @@ def _send(s: State, number: int, message: PendingMessage, flight: InFlight) -> N
     record.cost_ns_per_byte = flight.cost_ns_per_byte
     put_on_ports(s.cluster, number)
     _plan(s, number, flight.end_ns)
+
+
+def _next_bytes(s: State, message: PendingMessage) -> int:
+    """Return the bytes of the bucket that waits or is in flight."""
+    if message.is_whole and s.rules[0].buckets_if_shared != 0:
+        return message.unsent_bytes
+    return min(message.unsent_bytes, int(s.cluster.system[0].bucket_bytes))
 
 
 def _plan(s: State, number: int, time_ns: int) -> None:

@@ -263,8 +263,9 @@ def _message(job: PresentJob, state: PresentState, correction: Correction) -> Pe
             cost,
             now_ns + 1 + int(left * cost),
         )
-        return PendingMessage(0, min(since_ns, now_ns), left, in_flight=flight)
+        return PendingMessage(0, min(since_ns, now_ns), left, is_whole=True, in_flight=flight)
     if job.waiting is not None:
         ready_ns = min(job.waiting.since_ns, now_ns)
-        return PendingMessage(0, ready_ns, correction.size_bytes(job.waiting.message_bytes))
+        size_bytes = correction.size_bytes(job.waiting.message_bytes)
+        return PendingMessage(0, ready_ns, size_bytes, is_whole=True)
     return None

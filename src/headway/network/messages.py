@@ -63,6 +63,18 @@ def messages_in_the_way(cluster: ClusterView, port: int) -> int:
 
 
 @inlined
+def is_shared(cluster: ClusterView, message: int) -> bool:
+    """Whether more jobs send on one of a message's ports than it carries messages."""
+    if messages_meet(cluster):
+        record = cluster.messages[message]
+        for link in range(record.first_link, record.first_link + record.links):
+            port = cluster.ports[cluster.links[link].port]
+            if port.links > port.carries:
+                return True
+    return False
+
+
+@inlined
 def most_messages(cluster: ClusterView, message: int) -> int:
     """Return `most`: the largest `messages_in_the_way` on any of the message's links."""
     most = 0

@@ -273,7 +273,9 @@ class _Reader:
         for kind, choice in policies.choices._asdict().items():
             file = own_file(getattr(policies, kind))
             sources.append((choice.name, None if file is None else self._files[file]))
-        return Entry(at, policies, _digest((sources, policies.bucket_bytes, policies.buckets_if_shared)))
+        return Entry(
+            at, policies, _digest((sources, policies.bucket_bytes, policies.buckets_if_shared))
+        )
 
     def _own(self, text: str) -> str:
         """Return a policy's name with the path of a user's file, which is kept."""
