@@ -100,4 +100,5 @@ def repetitive(draw: st.DrawFn, iterations: tuple[int, ...], graphs: bool = Fals
         + draw(st.sampled_from(OPTIONS if graphs else OPTIONS[:1])),
         seed=draw(st.integers(0, 3)),
         bucket_bytes=draw(st.sampled_from([None, None, 10 * unit, 3 * unit])),
+        buckets_if_shared=draw(st.booleans()),
     )

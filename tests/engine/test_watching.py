@@ -54,6 +54,7 @@ def contended(draw: st.DrawFn) -> Case:
         network=replace(case.network, a_ns=draw(st.sampled_from([0, 7, unit]))),
         placement=draw(st.sampled_from(["spread", "rand", "rand", "lwf:1"])),
         bucket_bytes=draw(st.sampled_from([None, None, 10 * unit, 7 * unit])),
+        buckets_if_shared=draw(st.booleans()),
     )
 
 

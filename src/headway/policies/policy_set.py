@@ -82,8 +82,8 @@ class PolicySet:
 
         It is a preset (`paper`, `headway`), `placement+scheduler`, such as `lwf:1+ada-srsf`, or
         `placement+priority+admission`, such as `ff+fifo+srsf:1`. An `@25` at the end sends
-        all-reduces in buckets of 25 MB (1 MB = 2**20 bytes), `@25/if-shared` only those that share a
-        port with another job; `@0` sends them whole.
+        all-reduces in buckets of 25 MB (1 MB = 2**20 bytes), `@25/if-shared` only while another job
+        may send on the same ports; `@0` sends them whole.
 
         Raises:
             InputError: The text names no policies.

@@ -102,7 +102,7 @@ def ahead_on_network(cluster: ClusterView, job: int, own_time: int, server: int)
 
 @routine
 def expected_end(time: int, ahead: int, own: int) -> int:
-    """Return E of a job of remaining time T, from what is ahead of it and its own work on a machine.
+    """Return E of a job by one machine: from its T, the work ahead of it there, and its own.
 
     Half of what is ahead may pass while the job is busy on other machines.
     """
