@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -93,7 +94,12 @@ def jobs_of(*rows: tuple[int, int, int, int, int, int]) -> Workload:
 
 
 def case_of(workload: Workload, cluster: Cluster, **choices: str) -> Case:
-    usual = {"placement": "lwf:1", "priority": "srsf", "admission": "srsf:1", **choices}
+    usual: dict[str, Any] = {
+        "placement": "lwf:1",
+        "priority": "srsf",
+        "admission": "srsf:1",
+        **choices,
+    }
     network = NetworkModel(a_ns=5, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
     return Case(workload, cluster, network, seed=0, bucket_bytes=None, **usual)
 

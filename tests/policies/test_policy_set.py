@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,13 @@ def test_the_canonical_text_of_every_combination_is_read_back() -> None:
         for placement, priority, admission in product(*map(built_in, kinds))
         for bucket_bytes in buckets
     ]
+    sets += [replace(each, buckets_if_shared=True, name="") for each in sets if each.bucket_bytes]
     assert len(set(sets)) == len(sets)
     for policy in sets:
         again = PolicySet.parse(str(policy))
         assert again == policy
         assert parts(again) == parts(policy)
+        assert again.buckets_if_shared == policy.buckets_if_shared
 
 
 def test_sets_with_the_same_canonical_text_are_equal() -> None:

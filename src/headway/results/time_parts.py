@@ -52,7 +52,8 @@ def _all_reduce_alone_ns(job: Job, gpus: Sequence[int], settings: Settings) -> i
         return 0
     factor = cluster.fabric.alone(gpus, uplinks=network.messages_meet)
     cost = factor * network.byte_weight(len(servers)) * network.b_ns_per_byte
-    size = settings.bucket_bytes or max(1, job.gradient_bytes)
+    bucket_bytes = None if settings.buckets_if_shared else settings.bucket_bytes
+    size = bucket_bytes or max(1, job.gradient_bytes)
     whole, rest = divmod(job.gradient_bytes, size)
     latency_ns = network.latency_ns(len(servers))
     buckets = [(whole, size), (1, rest)] if rest or not whole else [(whole, size)]

@@ -19,7 +19,7 @@ from headway.experiments.reproduction import paper
 from headway.experiments.reproduction.paper import Case, Setting
 from headway.policies.policy_set import PolicySet
 
-HEADWAY = Case("least-delay", "srtf+ada-dual/needed-first@50")
+HEADWAY = Case("least-delay", "srtf+ada-dual/needed-first@50/if-shared")
 
 POLICIES = {
     **{f"{name} + Ada-SRSF": case for name, case in paper.PLACEMENTS.items()},
