@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from headway.configuration import cluster_from
+from headway.domain.models import MODELS
 from headway.engine.parallel import thread_count
 from headway.engine.run import simulate
 from headway.experiments.statistics import Sample, mean, paired_ratio
@@ -95,6 +96,11 @@ RIVALS = (
     "apart+srtf+ada-dual@50",
 )
 
+LOADS = (0.1, 0.2, 0.3, 0.6, 1.0, 1.6, 2.5)
+"""GPU time of computing that arrives in a second, over the GPUs there are."""
+LOAD_NETWORKS = {"10 Gbit/s": "10gbe", "100 Gbit/s": "100gbe"}
+LOAD_RIVALS = (*RIVALS, "lwf:1+ada-srsf", "lwf:1+srtf+srsf:1", "least-delay+srsf:1")
+
 Results = dict[str, list[Summary]]
 
 
@@ -122,6 +128,16 @@ def random_settings(count: int) -> list[Setting]:
         recipe = replace(PAPER, jobs=jobs, mix=mix, iterations=iterations, span_s=span_s)
         found.append(Setting(name, shape, memory_gb, network, recipe))
     return found
+
+
+def loaded(load: float, network: str) -> Setting:
+    """Return the paper's cluster and jobs, arriving at the rate of this load."""
+    shares = sum(PAPER.mix.values())
+    gpus = sum(size * share for size, share in PAPER.mix.items()) / shares
+    step_s = float(np.mean([one.forward_ns + one.backward_ns for one in MODELS.values()])) / 1e9
+    gpu_s = PAPER.jobs * gpus * sum(PAPER.iterations) / 2 * step_s
+    recipe = replace(PAPER, span_s=round(gpu_s / 64 / load))
+    return Setting(f"{load:g}, {network}", network=NETWORKS[LOAD_NETWORKS[network]], recipe=recipe)
 
 
 def measure(setting: Setting, policies: Sequence[str], seeds: Sequence[int]) -> Results:
@@ -256,18 +272,40 @@ def elsewhere_table(rows: Sequence[tuple[Setting, Results]], seeds: Sequence[int
     return Table("elsewhere", caption, header, lines)
 
 
+def loads_table(rows: Sequence[tuple[Setting, Results]], seeds: Sequence[int]) -> Table:
+    """Return, for each load, the preset against the best of the others and the paper's policy."""
+    lines = []
+    for setting, found in rows:
+        others = [policy for policy in found if not policy.startswith("headway")]
+        best = min(others, key=lambda name: float(sample(found, name).mean()))
+        ours = sample(found, "headway")
+        ratios = [paired_ratio(ours, sample(found, each)) for each in (best, "lwf:1+ada-srsf")]
+        shown = [f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})" for one in ratios]
+        figures = [f"{ours.mean():,.1f}", f"{sample(found, best).mean():,.1f} (`{best}`)"]
+        lines.append([setting.name, *figures, *shown])
+    header = ("load", "headway [s]", "best other [s]", "headway over it", "over the paper's")
+    caption = f"Average JCT by load, the paper's cluster and jobs, seeds {seeds[0]} to {seeds[-1]}"
+    return Table("loads", caption, header, lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=30, help="in the paper's setting")
     parser.add_argument("--other-seeds", type=int, default=6, help="in each other setting")
+    parser.add_argument("--loads", action="store_true", help="by load alone")
     parser.add_argument("--elsewhere", action="store_true", help="the random settings alone")
     arguments = parser.parse_args()
     everyone = (*POLICIES, BOUND)
     seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)
     few = range(FIRST_SEED, FIRST_SEED + arguments.other_seeds)
     started = time.monotonic()
+    light = [loaded(load, network) for network in LOAD_NETWORKS for load in LOADS]
+    tables = [loads_table([(s, measure(s, LOAD_RIVALS, seeds)) for s in light], seeds)]
+    if arguments.loads:
+        write(tables)
+        return
     drawn = random_settings(16)
-    tables = [elsewhere_table([(s, measure(s, RIVALS, few)) for s in drawn], few)]
+    tables += [elsewhere_table([(s, measure(s, RIVALS, few)) for s in drawn], few)]
     if arguments.elsewhere:
         write(tables)
         return
