@@ -15,8 +15,9 @@ from headway.domain.errors import InputError
 from headway.domain.tiers import Tier
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
+from headway.policies.registry import NEEDED_FIRST
 from oracle import Simulation
-from strategies import ADMISSIONS, OPTIONS, PLACEMENTS, Case, cases, run_engine, run_oracle
+from strategies import ADMISSIONS, PLACEMENTS, Case, cases, run_engine, run_oracle
 
 FUZZ = settings().max_examples > 1_000
 FEW = settings(max_examples=settings().max_examples if FUZZ else 12)
@@ -132,21 +133,24 @@ def test_random_fabrics_reach_every_tier_and_rails(reaches: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("admission", ADMISSIONS)
-def test_random_fabrics_reach_uplinks_with_room_for_several(admission: str, option: str) -> None:
+@pytest.mark.parametrize("admission", [*ADMISSIONS, "srsf:3/needed-first"])
+def test_random_fabrics_reach_uplinks_with_room_for_several(admission: str) -> None:
     """Jobs would end at other times if each uplink had room for one message only."""
 
     def has_room(case: Case) -> bool:
         if not case.network.messages_meet:
             return False
-        case = replace(case, admission=admission + option)
+        case = replace(case, admission=admission)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Simulation, "carries", lambda *_: 1)
             narrow = run_oracle(case)
         return narrow.finish_ns != run_oracle(case).finish_ns
 
-    assert find(cases(general=True, graphs=bool(option), fabric=True), has_room, settings=ENOUGH)
+    assert find(
+        cases(general=True, graphs=NEEDED_FIRST in admission, fabric=True),
+        has_room,
+        settings=ENOUGH,
+    )
 
 
 def test_a_group_of_servers_may_have_more_rails_than_another() -> None:

@@ -15,6 +15,7 @@ from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.setup import Acceleration
 from headway.network.contention import NetworkModel
+from headway.results.time_parts import parts_ns
 from repetitive_cases import repetitive
 from strategies import (
     ADMISSIONS,
@@ -116,6 +117,38 @@ def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> Non
     plain = outcome(case, "none")
     assert outcome(case, "solo") == plain
     assert outcome(case, "full") == plain
+
+
+def jobs_alone(case: Case) -> list[Case]:
+    """Return a case for each job with a graph."""
+    jobs = [job for job in case.workload if job.graph is not None]
+    return [replace(case, workload=Workload([job])) for job in jobs]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("admission", ADMISSIONS)
+@settings(max_examples=min(settings().max_examples, 30))
+@given(data=st.data())
+def test_the_time_of_a_job_alone_is_all_its_own_whatever_its_messages_do_to_each_other(
+    admission: str, option: str, data: st.DataObject
+) -> None:
+    case = data.draw(cases(general=True, graphs=True, fabric=True))
+    for lone in jobs_alone(replace(case, admission=admission + option)):
+        result = run_engine(lone)
+        each_ns = result.compute_ns + result.free_sending_ns + result.own_messages_ns
+        iterations = lone.workload[0].iterations
+        assert result.finish_ns - result.start_ns == iterations * each_ns
+        assert parts_ns(result)["contention"] == 0
+
+
+@settings(max_examples=min(settings().max_examples, 60))
+@given(case=cases(graphs=True))
+def test_what_messages_add_if_none_slows_another_is_the_same_where_none_can(case: Case) -> None:
+    for lone in jobs_alone(replace(case, placement="ff")):
+        network = replace(lone.network, law="no-contention")
+        free = run_engine(replace(lone, network=network))
+        assert free.own_messages_ns == 0
+        assert run_engine(lone).free_sending_ns == free.free_sending_ns
 
 
 @pytest.mark.slow
