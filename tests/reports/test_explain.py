@@ -81,6 +81,7 @@ class Recomputed:
             for t in tasks
         ]  # fmt: skip
         self.parts = dict.fromkeys(PARTS, 0)
+        self.own = dict.fromkeys(("waiting_for_admission", "sending_under_contention"), 0)
         self.others: dict[str, Counter[str]] = defaultdict(Counter)
         self.entries: dict[str, Counter[str]] = defaultdict(Counter)
         arrival, start = int(result.arrival_ns[job]), int(result.start_ns[job])
@@ -173,6 +174,11 @@ class Recomputed:
             ]
             self.others["waiting_for_admission"][job.job_id] += covered(spans, (ready, a))
             self.others["sending_under_contention"][job.job_id] += covered(spans, (a, b))
+        others = [row[2:4] for row in near if row[:2] != (self.job, node)]
+        theirs = [row[2:4] for row in near if row[0] != self.job]
+        gaps = {"waiting_for_admission": (ready, a), "sending_under_contention": (a, b)}
+        for part, gap in gaps.items():
+            self.own[part] += covered(others, gap) - covered(theirs, gap)
         times = sorted({a, b, *(t for _, _, c, d, _ in near for t in (c, d) if a < t < b)})
         for low, high in itertools.pairwise(times):
             k = max(
@@ -192,6 +198,7 @@ def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
     expected = Recomputed(result, tasks, job)
     parts, all_others = expected.parts, expected.others
     assert found.parts_ns == parts
+    assert found.own_ns == expected.own
     assert sum(found.parts_ns.values()) == result.finish_ns[job] - result.arrival_ns[job]
     assert found.gpus == result.gpus[job]
     assert found.iterations == result.workload[job].iterations
@@ -279,11 +286,13 @@ def test_a_job_with_a_graph_can_contend_with_itself() -> None:
     assert found.parts_ns["computing"] == 3_000_000
     assert found.parts_ns["sending_under_contention"] == sending_ns
     assert found.others["sending_under_contention"] == (Other("graph", sending_ns),)
+    assert found.own_ns["sending_under_contention"] == sending_ns
     result = simulate(workload, Cluster(2, 1), policy="ff+srsf:1", timeline=Timeline())
     found = explain(RecordedRun.of(result), "graph")
     assert found.parts_ns["sending_alone"] == found.parts_ns["waiting_for_admission"]
     waiting_ns = found.parts_ns["waiting_for_admission"]
     assert found.others["waiting_for_admission"] == (Other("graph", waiting_ns),)
+    assert found.own_ns == {"waiting_for_admission": waiting_ns, "sending_under_contention": 0}
 
 
 def test_a_job_alone_waits_for_no_other(tmp_path: Path) -> None:

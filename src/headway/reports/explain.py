@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,12 @@ class Explanation:
     meanwhile; several jobs can, so their times can add up to more. A job with a graph can be among
     them itself, if other messages of its own were in flight.
     """
+    own_ns: dict[str, int] = field(default_factory=dict)
+    """How much of a part is the doing of the job's own messages alone.
+
+    That is the time of `waiting_for_admission` and `sending_under_contention` in which other
+    messages of this job were on the servers of its message, and no message of another job.
+    """
     entries: tuple[EntryTime, ...] = ()
     """The entries of a job's graph that are on critical paths, those with the most time first.
 
@@ -100,6 +106,7 @@ class Explanation:
             "servers": list(self.servers),
             "iterations": self.iterations,
             "parts_ns": self.parts_ns,
+            "own_ns": self.own_ns,
             "others": {
                 part: [{"job_id": other.job_id, "ns": other.ns} for other in others]
                 for part, others in self.others.items()
@@ -170,7 +177,7 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         path = _plain_path(tasks.where(tasks.job == job), start_ns)
     else:
         path = critical_path(run, job, graph, gpus, start_ns)
-    found = _Sending(Counter(), Counter())
+    found = _Sending(Counter(), Counter(), Counter())
     alone_ns = np.zeros(len(path.messages.node), np.int64)
     messages = tasks.where(near & (tasks.kind == COMMUNICATION))
     for nodes, servers in _by_servers(
@@ -209,6 +216,10 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         iterations=int(run.jobs["iterations"][job]),
         parts_ns=parts,
         others={part: _most(shares, job_ids) for part, shares in others.items()},
+        own_ns={
+            part: found.own_ns[part]
+            for part in ("waiting_for_admission", "sending_under_contention")
+        },
         entries=() if graph is None else entry_times(graph, path, alone_ns),
     )
 
@@ -300,18 +311,30 @@ class _Sending:
     waiting: Counter[int]
     sending: Counter[int]
     """How long each job had messages on the same servers, before and after their admissions."""
+    own_ns: Counter[str]
+    """For how long only the job itself had others there, in each of these two parts."""
 
     def add(self, near: _Tasks, own: Spans, job: int) -> Integers:
         """Add messages that are on the same servers; `near` holds all messages there.
 
         Returns how long each is the only one on all its servers.
         """
-        self._add_overlaps(near.where(near.job != job), own)
+        theirs = near.where(near.job != job)
+        self._add_overlaps(theirs, own)
+        their_waiting_ns = _overlap_ns(theirs, own.ready_ns, own.start_ns)
+        their_sending_ns = _overlap_ns(theirs, own.start_ns, own.end_ns)
+        all_waiting_ns = 0
         # Messages of one node never overlap each other.
         for node in np.unique(own.node):
-            mine = near.where((near.job == job) & (near.node != node))
-            self._add_overlaps(mine, own.where(own.node == node))
-        return _alone_ns(near, own)
+            spans = own.where(own.node == node)
+            other = (near.job != job) | (near.node != node)
+            self._add_overlaps(near.where(other & (near.job == job)), spans)
+            all_waiting_ns += _overlap_ns(near.where(other), spans.ready_ns, spans.start_ns)
+        alone_ns = _alone_ns(near, own)
+        contended_ns = int((own.length_ns - alone_ns).sum())
+        self.own_ns["waiting_for_admission"] += all_waiting_ns - their_waiting_ns
+        self.own_ns["sending_under_contention"] += contended_ns - their_sending_ns
+        return alone_ns
 
     def _add_overlaps(self, others: _Tasks, own: Spans) -> None:
         self.waiting += _overlaps(others, own.ready_ns, own.start_ns)
@@ -336,12 +359,21 @@ def _alone_ns(on_servers: _Tasks, messages: Spans) -> Integers:
 
 def _overlaps(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> Counter[int]:
     """Return for how long of some spans each job had at least one of these tasks running."""
-    shares: Counter[int] = Counter()
-    for job in np.unique(tasks.job).tolist():
-        start_ns, end_ns = _union(tasks.where(tasks.job == job))
-        before_ns = [_before(start_ns, end_ns, instants) for instants in (from_ns, to_ns)]
-        shares[job] = int((before_ns[1] - before_ns[0]).sum())
-    return shares
+    return Counter(
+        {
+            job: _overlap_ns(tasks.where(tasks.job == job), from_ns, to_ns)
+            for job in np.unique(tasks.job).tolist()
+        }
+    )
+
+
+def _overlap_ns(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> int:
+    """Return for how long of some spans at least one of these tasks, ordered by starts, runs."""
+    if len(tasks.job) == 0:
+        return 0
+    start_ns, end_ns = _union(tasks)
+    before_ns = [_before(start_ns, end_ns, instants) for instants in (from_ns, to_ns)]
+    return int((before_ns[1] - before_ns[0]).sum())
 
 
 def _union(tasks: _Tasks) -> tuple[Integers, Integers]:
