@@ -9,6 +9,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from agreement import check
+from builders import DATA
 from headway.domain.cluster import Cluster
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
@@ -139,6 +140,29 @@ def test_the_time_of_a_job_alone_is_all_its_own_whatever_its_messages_do_to_each
         iterations = lone.workload[0].iterations
         assert result.finish_ns - result.start_ns == iterations * each_ns
         assert parts_ns(result)["contention"] == 0
+
+
+@pytest.mark.parametrize(
+    ("admission", "own_ns"),
+    [
+        ("srsf:1", 100),  # one after the other
+        ("srsf:2", 150),  # a byte takes 2.5 ns for as long as both are sent
+        (f"{DATA}/lattice.py:lattice:1000", 100),  # it lets none start at that time, even alone
+    ],
+)
+@pytest.mark.parametrize("bucket_bytes", [None, 50])
+def test_own_messages_are_what_two_messages_at_once_do_to_each_other(
+    admission: str, own_ns: int, bucket_bytes: int | None
+) -> None:
+    both = [Message(name, "all-reduce", [[0, 1]], 100, name, ["task"]) for name in "ab"]
+    job = Job("0", 0, 2, 4, graph=Graph(2, [Task("task", [0, 1], 10)], both))
+    network = NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
+    case = Case(Workload([job]), Cluster(2, 1), network, "ff", "srsf", admission, 0, bucket_bytes)
+    parts = {name: int(part[0]) for name, part in parts_ns(run_engine(case)).items()}
+    assert parts["computing"] == 4 * 10
+    assert parts["sending"] == 4 * 100
+    assert parts["own_messages"] == 4 * own_ns
+    assert (parts["contention"] > 0) == ("lattice" in admission)
 
 
 @settings(max_examples=min(settings().max_examples, 60))

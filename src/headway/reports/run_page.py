@@ -11,7 +11,7 @@ from headway.reports.page import Picture, Section, html_page
 from headway.reports.tables import Table
 from headway.results.display import describe_accuracy, describe_settings, describe_summary
 from headway.results.plots import contention_by_server_figure, overview_figure
-from headway.results.time_parts import labelled_parts_ns
+from headway.results.time_parts import parts_ns, shown_parts_ns
 from headway.version import __version__
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _with_margin(time_s: float, margin_s: float) -> str:
 
 
 def _slowest(result: Result) -> Section:
-    labels = list(labelled_parts_ns(result))
+    labels = list(shown_parts_ns(parts_ns(result)))
     names = [label.replace(" ", "_") for label in labels]
     parts = result.time_parts.select(f"{name}_s" for name in names if name != "waiting")
     jobs = result.jobs.hstack(parts)

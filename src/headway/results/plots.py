@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style
 from headway.results.levels import held_spans, level, mean_level
-from headway.results.time_parts import labelled_parts_ns, parts_ns
+from headway.results.time_parts import parts_ns, shown_parts_ns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,7 +177,7 @@ def _draw_waits(axes: Axes, result: Result) -> None:
     shown = np.unique(doublings)
     left = np.zeros(len(shown))
     rows = np.arange(len(shown))
-    for name, part in labelled_parts_ns(result).items():
+    for name, part in shown_parts_ns(parts_ns(result)).items():
         colour, hatch = _PART_LOOKS[name]
         means = np.array([part[doublings == one].mean() / 1e9 for one in shown])
         axes.barh(

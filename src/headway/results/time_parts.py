@@ -41,9 +41,11 @@ def parts_ns(result: Result) -> dict[str, Integers]:
     return dict(zip(PARTS, (waiting, computing, sending, own_messages, contention), strict=True))
 
 
-def labelled_parts_ns(result: Result) -> dict[str, Integers]:
-    """Return the parts as they are shown: own messages only if those of some job meet."""
-    parts = parts_ns(result)
+def shown_parts_ns(parts: dict[str, Integers]) -> dict[str, Integers]:
+    """Return the parts by the names that they are shown with.
+
+    Own messages are among them only if those of some job meet.
+    """
     return {
         name.replace("_", " "): part
         for name, part in parts.items()
