@@ -9,7 +9,7 @@ A job's completion time is divided into parts that add up to it exactly, in nano
 - *waiting for admission*: from there to the start of the iteration's message, and from the end of
   a bucket to the start of the next;
 - *sending alone* and *sending under contention*: the message's own time, with k = 1 and k > 1 where
-  k is the maximum, over the message's servers, of the messages on the server.
+  k is the maximum, over the rails of the message's GPUs, of the messages on the rail.
 
 With a graph, the parts are those of each iteration's critical path, which `critical_path` finds.
 """
@@ -30,7 +30,7 @@ from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
 from headway.reports.critical_path import Path, Spans, critical_path
 from headway.reports.entry_times import EntryTime, entry_times
 from headway.results.timeline.compiled import Integers
-from headway.results.timeline.nodes import message_servers
+from headway.results.timeline.nodes import PlacedMessages, message_servers
 from headway.results.timeline.recorded import RecordedRun
 
 PARTS = (
@@ -73,7 +73,7 @@ class Explanation:
 
     `queued`: jobs that held GPUs meanwhile, in GPU time. `waiting_for_gpu`: jobs whose tasks ran on
     the critical GPUs; their times add up to the part. `waiting_for_admission` and
-    `sending_under_contention`: jobs that had a message on the servers of this job's message
+    `sending_under_contention`: jobs that had a message on the rails of this job's message
     meanwhile; several jobs can, so their times can add up to more. A job with a graph can be among
     them itself, if other messages of its own were in flight.
     """
@@ -81,7 +81,7 @@ class Explanation:
     """How much of a part is the doing of the job's own messages alone.
 
     That is the time of `waiting_for_admission` and `sending_under_contention` in which other
-    messages of this job were on the servers of its message, and no message of another job.
+    messages of this job were on the rails of its message, and no message of another job.
     """
     entries: tuple[EntryTime, ...] = ()
     """The entries of a job's graph that are on critical paths, those with the most time first.
@@ -117,7 +117,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """Tasks, with a message once for each of its servers."""
+    """Tasks, with a message once for each of its rails: the links of its GPUs to the network."""
 
     start_ns: Integers
     end_ns: Integers
@@ -126,7 +126,7 @@ class _Tasks:
     node: Integers
     iteration: Integers
     gpu: Integers
-    server: Integers
+    rail: Integers
 
     def where(self, chosen: NDArray[Any]) -> _Tasks:
         """Return the chosen tasks, ordered by their starts."""
@@ -154,7 +154,7 @@ def explain(run: RecordedRun, job_id: str) -> Explanation:
         return _explain(run, job_id)
     except InputError as error:
         raise error.at(run.source) from None
-    except (ArithmeticError, IndexError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise _damaged(job_id).at(run.source) from error
 
 
@@ -180,10 +180,8 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
     found = _Sending(Counter(), Counter(), Counter())
     alone_ns = np.zeros(len(path.messages.node), np.int64)
     messages = tasks.where(near & (tasks.kind == COMMUNICATION))
-    for nodes, servers in _by_servers(
-        graph, run.server_of_gpu[gpus], np.unique(path.messages.node)
-    ):
-        own, near_own = np.isin(path.messages.node, nodes), np.isin(messages.server, servers)
+    for nodes, rails in _by_rails(graph, run.rail_of_gpu[gpus], np.unique(path.messages.node)):
+        own, near_own = np.isin(path.messages.node, nodes), np.isin(messages.rail, rails)
         alone_ns[own] = found.add(messages.where(near_own), path.messages.where(own), job)
     parts = {
         "queued": start_ns - arrival_ns,
@@ -232,11 +230,15 @@ def _tasks(run: RecordedRun) -> _Tasks:
     """Return all tasks."""
     import polars
 
-    compute = run.tasks.filter(polars.col("gpu").is_not_null())
-    messages = run.messages.explode("servers")
-    both = polars.concat([compute.drop("servers"), messages.drop("servers")])
-    gpu = compute["gpu"].to_numpy()
-    server = np.concatenate([run.server_of_gpu[gpu], messages["servers"].to_numpy()])
+    compute, messages = run.tasks.filter(polars.col("gpu").is_not_null()), run.messages
+    placed = PlacedMessages(run.graphs, run.rail_of_gpu)
+    for job, gpus in enumerate(run.jobs["gpus"]):
+        placed.place(job, np.sort(gpus.to_numpy()))
+    of_message = placed.index_of(
+        messages["job"].to_numpy(), messages["node"].fill_null(NOBODY).to_numpy()
+    )
+    row, rail = placed.servers.take(of_message).pairs()
+    both = polars.concat([compute, messages[row]])
     return _Tasks(
         start_ns=both["start_ns"].to_numpy(),
         end_ns=both["end_ns"].to_numpy(),
@@ -245,14 +247,14 @@ def _tasks(run: RecordedRun) -> _Tasks:
         node=both["node"].fill_null(NOBODY).to_numpy(),
         iteration=both["iteration"].to_numpy(),
         gpu=both["gpu"].fill_null(NOBODY).to_numpy(),
-        server=server,
+        rail=np.concatenate([run.rail_of_gpu[compute["gpu"].to_numpy()], rail]),
     )
 
 
 def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     """Return the critical GPUs' tasks and the messages of a job without a graph."""
     forward, backward = tasks.where(tasks.kind == FORWARD), tasks.where(tasks.kind == BACKWARD)
-    gpus, servers = np.unique(forward.gpu), np.unique(forward.server)
+    gpus, rails = np.unique(forward.gpu), np.unique(forward.rail)
     # The backward that ends last in each iteration, and the forward on the same GPU.
     order = np.lexsort((backward.gpu, -backward.end_ns, backward.iteration))
     backward = backward.take(order[:: len(gpus)])
@@ -260,7 +262,7 @@ def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     critical = np.arange(len(backward.gpu)) * len(gpus) + np.searchsorted(gpus, backward.gpu)
     forward = forward.take(critical)
     # Every iteration has the same number of messages.
-    messages = tasks.where((tasks.kind == COMMUNICATION) & (tasks.server == servers[0]))
+    messages = tasks.where((tasks.kind == COMMUNICATION) & (tasks.rail == rails[0]))
     buckets, remainder = divmod(len(messages.start_ns), len(backward.gpu))
     if remainder or (forward.gpu != backward.gpu).any():
         raise ValueError
@@ -291,17 +293,17 @@ def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     )
 
 
-def _by_servers(
-    graph: Graph | None, rank_servers: Integers, nodes: Integers
+def _by_rails(
+    graph: Graph | None, rank_rails: Integers, nodes: Integers
 ) -> Iterator[tuple[list[int], Integers]]:
-    """Yield messages that are on the same servers together, with these servers."""
-    servers = message_servers(graph, rank_servers)
+    """Yield messages that are on the same rails together, with these rails."""
+    rails = message_servers(graph, rank_rails)
     first = NOBODY if graph is None else graph.expanded.tasks
     together: dict[bytes, list[int]] = defaultdict(list)
     for node in nodes.tolist():
-        together[servers.of(node - first).tobytes()].append(node)
+        together[rails.of(node - first).tobytes()].append(node)
     for own in together.values():
-        yield own, servers.of(own[0] - first)
+        yield own, rails.of(own[0] - first)
 
 
 @dataclass(slots=True)
@@ -310,14 +312,14 @@ class _Sending:
 
     waiting: Counter[int]
     sending: Counter[int]
-    """How long each job had messages on the same servers, before and after their admissions."""
+    """How long each job had messages on the same rails, before and after their admissions."""
     own_ns: Counter[str]
     """For how long only the job itself had others there, in each of these two parts."""
 
     def add(self, near: _Tasks, own: Spans, job: int) -> Integers:
-        """Add messages that are on the same servers; `near` holds all messages there.
+        """Add messages that are on the same rails; `near` holds all messages there.
 
-        Returns how long each is the only one on all its servers.
+        Returns how long each is the only one on all its rails.
         """
         theirs = near.where(near.job != job)
         self._add_overlaps(theirs, own)
@@ -341,12 +343,12 @@ class _Sending:
         self.sending += _overlaps(others, own.start_ns, own.end_ns)
 
 
-def _alone_ns(on_servers: _Tasks, messages: Spans) -> Integers:
-    """Return how long each message is the only one on all its servers."""
-    instants = np.unique(np.concatenate([on_servers.start_ns, on_servers.end_ns]))
+def _alone_ns(on_rails: _Tasks, messages: Spans) -> Integers:
+    """Return how long each message is the only one on all its rails."""
+    instants = np.unique(np.concatenate([on_rails.start_ns, on_rails.end_ns]))
     most = np.zeros(len(instants), np.int64)
-    for server in np.unique(on_servers.server):
-        here = on_servers.where(on_servers.server == server)
+    for rail in np.unique(on_rails.rail):
+        here = on_rails.where(on_rails.rail == rail)
         begun = np.searchsorted(here.start_ns, instants, side="right")
         ended = np.searchsorted(np.sort(here.end_ns), instants, side="right")
         most = np.maximum(most, begun - ended)
