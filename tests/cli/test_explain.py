@@ -64,6 +64,10 @@ def test_a_job_that_contends_with_itself_is_named(capsys: pytest.CaptureFixture[
     outcome = headway(capsys, "explain", "w.csv", "lone", *options)
     assert outcome.status == 0
     assert re.search(r"sending under contention .*itself \([\d.]+\)", outcome.out)
+    (contention, own) = re.findall(r"(?:contention|  own messages only) +([\d.]+) ", outcome.out)[
+        :2
+    ]
+    assert contention == own
 
 
 def test_the_entries_on_the_critical_path_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,15 @@ from agreement import check
 from builders import make_job, make_workload
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
+from headway.domain.graph import Graph, Message, Task
+from headway.domain.job import Job
+from headway.domain.records import COMMUNICATION
 from headway.domain.tiers import Tier
 from headway.engine.run import simulate
 from headway.network.contention import NetworkModel
+from headway.policies.policy_set import PolicySet
+from headway.policies.registry import NEEDED_FIRST
+from headway.results.timeline.sinks import Timeline
 from oracle import Simulation
 from strategies import ADMISSIONS, OPTIONS, PLACEMENTS, Case, cases, run_engine, run_oracle
 
@@ -132,21 +138,55 @@ def test_random_fabrics_reach_every_tier_and_rails(reaches: object) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("admission", ADMISSIONS)
-def test_random_fabrics_reach_uplinks_with_room_for_several(admission: str, option: str) -> None:
+@pytest.mark.parametrize("admission", [*ADMISSIONS, "srsf:3/needed-first"])
+def test_random_fabrics_reach_uplinks_with_room_for_several(admission: str) -> None:
     """Jobs would end at other times if each uplink had room for one message only."""
 
     def has_room(case: Case) -> bool:
         if not case.network.messages_meet:
             return False
-        case = replace(case, admission=admission + option)
+        case = replace(case, admission=admission)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Simulation, "carries", lambda *_: 1)
             narrow = run_oracle(case)
         return narrow.finish_ns != run_oracle(case).finish_ns
 
-    assert find(cases(general=True, graphs=bool(option), fabric=True), has_room, settings=ENOUGH)
+    assert find(
+        cases(general=True, graphs=NEEDED_FIRST in admission, fabric=True),
+        has_room,
+        settings=ENOUGH,
+    )
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2, 4])
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("admission", ADMISSIONS)
+def test_an_admission_lets_as_many_messages_start_as_an_uplink_carries(
+    admission: str, option: str, oversubscription: int
+) -> None:
+    """Four groups of a job, each on a rail of its own, meet on the uplink of a leaf."""
+    groups = [[rank, rank + 4] for rank in range(4)]
+    graph = Graph(
+        8,
+        [Task("task", range(8), 10)],
+        [Message("gradients", "all-reduce", groups, 100, after=["task"])],
+    )
+    timeline = Timeline()
+    result = simulate(
+        make_workload(Job("0", 0, 8, 1, graph=graph)),
+        Cluster(2, 4, rails=4, tiers=(Tier("leaf", oversubscription, 1),)),
+        network=NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.0),
+        policy=PolicySet("ff", "srsf", admission + option),
+        timeline=timeline,
+    )
+    tasks = timeline.tasks()
+    started = int((tasks[tasks.kind == COMMUNICATION].start_ns == 10).sum())
+    carries, allowed = 4 // oversubscription, {"srsf:2": 2, "srsf:3": 3}.get(admission, 1)
+    if option == NEEDED_FIRST and carries == 1:
+        allowed = 1
+    assert started == min(4, carries + allowed - 1)
+    assert (result.finish_ns == 10 + 100).tolist() == [oversubscription == 1]
+    assert (result.own_messages_ns > 0).tolist() == [oversubscription > 1]
 
 
 def test_a_group_of_servers_may_have_more_rails_than_another() -> None:

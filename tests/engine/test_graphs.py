@@ -9,12 +9,14 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from agreement import check
+from builders import DATA
 from headway.domain.cluster import Cluster
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.setup import Acceleration
 from headway.network.contention import NetworkModel
+from headway.results.time_parts import parts_ns
 from repetitive_cases import repetitive
 from strategies import (
     ADMISSIONS,
@@ -116,6 +118,61 @@ def test_long_runs_are_the_same_with_and_without_acceleration(case: Case) -> Non
     plain = outcome(case, "none")
     assert outcome(case, "solo") == plain
     assert outcome(case, "full") == plain
+
+
+def jobs_alone(case: Case) -> list[Case]:
+    """Return a case for each job with a graph."""
+    jobs = [job for job in case.workload if job.graph is not None]
+    return [replace(case, workload=Workload([job])) for job in jobs]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("admission", ADMISSIONS)
+@settings(max_examples=min(settings().max_examples, 30))
+@given(data=st.data())
+def test_the_time_of_a_job_alone_is_all_its_own_whatever_its_messages_do_to_each_other(
+    admission: str, option: str, data: st.DataObject
+) -> None:
+    case = data.draw(cases(general=True, graphs=True, fabric=True))
+    for lone in jobs_alone(replace(case, admission=admission + option)):
+        result = run_engine(lone)
+        each_ns = result.compute_ns + result.free_sending_ns + result.own_messages_ns
+        iterations = lone.workload[0].iterations
+        assert result.finish_ns - result.start_ns == iterations * each_ns
+        assert parts_ns(result)["contention"] == 0
+
+
+@pytest.mark.parametrize(
+    ("admission", "own_ns"),
+    [
+        ("srsf:1", 100),  # one after the other
+        ("srsf:2", 150),  # a byte takes 2.5 ns for as long as both are sent
+        (f"{DATA}/lattice.py:lattice:1000", 100),  # it lets none start at that time, even alone
+    ],
+)
+@pytest.mark.parametrize("bucket_bytes", [None, 50])
+def test_own_messages_are_what_two_messages_at_once_do_to_each_other(
+    admission: str, own_ns: int, bucket_bytes: int | None
+) -> None:
+    both = [Message(name, "all-reduce", [[0, 1]], 100, name, ["task"]) for name in "ab"]
+    job = Job("0", 0, 2, 4, graph=Graph(2, [Task("task", [0, 1], 10)], both))
+    network = NetworkModel(a_ns=0, b_ns_per_byte=1.0, eta_ns_per_byte=0.5)
+    case = Case(Workload([job]), Cluster(2, 1), network, "ff", "srsf", admission, 0, bucket_bytes)
+    parts = {name: int(part[0]) for name, part in parts_ns(run_engine(case)).items()}
+    assert parts["computing"] == 4 * 10
+    assert parts["sending"] == 4 * 100
+    assert parts["own_messages"] == 4 * own_ns
+    assert (parts["contention"] > 0) == ("lattice" in admission)
+
+
+@settings(max_examples=min(settings().max_examples, 60))
+@given(case=cases(graphs=True))
+def test_what_messages_add_if_none_slows_another_is_the_same_where_none_can(case: Case) -> None:
+    for lone in jobs_alone(replace(case, placement="ff")):
+        network = replace(lone.network, law="no-contention")
+        free = run_engine(replace(lone, network=network))
+        assert free.own_messages_ns == 0
+        assert run_engine(lone).free_sending_ns == free.free_sending_ns
 
 
 @pytest.mark.slow

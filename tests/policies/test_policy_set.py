@@ -179,6 +179,9 @@ def test_the_command_takes_a_policy_with_overrides_and_lists_the_presets(
     outcome = headway(capsys, "simulate", "w.csv", "--policy", "headway", "--priority", "fifo")
     assert outcome.status == 0
     assert "\nplacement least-delay, priority fifo,\n" in outcome.out
-    assert "\nadmission ada-dual/needed-first, buckets of 50 MB where jobs share the network\n" in outcome.out
+    assert (
+        "\nadmission ada-dual/needed-first, buckets of 50 MB where jobs share the network\n"
+        in outcome.out
+    )
     listed = headway(capsys, "policies").out
     assert all(f"policy     {name}" in listed for name in PRESETS)

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -23,7 +24,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
-from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, Records
+from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY, Records
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.reports.explain import MAX_OTHERS, PARTS, Explanation, Other, explain
@@ -81,6 +82,9 @@ class Recomputed:
             for t in tasks
         ]  # fmt: skip
         self.parts = dict.fromkeys(PARTS, 0)
+        fabric = result.settings.cluster.fabric
+        self.all_rails = set(np.flatnonzero(fabric.server != NOBODY).tolist())
+        self.own = dict.fromkeys(("waiting_for_admission", "sending_under_contention"), 0)
         self.others: dict[str, Counter[str]] = defaultdict(Counter)
         self.entries: dict[str, Counter[str]] = defaultdict(Counter)
         arrival, start = int(result.arrival_ns[job]), int(result.start_ns[job])
@@ -158,11 +162,11 @@ class Recomputed:
                 self.others["waiting_for_gpu"][name] += overlap((c, d), (ready, a))
 
     def send(self, node: int, ready: int, a: int, b: int) -> None:
-        own = self.servers(self.job, node)
+        own = self.rails(self.job, node)
         near = [
-            (row[0], row[6], row[4], row[5], self.servers(row[0], row[6]))
+            (row[0], row[6], row[4], row[5], self.rails(row[0], row[6]))
             for row in self.rows
-            if row[1] == COMMUNICATION and self.servers(row[0], row[6]) & own
+            if row[1] == COMMUNICATION and self.rails(row[0], row[6]) & own
         ]
         self.parts["waiting_for_admission"] += a - ready
         for who, job in enumerate(self.result.workload):
@@ -173,25 +177,30 @@ class Recomputed:
             ]
             self.others["waiting_for_admission"][job.job_id] += covered(spans, (ready, a))
             self.others["sending_under_contention"][job.job_id] += covered(spans, (a, b))
+        others = [row[2:4] for row in near if row[:2] != (self.job, node)]
+        theirs = [row[2:4] for row in near if row[0] != self.job]
+        gaps = {"waiting_for_admission": (ready, a), "sending_under_contention": (a, b)}
+        for part, gap in gaps.items():
+            self.own[part] += covered(others, gap) - covered(theirs, gap)
         times = sorted({a, b, *(t for _, _, c, d, _ in near for t in (c, d) if a < t < b)})
         for low, high in itertools.pairwise(times):
             k = max(
-                sum(c <= low < d and server in theirs for _, _, c, d, theirs in near)
-                for server in own
+                sum(c <= low < d and rail in theirs for _, _, c, d, theirs in near) for rail in own
             )
             self.parts["sending_alone" if k == 1 else "sending_under_contention"] += high - low
 
-    def servers(self, job: int, node: int) -> set[int]:
+    def rails(self, job: int, node: int) -> set[int]:
         graph, gpus = self.result.workload[job].graph, self.result.gpus[job]
         if graph is not None:
             gpus = tuple(gpus[rank] for rank in nodes_of(graph)[node].ranks)
-        return set(self.result.settings.cluster.servers_of(gpus))
+        return set(self.result.settings.cluster.fabric.shares(gpus)) & self.all_rails
 
 
 def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
     expected = Recomputed(result, tasks, job)
     parts, all_others = expected.parts, expected.others
     assert found.parts_ns == parts
+    assert found.own_ns == expected.own
     assert sum(found.parts_ns.values()) == result.finish_ns[job] - result.arrival_ns[job]
     assert found.gpus == result.gpus[job]
     assert found.iterations == result.workload[job].iterations
@@ -219,7 +228,7 @@ def check(found: Explanation, result: Result, tasks: Records, job: int) -> None:
     max_examples=min(settings().max_examples, 150),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(case=cases() | cases(graphs=True))
+@given(case=cases() | cases(graphs=True) | cases(general=True, graphs=True, fabric=True))
 def test_any_jobs_parts_are_exact(tmp_path: Path, case: Case) -> None:
     options = options_of(case)
     result, tasks = run_twice(tmp_path / "t", case.workload, case.cluster, **options)
@@ -279,11 +288,13 @@ def test_a_job_with_a_graph_can_contend_with_itself() -> None:
     assert found.parts_ns["computing"] == 3_000_000
     assert found.parts_ns["sending_under_contention"] == sending_ns
     assert found.others["sending_under_contention"] == (Other("graph", sending_ns),)
+    assert found.own_ns["sending_under_contention"] == sending_ns
     result = simulate(workload, Cluster(2, 1), policy="ff+srsf:1", timeline=Timeline())
     found = explain(RecordedRun.of(result), "graph")
     assert found.parts_ns["sending_alone"] == found.parts_ns["waiting_for_admission"]
     waiting_ns = found.parts_ns["waiting_for_admission"]
     assert found.others["waiting_for_admission"] == (Other("graph", waiting_ns),)
+    assert found.own_ns == {"waiting_for_admission": waiting_ns, "sending_under_contention": 0}
 
 
 def test_a_job_alone_waits_for_no_other(tmp_path: Path) -> None:

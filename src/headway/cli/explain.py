@@ -189,6 +189,9 @@ def _print(console: Console, found: Explanation) -> None:
                 for other in others
             ),
         )
+        if own_ns := found.own_ns.get(part):
+            share = f"{own_ns / found.jct_ns:.1%}"
+            table.add_row("  own messages only", f"{own_ns / 1e9:,.3f}", share, "")
     table.add_row("completion time", f"{found.jct_ns / 1e9:,.3f}", f"{1:.1%}", "")
     print_table(console, table)
     if found.entries:

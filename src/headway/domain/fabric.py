@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ class Fabric:
         self.factor = np.array([*[1.0] * len(server), *chain.from_iterable(cluster.uplinks)])
         self.carries = np.ones(sum(sizes), np.int64)
         self.carries[len(server) :] = list(chain.from_iterable(cluster.uplink_carries))
-        self.rail_of_gpu = _rail_of_gpu(cluster, rails)
+        self.rail_of_gpu = rail_of_gpu(cluster.server_gpus, cluster.server_rails)
 
     @property
     def tiers(self) -> list[str]:
@@ -101,10 +101,10 @@ class Fabric:
         return float(max(factors, default=1.0))
 
 
-def _rail_of_gpu(cluster: Cluster, rails: Integers) -> Integers:
+def rail_of_gpu(server_gpus: Sequence[int], server_rails: Sequence[int]) -> Integers:
     """Return the rail of each GPU: each has a block of its server's GPUs."""
-    gpus = np.array(cluster.server_gpus, np.int64)
-    server = cluster.server_of_gpu
+    gpus, rails = np.array(server_gpus, np.int64), np.array(server_rails, np.int64)
+    server = np.repeat(np.arange(len(gpus)), gpus)
     index = np.arange(len(server)) - (np.cumsum(gpus) - gpus)[server]
     first = (np.cumsum(rails) - rails)[server]
     found: Integers = first + index * rails[server] // gpus[server]

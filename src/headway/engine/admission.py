@@ -9,7 +9,7 @@ from headway.engine.events import cancel_rarely, schedule, schedule_rarely
 from headway.engine.graphs import node_of_message
 from headway.engine.ready import make_message_ready, note_end, record_task
 from headway.engine.state import State
-from headway.engine.watching import admit_by_port, ask_about
+from headway.engine.watching import admit_by_port, ask_about, ask_admission
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
 from headway.network.messages import is_shared
@@ -140,17 +140,10 @@ def _leave_waiting(s: State, message: int) -> None:
 
 @part
 def _answer(s: State, message: int) -> int:
-    """Return what the admission says about a message."""
+    """Return what the admission, with its option, says about a message."""
     if s.rules[0].needed_first != 0 and s.graph_steps.is_held_back(s, message):
         return registry.WAIT
-    if s.rules[0].admission_by_port == 0:
-        return int(s.admission(s.cluster, message, s.rules[0].admission_parameter))
-    record = s.cluster.messages[message]
-    for link in range(record.first_link, record.first_link + record.links):
-        port = s.cluster.links[link].port
-        if record.bytes >= s.admission(s.cluster, port, s.rules[0].admission_parameter):
-            return registry.WAIT
-    return registry.ADMIT
+    return ask_admission(s, s.cluster, message)
 
 
 @part

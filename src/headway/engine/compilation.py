@@ -47,11 +47,13 @@ _RARE = _steps(
 _GRAPH = _steps(
     GraphSteps,
     graphs.measure_iteration,
+    graphs.alone_ns,
     graphs.start_iteration,
     graphs.end_tasks,
     graphs.start_task,
     graphs.follow_message,
     graphs.is_held_back,
+    graphs.unslowed_ns,
     cuts.sending_by_server,
 )
 

@@ -12,15 +12,21 @@ from __future__ import annotations
 
 import math
 
-from headway.domain.records import COMPUTE, NOBODY, READY
+from headway.domain.records import COMPUTE, NOBODY, READY, ClusterView
 from headway.engine.events import remove_first, schedule_rarely
 from headway.engine.groups import join_group, leave_group, new_group
+from headway.engine.order import alone_bucket_bytes
 from headway.engine.ready import make_message_ready, make_ready, note_end, record_task
+from headway.engine.solo import message_alone_ns
 from headway.engine.state import DONE, GRAPH, State
+from headway.engine.watching import ask_admission
 from headway.jit import inlined, part
 from headway.network.laws.dispatch import update_costs
 from headway.network.messages import messages_meet, share_a_port
 from headway.network.traffic import end_message, forget_changes, start_message
+from headway.policies import registry
+
+_admits = inlined(registry.admits)
 
 
 @part
@@ -153,25 +159,42 @@ def is_held_back(s: State, message: int) -> bool:
     more computing behind it; of two with as much, the one with the lower number. So the refusal
     stands until that one ends.
     """
-    messages, links = s.cluster.messages, s.cluster.links
-    number, first = messages[message].job, messages[message].first_link
+    number = s.cluster.messages[message].job
     if s.cluster.jobs[number].graph == NOBODY or not messages_meet(s.cluster):
         return False
     # Those in flight first: they are few, and mostly the reason.
-    for own in range(first, first + messages[message].links):
-        port = s.cluster.ports[links[own].port]
-        link = port.first_in_flight if port.carries <= 1 else NOBODY
-        while link != NOBODY:
-            other = links[link].message
-            if messages[other].job == number and _is_needed_before(s, other, message):
-                return True
-            link = links[link].next
+    if _follows_one_in_flight(s, s.cluster, message):
+        return True
     other = s.job_progress[number].waiting
     while other != NOBODY:
-        if _is_needed_before(s, other, message) and share_a_port(s.cluster, message, other):
+        if _holds_back(s, other, message):
             return True
         other = s.waiters[other].later
     return False
+
+
+@inlined
+def _follows_one_in_flight(s: State, cluster: ClusterView, message: int) -> bool:
+    """Whether a message of its job that is needed before it is in flight on one of its ports."""
+    messages, links = cluster.messages, cluster.links
+    first = messages[message].first_link
+    for own in range(first, first + messages[message].links):
+        port = cluster.ports[links[own].port]
+        link = port.first_in_flight if port.carries <= 1 else NOBODY
+        while link != NOBODY:
+            other = links[link].message
+            if messages[other].job == messages[message].job and _is_needed_before(
+                s, other, message
+            ):
+                return True
+            link = links[link].next
+    return False
+
+
+@inlined
+def _holds_back(s: State, one: int, other: int) -> bool:
+    """Whether a waiting message is needed before another of its job, with no room for both."""
+    return _is_needed_before(s, one, other) and share_a_port(s.cluster, other, one)
 
 
 @inlined
@@ -184,10 +207,10 @@ def _is_needed_before(s: State, one: int, other: int) -> bool:
 def measure_iteration(s: State, job: int) -> None:
     """Set u_J and s_J of a job that has been put on its GPUs, and its messages in an iteration."""
     jobs, messages, progress = s.cluster.jobs, s.cluster.messages, s.job_progress[job]
-    jobs[job].forward_ns = _without_messages_ns(s, job)
+    jobs[job].forward_ns = _longest_path_ns(s, job, False)
     jobs[job].service_ns = jobs[job].forward_ns
     if jobs[job].servers > 1:
-        jobs[job].service_ns = _alone_ns(s, job)
+        jobs[job].service_ns = _alone_ns(s, job, False)
     progress.messages_each = 0
     bucket_bytes = s.cluster.system[0].bucket_bytes
     for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
@@ -205,9 +228,22 @@ def _task_ns_on_its_gpu(s: State, job: int, node: int) -> int:
     return entry_ns(s, job, task.entry, gpu_type)
 
 
+def unslowed_ns(s: State, job: int) -> int:
+    """Return the length of an iteration in which no message slows or holds back another."""
+    return int(_longest_path_ns(s, job, True))
+
+
+def alone_ns(s: State, job: int) -> int:
+    """Return the length of an iteration alone, under the admission of the run."""
+    return int(_alone_ns(s, job, True))
+
+
 @part
-def _without_messages_ns(s: State, job: int) -> int:
-    """Return u_J: the longest path through the graph, where messages take no time."""
+def _longest_path_ns(s: State, job: int, sends: bool) -> int:
+    """Return the length of the longest path through the graph.
+
+    Messages take no time, which gives u_J, or as long as each does alone.
+    """
     graph, end_ns = s.graphs.graphs[s.cluster.jobs[job].graph], s.graphs.times_ns
     for node in range(graph.nodes):
         end_ns[node] = 0
@@ -218,6 +254,10 @@ def _without_messages_ns(s: State, job: int) -> int:
         node_ns = end_ns[node]
         if node < graph.tasks:
             node_ns += _task_ns_on_its_gpu(s, job, node)
+        elif sends:
+            message = s.cluster.jobs[job].first_message + node - graph.tasks
+            if s.cluster.messages[message].servers > 1:
+                node_ns += message_alone_ns(s, message)
         longest_ns = max(longest_ns, node_ns)
         for at in range(record.first_successor, record.first_successor + record.successors):
             successor = s.graphs.successors[at]
@@ -226,13 +266,18 @@ def _without_messages_ns(s: State, job: int) -> int:
 
 
 @part
-def _alone_ns(s: State, job: int) -> int:
-    """Return s_J: how long an iteration takes that has the network to itself."""
+def _alone_ns(s: State, job: int, by_admission: bool) -> int:
+    """Return how long an iteration takes that has the network to itself.
+
+    Every message is sent whole as soon as it is ready, which gives s_J, or bucket by bucket when
+    the admission of the run lets it start.
+    """
     alone, traffic = s.graphs.alone, s.graphs.alone_traffic
     heap, positions = s.graphs.alone_heap, s.graphs.alone_positions
     graph = s.graphs.graphs[s.cluster.jobs[job].graph]
+    first = s.cluster.jobs[job].first_message
     count_anew(s, job)
-    size, pending, now_ns = 0, 0, 0
+    size, pending, waiting, now_ns = 0, 0, 0, 0
     for node in range(graph.nodes):
         if s.graphs.nodes[graph.first_node + node].predecessors == 0:
             s.graphs.pending[pending] = node
@@ -245,8 +290,13 @@ def _alone_ns(s: State, job: int) -> int:
             if node < graph.tasks:
                 end_ns = now_ns + _task_ns_on_its_gpu(s, job, node)
                 size = schedule_rarely(heap, positions, size, node, end_ns)
-            elif not _start_alone(s, job, node):
+            elif s.cluster.messages[first + node - graph.tasks].servers < 2:
                 pending = _end_alone(s, job, node, pending)
+            else:
+                record = s.cluster.messages[first + node - graph.tasks]
+                record.unsent_bytes = record.size_bytes
+                waiting = _let_wait_alone(s, first + node - graph.tasks, waiting, by_admission)
+        waiting = _admit_alone(s, waiting, size == 0, by_admission)
         changed = update_costs(alone, traffic)
         for i in range(changed):
             record = alone.messages[traffic.found[i]]
@@ -264,23 +314,75 @@ def _alone_ns(s: State, job: int) -> int:
             node = heap[0].event
             size = remove_first(heap, positions, size)
             if node >= graph.tasks:
-                message = s.cluster.jobs[job].first_message + node - graph.tasks
-                end_message(alone, traffic, message)
+                record = s.cluster.messages[first + node - graph.tasks]
+                end_message(alone, traffic, first + node - graph.tasks)
+                record.unsent_bytes -= record.bytes
+                if record.unsent_bytes > 0:
+                    waiting = _let_wait_alone(s, first + node - graph.tasks, waiting, by_admission)
+                    continue
             pending = _end_alone(s, job, node, pending)
 
 
 @part
-def _start_alone(s: State, job: int, node: int) -> bool:
-    """Send a message of an iteration alone; return False if it takes no time."""
-    first = s.cluster.jobs[job].first_message
-    message = first + node - s.graphs.graphs[s.cluster.jobs[job].graph].tasks
-    record = s.cluster.messages[message]
-    if record.servers < 2:
-        return False
-    record.bytes = record.size_bytes
+def _let_wait_alone(s: State, message: int, waiting: int, in_buckets: bool) -> int:
+    """Add a message to those that wait, ordered by number; return how many there are."""
+    record, now_ns = s.cluster.messages[message], s.graphs.alone.system[0].now_ns
+    record.bytes = record.unsent_bytes
+    if in_buckets:
+        record.bytes = min(record.unsent_bytes, alone_bucket_bytes(s))
     record.state = READY
-    start_message(s.graphs.alone, s.graphs.alone_traffic, message)
-    return True
+    record.ready_ns = now_ns
+    index = waiting
+    while index > 0 and s.graphs.waiting[index - 1] > message:
+        s.graphs.waiting[index] = s.graphs.waiting[index - 1]
+        index -= 1
+    s.graphs.waiting[index] = message
+    return waiting + 1
+
+
+@part
+def _admit_alone(s: State, waiting: int, idle: bool, by_admission: bool) -> int:
+    """Start the messages of an iteration alone that may; return how many wait.
+
+    If nothing is running and the admission lets none start, the first starts.
+    """
+    alone, now_ns = s.graphs.alone, s.graphs.alone.system[0].now_ns
+    kept = 0
+    for i in range(waiting):
+        message = s.graphs.waiting[i]
+        starts = not by_admission
+        if by_admission and not (
+            s.rules[0].needed_first != 0 and _waits_for_another(s, message, kept, i, waiting)
+        ):
+            starts = _admits(ask_admission(s, alone, message), now_ns)
+        if starts:
+            idle = False
+            start_message(alone, s.graphs.alone_traffic, message)
+        else:
+            s.graphs.waiting[kept] = message
+            kept += 1
+    if idle and kept > 0:
+        start_message(alone, s.graphs.alone_traffic, s.graphs.waiting[0])
+        kept -= 1
+        for i in range(kept):
+            s.graphs.waiting[i] = s.graphs.waiting[i + 1]
+    return kept
+
+
+@part
+def _waits_for_another(s: State, message: int, kept: int, i: int, waiting: int) -> bool:
+    """Whether a message of an iteration alone waits for one that is needed before it.
+
+    Those that wait are waiting[:kept] and waiting[i:waiting].
+    """
+    if not messages_meet(s.cluster):
+        return False
+    if _follows_one_in_flight(s, s.graphs.alone, message):
+        return True
+    for other in range(waiting):
+        if (other < kept or other > i) and _holds_back(s, s.graphs.waiting[other], message):
+            return True
+    return False
 
 
 @part

@@ -42,7 +42,7 @@ from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, summarize
 from headway.results.schema import Result, Settings
 from headway.results.timeline.sinks import Timeline, TimelineSink
-from headway.results.usage import seat_compute_ns
+from headway.results.usage import Integers, seat_compute_ns
 
 _FIRST_SLICE, _LARGEST_SLICE = 1_000, 1 << 18
 _SLICE_S = 0.05
@@ -216,6 +216,7 @@ class _Run:
         times = compute_times(workload, cluster)
         state = self.state(times, rows, window)
         wall_s = drive(state, policies, timeline, progress)
+        free_sending_ns, own_messages_ns = _messages_alone(state)
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
         seat_ns = seat_compute_ns(workload, times, seats.gpu, cluster)
         busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
@@ -247,6 +248,8 @@ class _Run:
             gpu_busy_ns=busy_ns,
             compute_ns=jobs.forward_ns + jobs.backward_ns,
             service_ns=jobs.service_ns.copy(),
+            free_sending_ns=free_sending_ns,
+            own_messages_ns=own_messages_ns,
             jct_margin_s=np.zeros(len(jobs)),
             timeline=timeline if isinstance(timeline, Timeline) else None,
         )
@@ -389,6 +392,21 @@ def _taken(found: dict[int, Result | HeadwayError], windows: tuple[int, ...]) ->
         found.clear()
         del outcome
     return results
+
+
+def _messages_alone(state: State) -> tuple[Integers, Integers]:
+    """Return what messages add to an iteration of each job with a graph that is alone.
+
+    That is, if none slows another, and how much more if they do and the admission is asked.
+    """
+    jobs, steps = state.cluster.jobs, state.graph_steps
+    free_ns, own_ns = np.zeros(len(jobs), np.int64), np.zeros(len(jobs), np.int64)
+    for job in np.flatnonzero((jobs.graph != NOBODY) & (jobs.servers > 1)).tolist():
+        check()
+        unslowed_ns = steps.unslowed_ns(state, job)
+        free_ns[job] = unslowed_ns - jobs[job].forward_ns
+        own_ns[job] = max(0, steps.alone_ns(state, job) - unslowed_ns)
+    return free_ns, own_ns
 
 
 def drive(

@@ -36,9 +36,22 @@ from headway.network.traffic import put_on_ports
 
 
 @part
-def _alone_ns(s: State, message: int, size: int, cost: float) -> int:
-    """Return how long a message takes whose cost never changes."""
+def _bucket_alone_ns(s: State, message: int, size: int, cost: float) -> int:
+    """Return how long a bucket of a message takes whose cost never changes."""
     return int(max(1, s.cluster.messages[message].latency_ns + math.ceil(size * cost)))
+
+
+@part
+def message_alone_ns(s: State, message: int) -> int:
+    """Return how long a message takes in all, bucket by bucket, where no other is."""
+    cost = alone_ns_per_byte(s.cluster, message)
+    size, bucket_bytes = s.cluster.messages[message].size_bytes, alone_bucket_bytes(s)
+    full = size // bucket_bytes
+    rest = size - full * bucket_bytes
+    total_ns = full * _bucket_alone_ns(s, message, bucket_bytes, cost)
+    if rest > 0 or full == 0:
+        total_ns += _bucket_alone_ns(s, message, rest, cost)
+    return int(total_ns)
 
 
 @inlined
@@ -74,14 +87,7 @@ def go_solo(s: State, job: int, group: int, shared: bool, now_ns: int) -> None:
     pace = job * s.rules[0].types + gpus[seats[first].gpu].type
     period_ns = s.paces[pace].forward_ns + s.paces[pace].backward_ns
     if not one_server:
-        message = jobs[job].first_message
-        cost = alone_ns_per_byte(s.cluster, message)
-        bucket_bytes = alone_bucket_bytes(s)
-        full = jobs[job].gradient_bytes // bucket_bytes
-        rest = jobs[job].gradient_bytes - full * bucket_bytes
-        period_ns += full * _alone_ns(s, message, bucket_bytes, cost)
-        if rest > 0 or full == 0:
-            period_ns += _alone_ns(s, message, rest, cost)
+        period_ns += message_alone_ns(s, jobs[job].first_message)
     if jobs[job].iterations_left > (HORIZON_NS - now_ns) // period_ns:
         return
     end_ns = now_ns + jobs[job].iterations_left * period_ns
@@ -167,7 +173,7 @@ def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
     """Send a message, ready since `ready_ns` and alone, up to the present."""
     record, bucket_bytes = s.cluster.messages[message], alone_bucket_bytes(s)
     cost = alone_ns_per_byte(s.cluster, message)
-    bucket_ns = _alone_ns(s, message, bucket_bytes, cost)
+    bucket_ns = _bucket_alone_ns(s, message, bucket_bytes, cost)
     buckets = s.job_progress[record.job].messages_each
     past = min((now_ns - ready_ns - 1) // bucket_ns, buckets - 1)
     start_ns = ready_ns + past * bucket_ns
@@ -181,6 +187,6 @@ def _put_in_flight(s: State, message: int, ready_ns: int, now_ns: int) -> None:
     record.start_ns = start_ns
     record.since_ns = start_ns + record.latency_ns
     record.bytes_left = record.bytes
-    end_ns = start_ns + _alone_ns(s, message, record.bytes, cost)
+    end_ns = start_ns + _bucket_alone_ns(s, message, record.bytes, cost)
     event = len(s.cluster.gpus) + message
     s.tally[0].heap = schedule_rarely(s.heap, s.positions, s.tally[0].heap, event, end_ns)

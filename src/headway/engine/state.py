@@ -351,6 +351,8 @@ class GraphSteps(View):
     end_tasks: Annotated[Step, signature(None, State, int, int)]
     follow_message: Annotated[Step, signature(None, State, int, int)]
     is_held_back: Annotated[Step, signature(bool, State, int)]
+    unslowed_ns: Annotated[Step, signature(int, State, int)]
+    alone_ns: Annotated[Step, signature(int, State, int)]
     sending_by_server: Annotated[Step, signature(None, ClusterView, int, ROW, ROW)]
 
 
@@ -365,6 +367,7 @@ class GraphState(View):
     left_snapshots: Integers
     pending: Integers  # scratch: nodes
     times_ns: Integers  # scratch: by node
+    waiting: Integers  # scratch: messages
     # A cluster with nothing else on it, for an iteration alone; it shares all but clock and ports.
     alone: ClusterView
     alone_traffic: Traffic
@@ -595,6 +598,7 @@ def _graph_state(
         left_snapshots=np.zeros(total if skips else 0, np.int64),
         pending=np.zeros(most_nodes, np.int64),
         times_ns=np.zeros(most_nodes, np.int64),
+        waiting=np.zeros(most_nodes, np.int64),
         alone=cluster.replace(system=cluster.system.copy(), ports=ports),
         alone_traffic=make_traffic(len(cluster.messages) if some else 0, len(ports)),
         alone_heap=zeros(most_nodes, EVENT),

@@ -13,11 +13,12 @@ computed when a message starts, so that the watchers of a port that is taken aga
 
 from __future__ import annotations
 
-from headway.domain.records import NOBODY
+from headway.domain.records import NOBODY, ClusterView
 from headway.engine.order import message_comes_before
 from headway.engine.state import State
-from headway.jit import inlined
+from headway.jit import inlined, part
 from headway.network.traffic import start_message
+from headway.policies import registry
 
 
 @inlined
@@ -31,6 +32,19 @@ def ask_about(s: State, message: int) -> None:
             index -= 1
         s.asked[index] = message
         s.tally[0].asked += 1
+
+
+@part
+def ask_admission(s: State, cluster: ClusterView, message: int) -> int:
+    """Return what the admission says about a message now."""
+    if s.rules[0].admission_by_port == 0:
+        return int(s.admission(cluster, message, s.rules[0].admission_parameter))
+    record = cluster.messages[message]
+    for link in range(record.first_link, record.first_link + record.links):
+        port = cluster.links[link].port
+        if record.bytes >= s.admission(cluster, port, s.rules[0].admission_parameter):
+            return registry.WAIT
+    return registry.ADMIT
 
 
 @inlined

@@ -9,7 +9,7 @@ A job's completion time is divided into parts that add up to it exactly, in nano
 - *waiting for admission*: from there to the start of the iteration's message, and from the end of
   a bucket to the start of the next;
 - *sending alone* and *sending under contention*: the message's own time, with k = 1 and k > 1 where
-  k is the maximum, over the message's servers, of the messages on the server.
+  k is the maximum, over the rails of the message's GPUs, of the messages on the rail.
 
 With a graph, the parts are those of each iteration's critical path, which `critical_path` finds.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
 from headway.reports.critical_path import Path, Spans, critical_path
 from headway.reports.entry_times import EntryTime, entry_times
 from headway.results.timeline.compiled import Integers
-from headway.results.timeline.nodes import message_servers
+from headway.results.timeline.nodes import PlacedMessages, message_servers
 from headway.results.timeline.recorded import RecordedRun
 
 PARTS = (
@@ -73,9 +73,15 @@ class Explanation:
 
     `queued`: jobs that held GPUs meanwhile, in GPU time. `waiting_for_gpu`: jobs whose tasks ran on
     the critical GPUs; their times add up to the part. `waiting_for_admission` and
-    `sending_under_contention`: jobs that had a message on the servers of this job's message
+    `sending_under_contention`: jobs that had a message on the rails of this job's message
     meanwhile; several jobs can, so their times can add up to more. A job with a graph can be among
     them itself, if other messages of its own were in flight.
+    """
+    own_ns: dict[str, int] = field(default_factory=dict)
+    """How much of a part is the doing of the job's own messages alone.
+
+    That is the time of `waiting_for_admission` and `sending_under_contention` in which other
+    messages of this job were on the rails of its message, and no message of another job.
     """
     entries: tuple[EntryTime, ...] = ()
     """The entries of a job's graph that are on critical paths, those with the most time first.
@@ -100,6 +106,7 @@ class Explanation:
             "servers": list(self.servers),
             "iterations": self.iterations,
             "parts_ns": self.parts_ns,
+            "own_ns": self.own_ns,
             "others": {
                 part: [{"job_id": other.job_id, "ns": other.ns} for other in others]
                 for part, others in self.others.items()
@@ -110,7 +117,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """Tasks, with a message once for each of its servers."""
+    """Tasks, with a message once for each of its rails: the links of its GPUs to the network."""
 
     start_ns: Integers
     end_ns: Integers
@@ -119,7 +126,7 @@ class _Tasks:
     node: Integers
     iteration: Integers
     gpu: Integers
-    server: Integers
+    rail: Integers
 
     def where(self, chosen: NDArray[Any]) -> _Tasks:
         """Return the chosen tasks, ordered by their starts."""
@@ -147,7 +154,7 @@ def explain(run: RecordedRun, job_id: str) -> Explanation:
         return _explain(run, job_id)
     except InputError as error:
         raise error.at(run.source) from None
-    except (ArithmeticError, IndexError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise _damaged(job_id).at(run.source) from error
 
 
@@ -170,13 +177,11 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         path = _plain_path(tasks.where(tasks.job == job), start_ns)
     else:
         path = critical_path(run, job, graph, gpus, start_ns)
-    found = _Sending(Counter(), Counter())
+    found = _Sending(Counter(), Counter(), Counter())
     alone_ns = np.zeros(len(path.messages.node), np.int64)
     messages = tasks.where(near & (tasks.kind == COMMUNICATION))
-    for nodes, servers in _by_servers(
-        graph, run.server_of_gpu[gpus], np.unique(path.messages.node)
-    ):
-        own, near_own = np.isin(path.messages.node, nodes), np.isin(messages.server, servers)
+    for nodes, rails in _by_rails(graph, run.rail_of_gpu[gpus], np.unique(path.messages.node)):
+        own, near_own = np.isin(path.messages.node, nodes), np.isin(messages.rail, rails)
         alone_ns[own] = found.add(messages.where(near_own), path.messages.where(own), job)
     parts = {
         "queued": start_ns - arrival_ns,
@@ -209,6 +214,10 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         iterations=int(run.jobs["iterations"][job]),
         parts_ns=parts,
         others={part: _most(shares, job_ids) for part, shares in others.items()},
+        own_ns={
+            part: found.own_ns[part]
+            for part in ("waiting_for_admission", "sending_under_contention")
+        },
         entries=() if graph is None else entry_times(graph, path, alone_ns),
     )
 
@@ -221,11 +230,15 @@ def _tasks(run: RecordedRun) -> _Tasks:
     """Return all tasks."""
     import polars
 
-    compute = run.tasks.filter(polars.col("gpu").is_not_null())
-    messages = run.messages.explode("servers")
-    both = polars.concat([compute.drop("servers"), messages.drop("servers")])
-    gpu = compute["gpu"].to_numpy()
-    server = np.concatenate([run.server_of_gpu[gpu], messages["servers"].to_numpy()])
+    compute, messages = run.tasks.filter(polars.col("gpu").is_not_null()), run.messages
+    placed = PlacedMessages(run.graphs, run.rail_of_gpu)
+    for job, gpus in enumerate(run.jobs["gpus"]):
+        placed.place(job, np.sort(gpus.to_numpy()))
+    of_message = placed.index_of(
+        messages["job"].to_numpy(), messages["node"].fill_null(NOBODY).to_numpy()
+    )
+    row, rail = placed.servers.take(of_message).pairs()
+    both = polars.concat([compute, messages[row]])
     return _Tasks(
         start_ns=both["start_ns"].to_numpy(),
         end_ns=both["end_ns"].to_numpy(),
@@ -234,14 +247,14 @@ def _tasks(run: RecordedRun) -> _Tasks:
         node=both["node"].fill_null(NOBODY).to_numpy(),
         iteration=both["iteration"].to_numpy(),
         gpu=both["gpu"].fill_null(NOBODY).to_numpy(),
-        server=server,
+        rail=np.concatenate([run.rail_of_gpu[compute["gpu"].to_numpy()], rail]),
     )
 
 
 def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     """Return the critical GPUs' tasks and the messages of a job without a graph."""
     forward, backward = tasks.where(tasks.kind == FORWARD), tasks.where(tasks.kind == BACKWARD)
-    gpus, servers = np.unique(forward.gpu), np.unique(forward.server)
+    gpus, rails = np.unique(forward.gpu), np.unique(forward.rail)
     # The backward that ends last in each iteration, and the forward on the same GPU.
     order = np.lexsort((backward.gpu, -backward.end_ns, backward.iteration))
     backward = backward.take(order[:: len(gpus)])
@@ -249,7 +262,7 @@ def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     critical = np.arange(len(backward.gpu)) * len(gpus) + np.searchsorted(gpus, backward.gpu)
     forward = forward.take(critical)
     # Every iteration has the same number of messages.
-    messages = tasks.where((tasks.kind == COMMUNICATION) & (tasks.server == servers[0]))
+    messages = tasks.where((tasks.kind == COMMUNICATION) & (tasks.rail == rails[0]))
     buckets, remainder = divmod(len(messages.start_ns), len(backward.gpu))
     if remainder or (forward.gpu != backward.gpu).any():
         raise ValueError
@@ -280,17 +293,17 @@ def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     )
 
 
-def _by_servers(
-    graph: Graph | None, rank_servers: Integers, nodes: Integers
+def _by_rails(
+    graph: Graph | None, rank_rails: Integers, nodes: Integers
 ) -> Iterator[tuple[list[int], Integers]]:
-    """Yield messages that are on the same servers together, with these servers."""
-    servers = message_servers(graph, rank_servers)
+    """Yield messages that are on the same rails together, with these rails."""
+    rails = message_servers(graph, rank_rails)
     first = NOBODY if graph is None else graph.expanded.tasks
     together: dict[bytes, list[int]] = defaultdict(list)
     for node in nodes.tolist():
-        together[servers.of(node - first).tobytes()].append(node)
+        together[rails.of(node - first).tobytes()].append(node)
     for own in together.values():
-        yield own, servers.of(own[0] - first)
+        yield own, rails.of(own[0] - first)
 
 
 @dataclass(slots=True)
@@ -299,31 +312,43 @@ class _Sending:
 
     waiting: Counter[int]
     sending: Counter[int]
-    """How long each job had messages on the same servers, before and after their admissions."""
+    """How long each job had messages on the same rails, before and after their admissions."""
+    own_ns: Counter[str]
+    """For how long only the job itself had others there, in each of these two parts."""
 
     def add(self, near: _Tasks, own: Spans, job: int) -> Integers:
-        """Add messages that are on the same servers; `near` holds all messages there.
+        """Add messages that are on the same rails; `near` holds all messages there.
 
-        Returns how long each is the only one on all its servers.
+        Returns how long each is the only one on all its rails.
         """
-        self._add_overlaps(near.where(near.job != job), own)
+        theirs = near.where(near.job != job)
+        self._add_overlaps(theirs, own)
+        their_waiting_ns = _overlap_ns(theirs, own.ready_ns, own.start_ns)
+        their_sending_ns = _overlap_ns(theirs, own.start_ns, own.end_ns)
+        all_waiting_ns = 0
         # Messages of one node never overlap each other.
         for node in np.unique(own.node):
-            mine = near.where((near.job == job) & (near.node != node))
-            self._add_overlaps(mine, own.where(own.node == node))
-        return _alone_ns(near, own)
+            spans = own.where(own.node == node)
+            other = (near.job != job) | (near.node != node)
+            self._add_overlaps(near.where(other & (near.job == job)), spans)
+            all_waiting_ns += _overlap_ns(near.where(other), spans.ready_ns, spans.start_ns)
+        alone_ns = _alone_ns(near, own)
+        contended_ns = int((own.length_ns - alone_ns).sum())
+        self.own_ns["waiting_for_admission"] += all_waiting_ns - their_waiting_ns
+        self.own_ns["sending_under_contention"] += contended_ns - their_sending_ns
+        return alone_ns
 
     def _add_overlaps(self, others: _Tasks, own: Spans) -> None:
         self.waiting += _overlaps(others, own.ready_ns, own.start_ns)
         self.sending += _overlaps(others, own.start_ns, own.end_ns)
 
 
-def _alone_ns(on_servers: _Tasks, messages: Spans) -> Integers:
-    """Return how long each message is the only one on all its servers."""
-    instants = np.unique(np.concatenate([on_servers.start_ns, on_servers.end_ns]))
+def _alone_ns(on_rails: _Tasks, messages: Spans) -> Integers:
+    """Return how long each message is the only one on all its rails."""
+    instants = np.unique(np.concatenate([on_rails.start_ns, on_rails.end_ns]))
     most = np.zeros(len(instants), np.int64)
-    for server in np.unique(on_servers.server):
-        here = on_servers.where(on_servers.server == server)
+    for rail in np.unique(on_rails.rail):
+        here = on_rails.where(on_rails.rail == rail)
         begun = np.searchsorted(here.start_ns, instants, side="right")
         ended = np.searchsorted(np.sort(here.end_ns), instants, side="right")
         most = np.maximum(most, begun - ended)
@@ -336,12 +361,21 @@ def _alone_ns(on_servers: _Tasks, messages: Spans) -> Integers:
 
 def _overlaps(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> Counter[int]:
     """Return for how long of some spans each job had at least one of these tasks running."""
-    shares: Counter[int] = Counter()
-    for job in np.unique(tasks.job).tolist():
-        start_ns, end_ns = _union(tasks.where(tasks.job == job))
-        before_ns = [_before(start_ns, end_ns, instants) for instants in (from_ns, to_ns)]
-        shares[job] = int((before_ns[1] - before_ns[0]).sum())
-    return shares
+    return Counter(
+        {
+            job: _overlap_ns(tasks.where(tasks.job == job), from_ns, to_ns)
+            for job in np.unique(tasks.job).tolist()
+        }
+    )
+
+
+def _overlap_ns(tasks: _Tasks, from_ns: Integers, to_ns: Integers) -> int:
+    """Return for how long of some spans at least one of these tasks, ordered by starts, runs."""
+    if len(tasks.job) == 0:
+        return 0
+    start_ns, end_ns = _union(tasks)
+    before_ns = [_before(start_ns, end_ns, instants) for instants in (from_ns, to_ns)]
+    return int((before_ns[1] - before_ns[0]).sum())
 
 
 def _union(tasks: _Tasks) -> tuple[Integers, Integers]:

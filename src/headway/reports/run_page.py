@@ -11,7 +11,7 @@ from headway.reports.page import Picture, Section, html_page
 from headway.reports.tables import Table
 from headway.results.display import describe_accuracy, describe_settings, describe_summary
 from headway.results.plots import contention_by_server_figure, overview_figure
-from headway.results.time_parts import PARTS
+from headway.results.time_parts import parts_ns, shown_parts_ns
 from headway.version import __version__
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def _summary(result: Result) -> Section:
         [
             Table("summary", "The run", ("", "", ""), rows),
             *map(escape, describe_accuracy(result)),
-            "The average completion time (JCT) is the sum of its four parts: waiting in the queue, "
-            "computing and sending as if the job were alone, and contention, what sharing GPUs and "
-            "the network with other jobs added.",
+            "The average completion time (JCT) is the sum of its parts: waiting in the queue, "
+            "computing and sending as if no message met another, own messages, what meeting "
+            "messages of the same job adds, and contention, what sharing GPUs and the network with "
+            "other jobs added.",
         ],
     )
 
@@ -78,18 +79,21 @@ def _with_margin(time_s: float, margin_s: float) -> str:
 
 
 def _slowest(result: Result) -> Section:
-    jobs = result.jobs.hstack(result.time_parts.select("computing_s", "sending_s", "contention_s"))
+    labels = list(shown_parts_ns(parts_ns(result)))
+    names = [label.replace(" ", "_") for label in labels]
+    parts = result.time_parts.select(f"{name}_s" for name in names if name != "waiting")
+    jobs = result.jobs.hstack(parts)
     rows = [
         [
             job["job_id"],
             job["model"],
             f"{job['gpu_count']:,}",
             _with_margin(job["jct_s"], job["jct_margin_s"]),
-            *(f"{job[f'{part}_s']:,.1f}" for part in PARTS),
+            *(f"{job[f'{name}_s']:,.1f}" for name in names),
         ]
         for job in jobs.sort("jct_s", descending=True).head(_SLOWEST).iter_rows(named=True)
     ]
-    header = ("job", "model", "GPUs", "JCT [s]", *(f"{part} [s]" for part in PARTS))
+    header = ("job", "model", "GPUs", "JCT [s]", *(f"{part} [s]" for part in labels))
     caption = f"The {len(rows):,} jobs that took longest, of {len(jobs):,}"
     return Section(
         "jobs",

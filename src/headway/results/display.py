@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from headway.durations import duration_text
-from headway.results.time_parts import parts_ns
+from headway.results.time_parts import parts_ns, shown_parts_ns
 from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def describe_summary(result: Result) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
     parts = [
-        _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns(result).items()
+        _seconds(f"  {name}", float(part.mean()) / 1e9)
+        for name, part in shown_parts_ns(parts_ns(result)).items()
     ]
     return [
         _seconds("average JCT", summary.average_jct_s, summary.average_jct_margin_s),

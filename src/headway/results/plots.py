@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style
 from headway.results.levels import held_spans, level, mean_level
-from headway.results.time_parts import parts_ns
+from headway.results.time_parts import parts_ns, shown_parts_ns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
 _WIDTH_IN = 7.0
 _BINS = 240
-_PART_COLOURS = (2, 0, 5, 3)
-_HATCHES = ("", "", "////", "....")
+_PART_LOOKS = {
+    "waiting": (COLOURS[2], ""),
+    "computing": (COLOURS[0], ""),
+    "sending": (COLOURS[5], "////"),
+    "own messages": (COLOURS[4], "xxxx"),
+    "contention": (COLOURS[3], "...."),
+}
+"""The colour and the hatch of each part of a completion time."""
+
 _WIDE_RANGE = 20
 """Completion times that differ by a larger factor are drawn on a logarithmic axis."""
 
@@ -165,21 +172,21 @@ def _draw_level(
 
 def _draw_waits(axes: Axes, result: Result) -> None:
     """Draw the mean completion time of the jobs of each size, divided into its parts."""
-    parts = parts_ns(result)
     sizes = np.array([job.gpus for job in result.workload])
     doublings = np.ceil(np.log2(sizes))
     shown = np.unique(doublings)
     left = np.zeros(len(shown))
     rows = np.arange(len(shown))
-    for index, (name, part) in enumerate(parts.items()):
+    for name, part in shown_parts_ns(parts_ns(result)).items():
+        colour, hatch = _PART_LOOKS[name]
         means = np.array([part[doublings == one].mean() / 1e9 for one in shown])
         axes.barh(
             rows,
             means,
             left=left,
             height=0.7,
-            color=COLOURS[_PART_COLOURS[index]],
-            hatch=_HATCHES[index],
+            color=colour,
+            hatch=hatch,
             edgecolor="white",
             linewidth=0,
             label=name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,9 +84,14 @@ class Settings:
 
 def _drop_defaults(values: dict[str, Any], kind: type[Any], names: Sequence[str]) -> None:
     """Delete the values of these fields of a dataclass that are their defaults."""
-    for field in fields(kind):
-        if field.name in names and values[field.name] == field.default:
-            del values[field.name]
+    for each in fields(kind):
+        if each.name in names and values[each.name] == each.default:
+            del values[each.name]
+
+
+def _no_graphs() -> Integers:
+    """Return what messages add in graphs where no job has one, for any number of jobs."""
+    return np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,6 +113,10 @@ class Result:
     """How far each job's exact completion time may be from `jct_s`, with 95% probability."""
     timeline: Timeline | None = None
     """Every task of the run, if it was recorded in memory."""
+    free_sending_ns: Integers = field(default_factory=_no_graphs)
+    """What messages add to an iteration of each job with a graph if none slows another."""
+    own_messages_ns: Integers = field(default_factory=_no_graphs)
+    """How much more they add by slowing and holding back each other, alone on the job's GPUs."""
 
     @property
     def arrival_ns(self) -> Integers:
@@ -174,8 +183,9 @@ class Result:
         """Where each job's completion time went, in seconds; the parts add up to it.
 
         Columns: `job_id`, `waiting_s` (in the queue), `computing_s` and `sending_s` (what its
-        iterations take alone on its GPUs and between its servers), and `contention_s`, what sharing
-        GPUs and the network with other jobs added.
+        iterations take on its GPUs and between its servers if no message slows another),
+        `own_messages_s` (what its own messages add by slowing and holding back each other), and
+        `contention_s`, what sharing GPUs and the network with other jobs added.
         """
         import polars
 

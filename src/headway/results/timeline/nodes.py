@@ -132,8 +132,12 @@ class PlacedMessages:
         """Return the index in `servers` of each task that is a message, NOBODY for the others."""
         found = np.full(len(tasks), NOBODY, np.int64)
         is_message = tasks.kind == COMMUNICATION
-        job, node = tasks.job[is_message], tasks.node[is_message]
-        found[is_message] = self._first[job] + self.nodes.message(job, node)
+        found[is_message] = self.index_of(tasks.job[is_message], tasks.node[is_message])
+        return found
+
+    def index_of(self, job: Integers, node: Integers) -> Integers:
+        """Return the index in `servers` of messages, by job and node."""
+        found: Integers = self._first[job] + self.nodes.message(job, node)
         return found
 
     def servers_of(self, tasks: Records) -> Lists:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.errors import InputError
+from headway.domain.fabric import rail_of_gpu
 from headway.domain.graph import Graph
 from headway.domain.records import COMMUNICATION, NOBODY, Records
 from headway.results.columns import text
@@ -183,6 +184,14 @@ class RecordedRun:
     def server_of_gpu(self) -> Integers:
         """The server of each GPU."""
         return np.repeat(np.arange(self.servers), self.server_gpus)
+
+    @cached_property
+    def rail_of_gpu(self) -> Integers:
+        """The rail of each GPU, its link to the network; rails are numbered server by server."""
+        cluster = self.settings.get("cluster", {})
+        groups = cluster.get("groups") or [{**cluster, "servers": self.servers}]
+        rails = [group.get("rails", 1) for group in groups for _ in range(group["servers"])]
+        return rail_of_gpu(self.server_gpus, rails)
 
     @cached_property
     def covers_all(self) -> bool:

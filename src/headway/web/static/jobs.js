@@ -165,8 +165,11 @@ export class JobPage {
     if (!run.settings.whole) return;
     const found = await run.source.explanation(run.number, run.ids[job]).catch(() => null);
     if (found === null) return;
-    this.showTotals(EXPLAINED.map(([name, key, text, by]) => (
-      [key, text, found.parts_ns[name] / 1e9, by, (found.others[name] ?? []).map(({ job_id: id, ns }) => [id, ns / 1e9])])));
+    this.showTotals(EXPLAINED.flatMap(([name, key, text, by]) => {
+      const others = (found.others[name] ?? []).map(({ job_id: id, ns }) => [id, ns / 1e9]), own = found.own_ns?.[name];
+      const part = [key, text, found.parts_ns[name] / 1e9, by, others];
+      return own ? [part, ["own", "own messages only", own / 1e9, ""]] : [part];
+    }));
   }
 
   /** Show where the time went: key, text, seconds and, if it is known, who is behind it. */
