@@ -8,7 +8,8 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -216,7 +217,7 @@ class _Run:
         times = compute_times(workload, cluster)
         state = self.state(times, rows, window)
         wall_s = drive(state, policies, timeline, progress)
-        free_sending_ns, own_messages_ns = _messages_alone(state)
+        free_sending_ns, own_messages_ns = _messages_alone(state, policies)
         jobs, seats, tally = state.cluster.jobs, state.cluster.seats, state.tally[0]
         seat_ns = seat_compute_ns(workload, times, seats.gpu, cluster)
         busy_ns = gpu_busy_ns(jobs, seats, cluster.gpus, seat_ns)
@@ -394,7 +395,7 @@ def _taken(found: dict[int, Result | HeadwayError], windows: tuple[int, ...]) ->
     return results
 
 
-def _messages_alone(state: State) -> tuple[Integers, Integers]:
+def _messages_alone(state: State, policies: Choices) -> tuple[Integers, Integers]:
     """Return what messages add to an iteration of each job with a graph that is alone.
 
     That is, if none slows another, and how much more if they do and the admission is asked.
@@ -405,7 +406,8 @@ def _messages_alone(state: State) -> tuple[Integers, Integers]:
         check()
         unslowed_ns = steps.unslowed_ns(state, job)
         free_ns[job] = unslowed_ns - jobs[job].forward_ns
-        own_ns[job] = max(0, steps.alone_ns(state, job) - unslowed_ns)
+        with _blaming(state, policies):
+            own_ns[job] = max(0, steps.alone_ns(state, job) - unslowed_ns)
     return free_ns, own_ns
 
 
@@ -471,10 +473,17 @@ def _advance(
     advance: Callable[[State, int], int], state: State, budget: int, policies: Choices
 ) -> int:
     """Run the kernel for up to `budget` instants; return why it stopped."""
+    with _blaming(state, policies):
+        return advance(state, budget)
+
+
+@contextmanager
+def _blaming(state: State, policies: Choices) -> Iterator[None]:
+    """Turn what policies raise into an error that names the one it came from."""
     try:
         # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
         with np.errstate(over="ignore"):
-            return advance(state, budget)
+            yield
     except Exception as error:
         raise PolicyError(
             f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"
