@@ -82,8 +82,8 @@ class Executor(Protocol):
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over the processes of an earlier scheduler; return the known attempts that run.
 
-        Known attempts that have ended meanwhile, or cannot be found, are reported as ended. Running
-        attempts that are not known are stopped.
+        Known attempts that have ended meanwhile are reported as ended; nothing is reported of those
+        without processes or files. Running attempts that are not known are stopped.
         """
 
     async def launch(

@@ -123,9 +123,9 @@ class RayExecutor:
                 await self.stop(attempt)
         for attempt in known:
             if attempt not in self._attempts.running:
-                lost = (LOST, "none of its processes is left on the cluster")
-                begun = self._attempts.folder_of(attempt).exists()
-                self._attempts.end(attempt, lost if begun else NEVER_STARTED_OUTCOME)
+                if self._attempts.folder_of(attempt).exists():
+                    lost = (LOST, "none of its processes is left on the cluster")
+                    self._attempts.end(attempt, lost)
         await self._wait_for_reports(recovered)
         return [attempt for attempt in known if attempt in self._attempts.running]
 
@@ -175,6 +175,8 @@ class RayExecutor:
         except FileExistsError:
             del attempts.running[attempt]
             await self.recover([attempt, *attempts.running])
+            if attempt not in attempts.running and not attempts.has_ended(attempt):
+                attempts.refuse(attempt)
         except Exception as error:  # Whatever it is, it is the cluster's fault and not the job's.
             if not self._cluster.closing:
                 attempts.end(attempt, (NEVER_STARTED, f"could not start: {error}"))
