@@ -122,10 +122,10 @@ class RayExecutor:
                 self._attempts.ignore_end(attempt)
                 await self.stop(attempt)
         for attempt in known:
-            if attempt not in self._attempts.running:
-                if self._attempts.folder_of(attempt).exists():
-                    lost = (LOST, "none of its processes is left on the cluster")
-                    self._attempts.end(attempt, lost)
+            missing = attempt not in self._attempts.running
+            if missing and self._attempts.folder_of(attempt).exists():
+                lost = (LOST, "none of its processes is left on the cluster")
+                self._attempts.end(attempt, lost)
         await self._wait_for_reports(recovered)
         return [attempt for attempt in known if attempt in self._attempts.running]
 
