@@ -32,7 +32,7 @@ from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.errors import DamagedStateError
 from headway.live.daemon.event_log.format import encode_header
-from headway.live.daemon.event_log.parts import latest_time_ns
+from headway.live.daemon.event_log.parts import last_submitted, latest_time_ns
 from headway.live.daemon.event_log.writer import EventLogWriter
 from headway.live.daemon.recovery import Unknown, restore
 from headway.live.daemon.settings import (
@@ -100,7 +100,8 @@ class Scheduler:
         self._store, self._executor = store, executor
         network = settings.network_model()
         # After a kill the log knows later times than the database.
-        clock = Clock(max(store.clock_ns, latest_time_ns(folder.event_log)))
+        logged_ns = latest_time_ns(folder.event_log)
+        clock = Clock(max(store.clock_ns, logged_ns))
         self._log_header = encode_header(
             policy,
             network,
@@ -123,6 +124,8 @@ class Scheduler:
         self._daemon.grants.gate = self.gate
         # A database that is new or was restored from a copy does not know all ids in use.
         self._daemon.registry.reserve_ids(last_job(folder.attempts))
+        if logged_ns > store.clock_ns:
+            self._daemon.registry.reserve_ids(last_submitted(folder.event_log))
         self._failed = False
         self._stopping = asyncio.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from headway.live.daemon.event_log.reader import EventLogReader
 
 _NAME = re.compile(r"(?:events|thinned)-(\d{6,})-(\d{6,})\.jsonl")
 _TIME = re.compile(rb'\{"event":\{"type":"\w+","at_ns":(\d{1,19})[,}]')
+_SUBMITTED = re.compile(
+    rb'^\{"event":\{"type":"JobSubmitted","at_ns":\d+,"job_id":"(\d{1,15})"', re.MULTILINE
+)
 _TAIL_BYTES = 1 << 16
 
 
@@ -75,6 +79,18 @@ def latest_time_ns(link: Path) -> int:
     last_ns = None if newest is None else last_time_ns(newest[2])
     # A file that something else has written to must not stop the clock for ever.
     return 0 if last_ns is None or last_ns > HORIZON_NS // 2 else last_ns
+
+
+def last_submitted(link: Path) -> int:
+    """Return the number of the job that was submitted last, or 0 if the log names none."""
+    parts = [path for run in kept_parts(link).values() for _, path in run]
+    for path in reversed(parts):
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as stream:  # empty: no map
+            with mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as content:
+                numbers = [int(found[1]) for found in _SUBMITTED.finditer(content)]
+            if numbers:
+                return max(numbers)
+    return 0
 
 
 def log_runs(link: Path) -> set[int]:
