@@ -337,7 +337,7 @@ def test_jobs_that_cannot_run_are_named() -> None:
     assert seen(core).forecast().jobs[1].start_ns is None
 
 
-TOO_LONG: dict[str, dict[str, int]] = {
+TOO_LONG: dict[str, dict[str, Any]] = {
     "iterations": {"iterations": 10**9, "forward_ns": 10**9, "backward_ns": 4 * 10**9},
     "an iteration": {"iterations": 1, "forward_ns": 2**61, "backward_ns": 2**61},
     "messages": {"iterations": 10**6, "forward_ns": 1, "backward_ns": 1, "gradient_bytes": 2**53},
@@ -349,7 +349,8 @@ TOO_LONG: dict[str, dict[str, int]] = {
 def test_a_job_that_cannot_be_simulated_is_left_out_and_keeps_its_slots(
     name: str, iterations_done: int
 ) -> None:
-    endless = JobSpec(**({"command": ("x",), "gpus": 2, "gradient_bytes": 1} | TOO_LONG[name]))
+    fields: dict[str, Any] = {"gpus": 2, "gradient_bytes": 1} | TOO_LONG[name]
+    endless = JobSpec(command=("x",), **fields)
     core = core_with(spec(2), endless, spec(2), nodes=2)
     for job in ("0", "1"):
         core.handle(JobStarted(at_ns=10, job_id=job, attempt=1))
@@ -370,7 +371,7 @@ def test_a_job_that_cannot_be_simulated_is_left_out_and_keeps_its_slots(
 
 
 def test_jobs_that_take_longer_than_the_simulator_together_are_left_out_one_by_one() -> None:
-    years = {"iterations": 10**9, "forward_ns": 10**9, "backward_ns": 3 * 10**9}
+    years: dict[str, Any] = {"iterations": 10**9, "forward_ns": 10**9, "backward_ns": 3 * 10**9}
     jobs = [JobSpec(command=("x",), gpus=1, gradient_bytes=0, **years) for _ in range(3)]
     core = Core("ff+fifo+srsf:1", NetworkModel())
     core.handle(NodeUp(at_ns=0, node="n0", gpus=1, memory_bytes=2**20))

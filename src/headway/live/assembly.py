@@ -34,6 +34,7 @@ from headway.live.daemon.errors import DamagedStateError
 from headway.live.daemon.event_log.format import encode_header
 from headway.live.daemon.event_log.parts import last_submitted, latest_time_ns
 from headway.live.daemon.event_log.writer import EventLogWriter
+from headway.live.daemon.policy_trial import Trial, try_policy
 from headway.live.daemon.recovery import Unknown, restore
 from headway.live.daemon.settings import (
     DEFAULT_POLICY,
@@ -76,6 +77,7 @@ def serve(
         executor = _make_executor(settings, folder)
         store = _open_store(folder, unknown)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
+        _check_decides(policy, settings, folder)
         # Compiles the policy, which is slow the first time, before any client can be waiting.
         scheduler = Scheduler(settings, folder, token, policy, store, executor)
         _raise_open_files_limit()
@@ -301,6 +303,17 @@ def _open_store(folder: StateFolder, unknown: Unknown) -> StateStore:
         aside = set_aside(folder.database)
         operator_log.warning("damaged state set aside", file=str(aside), problem=error.problem)
         return StateStore(folder.database)
+
+
+def _check_decides(policy: str, settings: ServeSettings, folder: StateFolder) -> None:
+    """Refuse to start with a policy that never decides, such as that of the last run."""
+    try:
+        asyncio.run(try_policy(Trial(policy, settings.network_model())))
+    except HeadwayError as error:
+        if settings.policy is not None:
+            raise
+        hint = "It was the last run's; choose another with --policy."
+        raise InputError(f"{error} {hint}", source=str(folder.database)) from None
 
 
 def _tls_context(settings: ServeSettings) -> ssl.SSLContext | None:

@@ -42,6 +42,7 @@ from headway.live.daemon.job_record import JobRecord, Prediction
 from headway.live.daemon.job_registry import JobRegistry
 from headway.live.daemon.metrics import Metrics, StateCollector
 from headway.live.daemon.policy_monitor import PolicyMonitor
+from headway.live.daemon.policy_trial import MAX_JOBS, Trial
 from headway.live.daemon.predictions import Predictions
 from headway.live.daemon.state_store import CLOCK, DRAINED, POLICY, StateStore
 from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
@@ -269,8 +270,24 @@ class Daemon:
             self.drained = drained
         self._tell_drained(node)
 
+    def trial_of(self, policy: str) -> Trial:
+        """Return a trial of a policy on the present nodes and unfinished jobs."""
+        nodes = [
+            NodeUp(at_ns=0, node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes)
+            for node in self.nodes.values()
+        ]
+        jobs = [
+            JobSubmitted(
+                at_ns=0,
+                job_id=record.job_id,
+                spec=msgspec.structs.replace(record.spec, environment={}),
+            )
+            for record in self.registry.unfinished()[:MAX_JOBS]
+        ]
+        return Trial(policy, self.core.state.arrays.network, [*nodes, *jobs])
+
     async def set_policy(self, policy: str) -> None:
-        """Switch to another policy, once that is on disk."""
+        """Switch to another policy, which decides if it was tried, once that is on disk."""
         # Compile it in a thread first, so that the event loop does not have to.
         await asyncio.to_thread(Rules, policy)
         async with self._changing:
