@@ -27,6 +27,7 @@ from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.forecasts.service import ForecastService
 from headway.live.api.past.service import PastService
 from headway.live.api.server import ApiServer
+from headway.live.certificate import Certificate
 from headway.live.core.core import Core
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
@@ -73,7 +74,7 @@ def serve(
     """
     with locked_folder(settings.folder) as folder:
         token = tokens.read(folder.token) if folder.token.exists() else tokens.create(folder.token)
-        tls = _tls_context(settings)
+        certificate = _certificate(settings)
         executor = _make_executor(settings, folder)
         store = _open_store(folder, unknown)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
@@ -83,7 +84,7 @@ def serve(
         _raise_open_files_limit()
         api = bind_tcp(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
-            return asyncio.run(scheduler.run(listening, tls, stop_jobs, unknown))
+            return asyncio.run(scheduler.run(listening, certificate, stop_jobs, unknown))
 
 
 class Scheduler:
@@ -138,7 +139,7 @@ class Scheduler:
     async def run(
         self,
         listening: socket.socket,
-        tls: ssl.SSLContext | None,
+        certificate: Certificate | None,
         stop_jobs: bool,
         unknown: Unknown = Unknown.REFUSE,
     ) -> bool:
@@ -160,6 +161,7 @@ class Scheduler:
             if self._settings.gate_address is not None:
                 host, port = self._settings.gate_address
                 addresses.append(GateAddress(host=host, port=port))
+            tls = None if certificate is None else certificate.context
             await self.gate.bind(*addresses, ssl=tls)
             parts.push_async_callback(self.gate.close)
             await restore(self._daemon, self._folder, unknown)
@@ -167,9 +169,9 @@ class Scheduler:
             await self.gate.accept()
             saving = self._essential_task(self._daemon.save_periodically(), "periodic saving")
             parts.callback(saving.cancel)
-            watching = self._essential_task(self._watch_files(), "watching files")
+            watching = self._essential_task(self._watch_files(certificate), "watching files")
             parts.callback(watching.cancel)
-            server = self._api_server()
+            server = self._api_server(tls)
             serving = self._essential_task(server.serve_in_thread(listening), "API server")
             parts.push_async_callback(self._close_api, server, serving)
             # Everything that exists now stays: a collection that scans it would delay grants.
@@ -204,7 +206,7 @@ class Scheduler:
         task.add_done_callback(ended)
         return task
 
-    def _api_server(self) -> ApiServer:
+    def _api_server(self, tls: ssl.SSLContext | None) -> ApiServer:
         settings = {
             "network": self._settings.network,
             "executor": self._settings.executor.kind,
@@ -222,9 +224,8 @@ class Scheduler:
                 ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=1,
-                ssl_certfile=self._settings.certificate,
-                ssl_keyfile=self._settings.key,
             ),
+            tls,
             forecasts.run,
             past.run,
         )
@@ -254,11 +255,16 @@ class Scheduler:
         token = tokens.job_token(self._token, job_id, number)
         return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
 
-    async def _watch_files(self) -> None:
-        """Listen anew when the gate's socket is deleted, and report a deleted state folder."""
+    async def _watch_files(self, certificate: Certificate | None) -> None:
+        """Listen anew when the gate's socket is deleted, and report a deleted state folder.
+
+        Read the certificate again when it is renewed.
+        """
         gone = False
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
+            if certificate is not None:
+                _renew(certificate)
             try:
                 for path in await self.gate.renew_files():
                     operator_log.warning("gate's socket was deleted; listening anew", path=path)
@@ -293,6 +299,14 @@ class Scheduler:
         return report
 
 
+def _renew(certificate: Certificate) -> None:
+    try:
+        if certificate.renew():
+            operator_log.info("certificate read again", path=str(certificate.path))
+    except InputError as error:
+        operator_log.warning("changed certificate not used", problem=str(error))
+
+
 def _open_store(folder: StateFolder, unknown: Unknown) -> StateStore:
     """Open the database; set a damaged one aside if its jobs are to be rebuilt or forgotten."""
     try:
@@ -316,18 +330,15 @@ def _check_decides(policy: str, settings: ServeSettings, folder: StateFolder) ->
         raise InputError(f"{error} {hint}", source=str(folder.database)) from None
 
 
-def _tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
+def _certificate(settings: ServeSettings) -> Certificate | None:
+    """Return the certificate, checked for every host that clients are given."""
     if settings.certificate is None or settings.key is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.certificate, settings.key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            f"cannot be used as a certificate with the key {settings.key}: {error}.",
-            source=str(settings.certificate),
-        ) from None
-    return context
+    gate = settings.gate_address
+    hosts = [] if gate is None else [gate[0]]
+    if settings.api_host not in _LOOPBACK_OF:
+        hosts.append(settings.api_host)
+    return Certificate(settings.certificate, settings.key, hosts)
 
 
 def _make_executor(settings: ServeSettings, folder: StateFolder) -> Executor:
