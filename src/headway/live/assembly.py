@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from headway.domain.errors import HeadwayError, InputError
+from headway.domain.errors import HeadwayError, InputError, MachineError
 from headway.gate import tokens
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
@@ -125,6 +125,7 @@ class Scheduler:
         )
         self.gate = Gate(self._daemon.gate_events, token)
         self._daemon.grants.gate = self.gate
+        self._daemon.on_executor_lost = self._executor_lost
         # A database that is new or was restored from a copy does not know all ids in use.
         self._daemon.registry.reserve_ids(last_job(folder.attempts))
         if logged_ns > store.clock_ns:
@@ -191,6 +192,12 @@ class Scheduler:
             if stop_jobs:
                 await self._daemon.stop_jobs()
         return not self._failed
+
+    def _executor_lost(self, problem: str) -> None:
+        error = MachineError(problem)
+        operator_log.failure("executor failed; the scheduler is stopping", error)
+        self._failed = True
+        self.stop()
 
     def _essential_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a task that the scheduler cannot do without: it shuts down if the task ends."""

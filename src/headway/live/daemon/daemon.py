@@ -93,6 +93,8 @@ class Daemon:
         self.metrics.registry.register(
             StateCollector(core, self.registry.counts, lambda: not store.problem)
         )
+        self.on_executor_lost: Callable[[str], None] = lambda _: None
+        """Called when the executor cannot go on."""
         self.nodes: dict[str, ExecutorNode] = {}
         self.lost: dict[str, ExecutorNode] = {}  # the latest nodes that are gone
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
@@ -154,6 +156,10 @@ class Daemon:
             self.pipeline.handle(NodeDrained(at_ns=at_ns, node=node, draining=draining))
         self.feed.publish("node", {"node": node, "up": up, "draining": draining})
         self.changes.nodes()
+
+    def executor_lost(self, problem: str) -> None:
+        """End the scheduler and leave jobs running: the next one finds them."""
+        self.on_executor_lost(problem)
 
     def attempt_waits(self, attempt: Attempt, why: str) -> None:
         """Show why a launched attempt has not started its ranks, or that it has."""

@@ -69,6 +69,9 @@ class ExecutorHandler(Protocol):
     def node_drained(self, name: str, draining: bool) -> None:
         """The cluster's administrators want no new jobs on a node, or allow them again."""
 
+    def executor_lost(self, problem: str) -> None:
+        """The executor cannot go on; its jobs may. A sentence says why."""
+
 
 class Executor(Protocol):
     """The interface of all executors."""
