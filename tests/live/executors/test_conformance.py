@@ -158,6 +158,21 @@ def test_a_failed_rank_ends_the_others_and_is_the_reason(kind: Kind, tmp_path: P
             assert kind.processes_with(str(tmp_path)) == []
 
 
+def test_how_an_attempt_ended_is_known_although_it_removed_its_folder(
+    kind: Kind, tmp_path: Path
+) -> None:
+    removes = (
+        "import os, shutil, sys; shutil.rmtree(os.environ['HEADWAY_ATTEMPT_FOLDER']); "
+        "sys.exit(int(sys.argv[1]))"
+    )
+    with kind.start(tmp_path / "state") as one:
+        for number, code in enumerate((0, 4), start=1):
+            attempt = Attempt("a", number)
+            one.launch(attempt, job(removes, str(code)), f"{kind.one}:0")
+            ended = one.next_end()
+            assert (ended.attempt, ended.code) == (attempt, code)
+
+
 def test_an_attempt_that_cannot_start_says_why(kind: Kind, tmp_path: Path) -> None:
     with kind.start(tmp_path / "state") as executor:
         executor.launch(A, job("pass", folder="/no/such"), f"{kind.two}:0")
