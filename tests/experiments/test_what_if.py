@@ -337,6 +337,51 @@ def test_jobs_that_cannot_run_are_named() -> None:
     assert seen(core).forecast().jobs[1].start_ns is None
 
 
+TOO_LONG: dict[str, dict[str, Any]] = {
+    "iterations": {"iterations": 10**9, "forward_ns": 10**9, "backward_ns": 4 * 10**9},
+    "an iteration": {"iterations": 1, "forward_ns": 2**61, "backward_ns": 2**61},
+    "messages": {"iterations": 10**6, "forward_ns": 1, "backward_ns": 1, "gradient_bytes": 2**53},
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+@pytest.mark.parametrize("iterations_done", [0, 5])
+def test_a_job_that_cannot_be_simulated_is_left_out_and_keeps_its_slots(
+    name: str, iterations_done: int
+) -> None:
+    fields: dict[str, Any] = {"gpus": 2, "gradient_bytes": 1} | TOO_LONG[name]
+    endless = JobSpec(command=("x",), **fields)
+    core = core_with(spec(2), endless, spec(2), nodes=2)
+    for job in ("0", "1"):
+        core.handle(JobStarted(at_ns=10, job_id=job, attempt=1))
+        for done in range(1, iterations_done + 1):
+            at_ns = done * 50 * MS
+            core.handle(IterationDone(at_ns=at_ns, job_id=job, attempt=1, iterations=done))
+    forecast = seen(core).forecast()
+    first, later, left_out = forecast.jobs
+    assert (left_out.job_id, left_out.start_ns, left_out.finish_ns) == ("1", None, None)
+    assert left_out.note.startswith("It cannot be simulated, and the others are predicted without")
+    assert (first.note, later.note) == ("", "")
+    assert first.finish_ns is not None
+    assert later.start_ns == first.finish_ns
+    # A job that cannot be submitted so is the request's fault, and refused.
+    submit = {"gpus": 1, **TOO_LONG["iterations"]}
+    with pytest.raises(InputError, match="too many"):
+        changed_present(seen(core), Change(submit=submit)).forecast()
+
+
+def test_jobs_that_take_longer_than_the_simulator_together_are_left_out_one_by_one() -> None:
+    years: dict[str, Any] = {"iterations": 10**9, "forward_ns": 10**9, "backward_ns": 3 * 10**9}
+    jobs = [JobSpec(command=("x",), gpus=1, gradient_bytes=0, **years) for _ in range(3)]
+    core = Core("ff+fifo+srsf:1", NetworkModel())
+    core.handle(NodeUp(at_ns=0, node="n0", gpus=1, memory_bytes=2**20))
+    for number, one in enumerate([spec(1), *jobs]):
+        core.handle(JobSubmitted(at_ns=number, job_id=str(number), spec=one))
+    known = [job.job_id for job in seen(core).forecast().jobs if job.finish_ns is not None]
+    assert known[0] == "0"
+    assert len(known) == 2
+
+
 def test_guesses_and_priorities_are_told() -> None:
     undeclared = JobSpec(command=("x",), iterations=5)
     now = seen(core_with(spec(1, None), spec(1, priority=3), undeclared))

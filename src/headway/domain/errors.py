@@ -2,6 +2,7 @@
 
 HeadwayError
 ├── InputError    a file, an option or an argument is invalid
+│   └── OutOfTimeError  a simulation passes the last instant
 ├── MachineError  a machine or its network is not as required, or a process on it failed
 └── PolicyError   a policy does not compile, or returned an invalid decision
 """
@@ -21,7 +22,8 @@ class HeadwayError(Exception):
 class InputError(HeadwayError):
     """An invalid input: what is wrong, where, and what would be right.
 
-    `field` is the column or key at fault. The file's reader adds source, line and column.
+    `field` is the column or key at fault, and `job_id` the job, if it is a job of a workload. The
+    file's reader adds source, line and column.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class InputError(HeadwayError):
         source: str | None = None,
         line: int | None = None,
         column: int | None = None,
+        job_id: str | None = None,
     ) -> None:
         super().__init__(problem)
         self.problem = problem
@@ -39,6 +42,7 @@ class InputError(HeadwayError):
         self.source = source
         self.line = line
         self.column = column
+        self.job_id = job_id
 
     def __str__(self) -> str:
         where = [] if self.source is None else [printable(self.source)]
@@ -55,6 +59,10 @@ class InputError(HeadwayError):
     ) -> InputError:
         """Return the same error with its source, line and column."""
         return InputError(self.problem, field=self.field, source=source, line=line, column=column)
+
+
+class OutOfTimeError(InputError):
+    """A simulation passes the last instant."""
 
 
 class MachineError(HeadwayError):

@@ -83,12 +83,18 @@ class Workload:
 
     def error(self, index: int, problem: str, field: str) -> InputError:
         """Return an error about a job that names its line."""
+        job_id = self.jobs[index].job_id
         if self.lines is None:
-            problem = f"job {shown(self.jobs[index].job_id)}: {problem}"
-            return InputError(problem, field=field, source=self.source)
+            problem = f"job {shown(job_id)}: {problem}"
+            return InputError(problem, field=field, source=self.source, job_id=job_id)
         column = None
         if self.columns is not None and field in self.columns:
             column = self.columns.index(field) + 1
         return InputError(
-            problem, field=field, source=self.source, line=self.lines[index], column=column
+            problem,
+            field=field,
+            source=self.source,
+            line=self.lines[index],
+            column=column,
+            job_id=job_id,
         )

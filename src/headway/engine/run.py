@@ -18,7 +18,7 @@ from headway.configuration import cluster_from, network_from
 from headway.domain.accuracy import accuracy_from
 from headway.domain.cluster import Cluster
 from headway.domain.compute_times import ComputeTimes, compute_times
-from headway.domain.errors import HeadwayError, InputError, PolicyError, shown
+from headway.domain.errors import HeadwayError, InputError, OutOfTimeError, PolicyError, shown
 from headway.domain.limits import HORIZON_NS
 from headway.domain.moment import Moment
 from headway.domain.records import NOBODY
@@ -514,7 +514,7 @@ def _failure(status: int, state: State, policies: Choices) -> InputError | Polic
     """Return the error for a run that cannot continue."""
     tally = state.tally[0]
     if status == kernel.OUT_OF_TIME:
-        return InputError(
+        return OutOfTimeError(
             f"the simulated time passes {HORIZON_NS:,} ns (146 years); use fewer or shorter jobs."
         )
     if status == kernel.BAD_PLACEMENT:

@@ -16,7 +16,7 @@ from headway.configuration.document import Document
 from headway.configuration.network_file import network_from_table
 from headway.configuration.profiles import profile_fields
 from headway.domain.cluster import Cluster, ServerGroup
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import InputError, OutOfTimeError, did_you_mean, shown
 from headway.domain.gpus import V100
 from headway.domain.job import Job
 from headway.domain.limits import whole
@@ -63,6 +63,7 @@ class Present:
     unknown: tuple[str, ...]  # jobs whose times or bytes are neither declared nor measured
     comparable: bool  # whether those of others are known, which they are taken to be like
     prioritized: bool  # whether users gave jobs priorities of their own, which are not simulated
+    left_out: tuple[JobForecast, ...] = ()  # what is said of jobs that cannot be simulated
 
     def with_nodes(self, count: int) -> Present:
         """Return the cluster with this number of additional nodes, like the last one."""
@@ -85,12 +86,44 @@ class Present:
         return replace(self, jobs=(*self.jobs, late), states=(*self.states, JobState.QUEUED))
 
     def forecast(self) -> Forecast:
-        """Simulate what follows.
+        """Simulate what follows, without the jobs that cannot be simulated.
 
         Raises:
             InputError: The policy is unknown, or an argument invalid.
             PolicyError: The policy does not compile or leaves jobs waiting for ever.
         """
+        able = self
+        while True:
+            try:
+                return able._forecast()
+            except InputError as error:
+                culprit = error.job_id
+                if isinstance(error, OutOfTimeError):
+                    longest = max(able.jobs, key=lambda job: job.iterations * job.compute_ns)
+                    culprit = longest.job_id
+                if culprit is None or culprit == HYPOTHETICAL:
+                    raise
+                able = able._without(culprit, error)
+
+    def _without(self, job_id: str, error: InputError) -> Present:
+        """Return the present without a job; its GPUs, if it has any, take no others."""
+        left_out = next(index for index, job in enumerate(self.jobs) if job.job_id == job_id)
+        kept = [index for index in range(len(self.jobs)) if index != left_out]
+        number = {index: place for place, index in enumerate(kept)}
+        held = {gpu for one in self.started if one.job == left_out for gpu in one.gpus}
+        row = JobForecast(job_id, self.states[left_out], None, None, _cannot_be_simulated(error))
+        return replace(
+            self,
+            jobs=tuple(self.jobs[index] for index in kept),
+            states=tuple(self.states[index] for index in kept),
+            started=tuple(
+                replace(one, job=number[one.job]) for one in self.started if one.job in number
+            ),
+            closed_gpus=self.closed_gpus | held,
+            left_out=(*self.left_out, row),
+        )
+
+    def _forecast(self) -> Forecast:
         refused = self._refused()
         able = [index for index in range(len(self.jobs)) if index not in refused]
         ends: dict[int, tuple[int, int]] = {}
@@ -111,14 +144,11 @@ class Present:
             )
             times = zip(result.start_ns.tolist(), result.finish_ns.tolist(), strict=True)
             ends = dict(zip(able, times, strict=True))
-        return Forecast.of(
-            self.now_ns,
-            self.policy,
-            tuple(
-                self._forecast_of(job.job_id, state, ends.get(index), refused.get(index, ""))
-                for index, (job, state) in enumerate(zip(self.jobs, self.states, strict=True))
-            ),
+        simulated = (
+            self._forecast_of(job.job_id, state, ends.get(index), refused.get(index, ""))
+            for index, (job, state) in enumerate(zip(self.jobs, self.states, strict=True))
         )
+        return Forecast.of(self.now_ns, self.policy, (*simulated, *self.left_out))
 
     def _forecast_of(
         self, job_id: str, state: JobState, times: tuple[int, int] | None, refused: str
@@ -224,12 +254,27 @@ def notes(now: Present) -> list[str]:
 
 
 def present(state: PresentState) -> Present:
-    """Return what a scheduler's `GET /v1/state` says.
+    """Return what a scheduler's `GET /v1/state` says, without the jobs that cannot be simulated.
 
     Raises:
         InputError: It has no nodes, so nothing can run, or its policy is unknown.
         PolicyError: Its policy does not compile or leaves jobs waiting for ever.
     """
+    left_out: dict[str, str] = {}
+    while True:
+        try:
+            return _present(state, left_out)
+        except InputError as error:
+            if error.job_id is None:
+                raise
+            left_out[error.job_id] = _cannot_be_simulated(error)
+
+
+def _cannot_be_simulated(error: InputError) -> str:
+    return f"It cannot be simulated, and the others are predicted without it: {error}"
+
+
+def _present(state: PresentState, left_out: Mapping[str, str]) -> Present:
     if not state.nodes:
         raise InputError("the scheduler has no nodes.")
     first_gpu: dict[str, int] = {}
@@ -244,7 +289,12 @@ def present(state: PresentState) -> Present:
             closed |= set(range(gpus, gpus + node.slots))
         gpus += node.slots
     cluster = Cluster.of(groups)
-    jobs = [job for job in state.jobs if job.state in (*_ON_SLOTS, JobState.QUEUED)]
+    unfinished = [job for job in state.jobs if job.state in (*_ON_SLOTS, JobState.QUEUED)]
+    jobs = [job for job in unfinished if job.job_id not in left_out]
+    without = [job for job in unfinished if job.job_id in left_out]
+    for job in without:
+        nodes = [slot for slot in job.slots if slot.node in first_gpu]
+        closed |= {first_gpu[slot.node] + slot.index for slot in nodes}
     live = LiveJobs.of(jobs, state)
     placed = [
         index
@@ -258,7 +308,7 @@ def present(state: PresentState) -> Present:
         policy=state.policy,
         network=state.network,
         cluster=cluster,
-        jobs=tuple(live.job(index, one) for index, one in enumerate(corrections)),
+        jobs=tuple(_job(live, index, one) for index, one in enumerate(corrections)),
         states=tuple(job.state for job in jobs),
         started=tuple(
             started_job(jobs[index], index, first_gpu, state, corrections[index])
@@ -270,7 +320,19 @@ def present(state: PresentState) -> Present:
         unknown=tuple(job.job_id for job in jobs if is_unknown(job)),
         comparable=bool(live.typical),
         prioritized=any(job.priority != 0 for job in jobs),
+        left_out=tuple(
+            JobForecast(job.job_id, job.state, None, None, left_out[job.job_id]) for job in without
+        ),
     )
+
+
+def _job(live: LiveJobs, index: int, correction: Correction) -> Job:
+    """Return a job for the simulator; an error names it."""
+    try:
+        return live.job(index, correction)
+    except InputError as error:
+        error.job_id = live.jobs[index].job_id
+        raise
 
 
 def _pace(
@@ -293,6 +355,6 @@ def _pace(
     ]
 
     def job(index: int, factor: float) -> Job:
-        return live.job(index, live.correction(index, {index: factor}))
+        return _job(live, index, live.correction(index, {index: factor}))
 
     return pace_factors(training, job, observed_ns, cluster, state.network, state.policy)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from headway.domain.errors import HeadwayError, InputError
+from headway.domain.errors import HeadwayError, InputError, MachineError
 from headway.gate import tokens
 from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
@@ -27,13 +27,15 @@ from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.forecasts.service import ForecastService
 from headway.live.api.past.service import PastService
 from headway.live.api.server import ApiServer
+from headway.live.certificate import Certificate
 from headway.live.core.core import Core
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.errors import DamagedStateError
 from headway.live.daemon.event_log.format import encode_header
-from headway.live.daemon.event_log.parts import latest_time_ns
+from headway.live.daemon.event_log.parts import last_submitted, latest_time_ns
 from headway.live.daemon.event_log.writer import EventLogWriter
+from headway.live.daemon.policy_trial import Trial, try_policy
 from headway.live.daemon.recovery import Unknown, restore
 from headway.live.daemon.settings import (
     DEFAULT_POLICY,
@@ -72,16 +74,17 @@ def serve(
     """
     with locked_folder(settings.folder) as folder:
         token = tokens.read(folder.token) if folder.token.exists() else tokens.create(folder.token)
-        tls = _tls_context(settings)
+        certificate = _certificate(settings)
         executor = _make_executor(settings, folder)
         store = _open_store(folder, unknown)
         policy = settings.policy or store.meta.get(POLICY) or DEFAULT_POLICY
+        _check_decides(policy, settings, folder)
         # Compiles the policy, which is slow the first time, before any client can be waiting.
         scheduler = Scheduler(settings, folder, token, policy, store, executor)
         _raise_open_files_limit()
         api = bind_tcp(settings.api_host, settings.api_port)
         with contextlib.closing(api) as listening:
-            return asyncio.run(scheduler.run(listening, tls, stop_jobs, unknown))
+            return asyncio.run(scheduler.run(listening, certificate, stop_jobs, unknown))
 
 
 class Scheduler:
@@ -100,7 +103,8 @@ class Scheduler:
         self._store, self._executor = store, executor
         network = settings.network_model()
         # After a kill the log knows later times than the database.
-        clock = Clock(max(store.clock_ns, latest_time_ns(folder.event_log)))
+        logged_ns = latest_time_ns(folder.event_log)
+        clock = Clock(max(store.clock_ns, logged_ns))
         self._log_header = encode_header(
             policy,
             network,
@@ -121,8 +125,11 @@ class Scheduler:
         )
         self.gate = Gate(self._daemon.gate_events, token)
         self._daemon.grants.gate = self.gate
+        self._daemon.on_executor_lost = self._executor_lost
         # A database that is new or was restored from a copy does not know all ids in use.
         self._daemon.registry.reserve_ids(last_job(folder.attempts))
+        if logged_ns > store.clock_ns:
+            self._daemon.registry.reserve_ids(last_submitted(folder.event_log))
         self._failed = False
         self._stopping = asyncio.Event()
 
@@ -133,7 +140,7 @@ class Scheduler:
     async def run(
         self,
         listening: socket.socket,
-        tls: ssl.SSLContext | None,
+        certificate: Certificate | None,
         stop_jobs: bool,
         unknown: Unknown = Unknown.REFUSE,
     ) -> bool:
@@ -155,6 +162,7 @@ class Scheduler:
             if self._settings.gate_address is not None:
                 host, port = self._settings.gate_address
                 addresses.append(GateAddress(host=host, port=port))
+            tls = None if certificate is None else certificate.context
             await self.gate.bind(*addresses, ssl=tls)
             parts.push_async_callback(self.gate.close)
             await restore(self._daemon, self._folder, unknown)
@@ -162,9 +170,9 @@ class Scheduler:
             await self.gate.accept()
             saving = self._essential_task(self._daemon.save_periodically(), "periodic saving")
             parts.callback(saving.cancel)
-            watching = self._essential_task(self._watch_files(), "watching files")
+            watching = self._essential_task(self._watch_files(certificate), "watching files")
             parts.callback(watching.cancel)
-            server = self._api_server()
+            server = self._api_server(tls)
             serving = self._essential_task(server.serve_in_thread(listening), "API server")
             parts.push_async_callback(self._close_api, server, serving)
             # Everything that exists now stays: a collection that scans it would delay grants.
@@ -185,6 +193,12 @@ class Scheduler:
                 await self._daemon.stop_jobs()
         return not self._failed
 
+    def _executor_lost(self, problem: str) -> None:
+        error = MachineError(problem)
+        operator_log.failure("executor failed; the scheduler is stopping", error)
+        self._failed = True
+        self.stop()
+
     def _essential_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a task that the scheduler cannot do without: it shuts down if the task ends."""
 
@@ -199,7 +213,7 @@ class Scheduler:
         task.add_done_callback(ended)
         return task
 
-    def _api_server(self) -> ApiServer:
+    def _api_server(self, tls: ssl.SSLContext | None) -> ApiServer:
         settings = {
             "network": self._settings.network,
             "executor": self._settings.executor.kind,
@@ -217,9 +231,8 @@ class Scheduler:
                 ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=1,
-                ssl_certfile=self._settings.certificate,
-                ssl_keyfile=self._settings.key,
             ),
+            tls,
             forecasts.run,
             past.run,
         )
@@ -249,11 +262,16 @@ class Scheduler:
         token = tokens.job_token(self._token, job_id, number)
         return WorkerEnvironment(gate, job_id, number, token, certificate).variables()
 
-    async def _watch_files(self) -> None:
-        """Listen anew when the gate's socket is deleted, and report a deleted state folder."""
+    async def _watch_files(self, certificate: Certificate | None) -> None:
+        """Listen anew when the gate's socket is deleted, and report a deleted state folder.
+
+        Read the certificate again when it is renewed.
+        """
         gone = False
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
+            if certificate is not None:
+                _renew(certificate)
             try:
                 for path in await self.gate.renew_files():
                     operator_log.warning("gate's socket was deleted; listening anew", path=path)
@@ -288,6 +306,14 @@ class Scheduler:
         return report
 
 
+def _renew(certificate: Certificate) -> None:
+    try:
+        if certificate.renew():
+            operator_log.info("certificate read again", path=str(certificate.path))
+    except InputError as error:
+        operator_log.warning("changed certificate not used", problem=str(error))
+
+
 def _open_store(folder: StateFolder, unknown: Unknown) -> StateStore:
     """Open the database; set a damaged one aside if its jobs are to be rebuilt or forgotten."""
     try:
@@ -300,18 +326,26 @@ def _open_store(folder: StateFolder, unknown: Unknown) -> StateStore:
         return StateStore(folder.database)
 
 
-def _tls_context(settings: ServeSettings) -> ssl.SSLContext | None:
+def _check_decides(policy: str, settings: ServeSettings, folder: StateFolder) -> None:
+    """Refuse to start with a policy that never decides, such as that of the last run."""
+    try:
+        asyncio.run(try_policy(Trial(policy, settings.network_model())))
+    except HeadwayError as error:
+        if settings.policy is not None:
+            raise
+        hint = "It was the last run's; choose another with --policy."
+        raise InputError(f"{error} {hint}", source=str(folder.database)) from None
+
+
+def _certificate(settings: ServeSettings) -> Certificate | None:
+    """Return the certificate, checked for every host that clients are given."""
     if settings.certificate is None or settings.key is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.certificate, settings.key)
-    except (OSError, ssl.SSLError) as error:
-        raise InputError(
-            f"cannot be used as a certificate with the key {settings.key}: {error}.",
-            source=str(settings.certificate),
-        ) from None
-    return context
+    gate = settings.gate_address
+    hosts = [] if gate is None else [gate[0]]
+    if settings.api_host not in _LOOPBACK_OF:
+        hosts.append(settings.api_host)
+    return Certificate(settings.certificate, settings.key, hosts)
 
 
 def _make_executor(settings: ServeSettings, folder: StateFolder) -> Executor:

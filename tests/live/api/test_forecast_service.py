@@ -18,7 +18,7 @@ from headway.live.api.forecasts.service import ForecastService
 from headway.live.api.views import state_view
 from headway.live.core.core import Core
 from headway.live.core.events import JobSpec, JobSubmitted, NodeUp
-from headway.live.core.forecast import Change
+from headway.live.core.forecast import Change, Forecast
 from headway.live.core.present_state import PresentState
 from headway.live.daemon.daemon import Daemon
 from headway.live.daemon.errors import ConflictError, UnavailableError
@@ -98,6 +98,37 @@ def test_a_process_that_fails_is_reported_once_and_rests(
     (warning,) = warnings
     assert warning.startswith("forecasting process failed; ")
     assert problem in warning
+
+
+@pytest.mark.parametrize(
+    ("does", "pause_s"), [("time.sleep(600)", 1), ("exec('while True: pass')", 3)]
+)
+def test_no_old_forecast_is_shown_while_the_process_hangs_and_it_is_back_soon(
+    does: str, pause_s: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    monkeypatch.setattr(service, "LATE_S", 0.1)
+    monkeypatch.setattr(process, "TIMEOUT_S", 2.0)
+    if pause_s > 1:  # Any CPU time has to be paid for until the longest pause is over.
+        monkeypatch.setattr(pacing, "CORE_SHARE", 1e-6)
+        monkeypatch.setattr(pacing, "LONGEST_PAUSE_S", float(pause_s))
+
+    async def work(one: ForecastService, daemon: Daemon) -> None:
+        shown: list[str] = []
+        take = daemon.take_forecast
+
+        async def record(forecast: Forecast | None, problem: str = "") -> None:
+            shown.append(problem)
+            await take(forecast, problem)
+
+        monkeypatch.setattr(daemon, "take_forecast", record)
+        assert "did not answer within 2 s" in await problem_of(one.what_if(Change()))
+        assert shown == [
+            "There is no forecast: the forecasting process has not answered for 0.1 s.",
+            "There is no forecast: the forecasting process did not answer within 2 s; it is "
+            f"started again after {pause_s} s.",
+        ]
+
+    run_with(tmp_path, monkeypatch, f"import time; {does}", work)
 
 
 def test_a_process_that_cannot_be_started_is_reported(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.live.api.past import service
+from headway.live.api.past import process, service
 from headway.live.api.past.service import PastService, Stretch
 from headway.live.core.events import (
     ComputeReady,
@@ -232,22 +233,44 @@ def test_pages_share_answers_and_too_many_requests_are_refused(
     asyncio.run(main())
 
 
+def test_a_damaged_run_is_left_out_and_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with running_daemon(tmp_path, FakeExecutor()) as daemon:
+            (tmp_path / "events-000000-000001.jsonl").write_text("nonsense\n")
+            await written(daemon, tmp_path)
+            past = PastService(daemon, tmp_path / "events.jsonl")
+            running = asyncio.ensure_future(past.run())
+            try:
+                for to_ns in (10, 20):
+                    values, _ = unpack(await past.block(Stretch(0, to_ns)))
+                    assert values["node"] == ["n1"]
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+
+    asyncio.run(main())
+    said = [one for one in caplog.records if "left out of the past" in one.getMessage()]
+    assert len(said) == 1
+
+
 def test_a_log_that_cannot_be_read_makes_the_past_unavailable_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "FAILED_S", 3600.0)
 
     async def main() -> None:
+        command = process.COMMAND
+        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
         async with running_daemon(tmp_path, FakeExecutor()) as daemon:
             await written(daemon, tmp_path)
             past = PastService(daemon, tmp_path / "events.jsonl")
             running = asyncio.ensure_future(past.run())
-            damaged = tmp_path / "events-000000-000001.jsonl"
             try:
-                damaged.write_text("nonsense\n")
-                with pytest.raises(UnavailableError, match="not a line of a log"):
+                with pytest.raises(UnavailableError, match="at present"):
                     await past.block(Stretch(0, 10))
-                damaged.unlink()
+                monkeypatch.setattr(process, "COMMAND", command)
                 with pytest.raises(UnavailableError, match="at present"):
                     await past.block(Stretch(0, 10))
                 monkeypatch.setattr(service, "FAILED_S", 0.0)

@@ -35,6 +35,7 @@ from headway.live.core.events import (
     Slot,
     Stop,
     Tick,
+    WakeAt,
     WorkerLost,
 )
 from headway.live.core.lifecycle import MAX_FINISHED
@@ -182,6 +183,40 @@ def test_a_failed_job_that_waits_for_its_next_attempt_keeps_the_reason() -> None
         "last attempt failed (out of memory); needs 1 slot to itself; 0 are free "
         "(not counting draining nodes: n0)."
     )
+
+
+def test_a_job_that_keeps_failing_pauses_longer_and_longer_and_holds_up_no_other() -> None:
+    cluster = Cluster(1)
+    cluster.submit("a", retries=1000)
+    assert cluster.exit("a", 1) == [launch("a", "n0.0", attempt=2)]
+    for attempt, pause_s in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=2):
+        (wake,) = cluster.exit("a", 7, attempt)
+        ready_ns = cluster.now_ns + pause_s * 10**9
+        assert wake == WakeAt(at_ns=ready_ns)
+        assert cluster.core.why("a") == (
+            f"last attempt failed (exit code 7); starts again in {pause_s} s."
+        )
+        assert cluster.core.why("a", ready_ns - 1).endswith("starts again in 1 s.")
+        # Another job has the slot meanwhile.
+        assert cluster.submit(f"b{attempt}") == [launch(f"b{attempt}", "n0.0")]
+        assert cluster.exit(f"b{attempt}") == []
+        cluster.now_ns = ready_ns - 1_000
+        assert cluster.tell(Tick) == [launch("a", "n0.0", attempt=attempt + 1)]
+    # An attempt that ran for longer than any pause was worth its restart.
+    cluster.now_ns += 61 * 10**9
+    assert cluster.exit("a", 7, 10) == [launch("a", "n0.0", attempt=11)]
+    cluster.exit("a", 7, 11)
+    cluster.tell(JobCancelled, job_id="a")
+    assert cluster.view("a").state == "cancelled"
+
+
+def test_an_attempt_that_was_stopped_for_its_node_is_followed_at_once() -> None:
+    cluster = Cluster(1, 1, 1)
+    cluster.submit("a", retries=3)
+    for attempt, node in enumerate(("n0", "n1"), start=1):
+        cluster.tell(NodeLost, node=node)
+        (restarted,) = cluster.exit("a", 137, attempt)
+        assert isinstance(restarted, Launch)
 
 
 def test_one_message_at_a_time_is_granted_where_nodes_are_shared() -> None:

@@ -173,6 +173,34 @@ def test_a_launch_prevented_by_shutdown_is_not_waited_for(tmp_path: Path) -> Non
     assert executor.launched[0] == Attempt("1", 2)
 
 
+@pytest.mark.parametrize(
+    ("seen", "then", "unstarted"), [("starting", "running", 1), ("running", "failed", 0)]
+)
+def test_an_attempt_without_a_trace_runs_again_only_if_it_was_never_seen_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str, then: str, unstarted: int
+) -> None:
+    class Slow(FakeExecutor):
+        async def launch(self, *_: Any) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(attempts, "CLOSE_TIMEOUT_S", 0.01)
+
+    async def start(daemon: Daemon) -> None:
+        await daemon.submit(make_spec())
+        await eventually_async(lambda: daemon.registry["1"].state == seen)
+
+    use(tmp_path, Slow() if seen == "starting" else FakeExecutor(), start)
+    executor = FakeExecutor()
+
+    async def restarted(daemon: Daemon) -> None:
+        await eventually_async(lambda: daemon.registry["1"].state == then)
+        found = daemon.registry["1"]
+        assert (found.attempts, found.unstarted) == (1 + unstarted, unstarted)
+        assert ("no processes and no folder" in found.reason) == (then == "failed")
+
+    use(tmp_path, executor, restarted)
+
+
 def test_a_job_that_ends_during_recovery_is_done(tmp_path: Path) -> None:
     async def start(daemon: Daemon) -> None:
         await daemon.submit(make_spec())

@@ -388,11 +388,16 @@ def test_ids_of_forgotten_jobs_are_not_used_again(tmp_path: Path) -> None:
         found = one.wait_for(again, "done", "failed")
         assert (found["state"], found["attempts"], found["unstarted"]) == ("done", 2, 1)
         one.stop()
-        # Without a database.
+        # Without a database, and with a last job that has had no attempt.
+        one.start()
+        one.client.drain(node)
+        last = one.submit(python(PRINTS, "last"))
+        one.client.cancel(last)
+        one.stop()
         (one.folder / "state.db").unlink()
         one.start()
         new = one.submit(python(PRINTS, "new"))
-        assert int(new) > int(again)
+        assert int(new) == int(last) + 1
         assert one.wait_for(new, "done", "failed")["state"] == "done"
         assert b"".join(one.client.logs(new)) == b"rank 0 new\n"
     finally:

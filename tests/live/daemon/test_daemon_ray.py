@@ -17,8 +17,8 @@ import pytest
 from gate.threaded_gate import make_certificate
 from live.executors.helpers import processes_with
 from live.ports import free_ports
-from live.scheduler_process import PRINTS, SchedulerProcess, python
-from waiting import eventually
+from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python
+from waiting import PATIENCE_S, eventually
 
 pytestmark = [pytest.mark.ray, pytest.mark.torch, pytest.mark.slow]
 
@@ -31,6 +31,13 @@ TRAINING = HERE.parents[1] / "worker" / "training_script.py"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Return the address of a cluster whose nodes are both named `twin`."""
+    with running_cluster("twin", "twin") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def running_cluster(*names: str) -> Iterator[str]:
+    """Run a cluster with nodes of these names for the duration of a with block."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
@@ -49,7 +56,7 @@ def cluster() -> Iterator[str]:
         for name, value in variables.items():
             patch.setenv(name, value)
         [port] = free_ports(1)
-        words = [sys.executable, str(HERE.parent / "ray_nodes.py"), str(port), "twin", "twin"]
+        words = [sys.executable, str(HERE.parent / "ray_nodes.py"), str(port), *names]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as nodes:
             assert nodes.stdout is not None
             assert any(line == b"up\n" for line in nodes.stdout)
@@ -206,3 +213,40 @@ def test_a_scheduler_that_stops_while_launching_leaves_no_job_half_started(
         assert found["state"] == "done"
         assert b"".join(scheduler.client.logs(job)) == b"rank 0\n"
     eventually(lambda: not list(Path(os.environ["TMPDIR"]).glob("headway-*/shim.py")))
+
+
+class Impatient(SchedulerProcess):
+    """A scheduler that does not wait long for Ray's control service."""
+
+    @property
+    def command(self) -> list[str]:
+        code = (
+            "from headway.live.executors.ray import executor; executor.CONTROL_LOST_S = 1.0; "
+            "from headway.__main__ import main; main()"
+        )
+        return [sys.executable, "-c", code, *super().command[3:]]
+
+
+def control_service(address: str) -> int:
+    """Return the process of a cluster's control service."""
+    option = f"--gcs_server_port={address.rpartition(':')[2]}"
+    [found] = [
+        pid
+        for pid in processes_with(option)
+        if "gcs_server" in Path(f"/proc/{pid}/comm").read_text()
+    ]
+    return found
+
+
+def test_a_scheduler_whose_cluster_has_lost_its_control_service_says_so_and_ends(
+    tmp_path: Path,
+) -> None:
+    with running_cluster("only") as address:
+        place = f'[executor]\nkind = "ray"\naddress = "{address}"\n'
+        one = Impatient(tmp_path / "state", f"gate_port = {free_ports(1)[0]}\n{place}")
+        job = one.submit(python(SLEEPS))
+        one.wait_for(job, "running")
+        os.kill(control_service(address), signal.SIGKILL)
+        assert one.process.wait(PATIENCE_S) == 1
+        (lost,) = one.wait_for_entries(1, event="executor failed; the scheduler is stopping")
+        assert f"Ray's control service (GCS) at {address} has been unreachable" in lost["error"]

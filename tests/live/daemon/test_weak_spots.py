@@ -92,6 +92,18 @@ def test_no_request_is_redirected_to_a_host_of_its_choice(shared: SchedulerProce
     assert (response.status, response.getheader("location")) == (404, None)
 
 
+def test_named_pipes_in_the_state_folder_hold_up_no_start(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    (folder / "attempts" / "1.1").mkdir(parents=True)
+    folder.chmod(0o700)
+    names = ("address.json", "events-000003-000001.jsonl", "thinned-000002-000001.jsonl")
+    for name in (*names, "attempts/1.1/lock"):
+        os.mkfifo(folder / name, 0o600)
+    with running_scheduler(folder) as scheduler:
+        scheduler.wait_for(scheduler.submit(python("pass")), "done")
+        assert (folder / "events.jsonl").readlink() == Path("events-000004-000001.jsonl")
+
+
 def test_a_deleted_socket_is_bound_again_and_reported(shared: SchedulerProcess) -> None:
     (shared.folder / "gate.sock").unlink()
     eventually((shared.folder / "gate.sock").exists)

@@ -124,6 +124,9 @@ class _PrintingHandler:
     def node_drained(self, name: str, draining: bool) -> None:
         _report("node drained" if draining else "node undrained", name)
 
+    def executor_lost(self, problem: str) -> None:
+        _report("executor lost", problem)
+
 
 def _report(kind: str, value: Any = None) -> None:
     line = json.dumps({"kind": kind, "value": msgspec.to_builtins(value)})

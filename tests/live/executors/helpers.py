@@ -29,6 +29,7 @@ class RecordingHandler:
         self.ends: list[AttemptEnd] = []
         self.nodes: list[str] = []
         self.waits: list[str] = []
+        self.lost = ""
 
     def attempt_ended(self, end: AttemptEnd) -> None:
         self.ends.append(end)
@@ -44,6 +45,9 @@ class RecordingHandler:
 
     def node_drained(self, name: str, draining: bool) -> None:
         self.nodes.append(f"{'!' if draining else '?'}{name}")
+
+    def executor_lost(self, problem: str) -> None:
+        self.lost = problem
 
     async def end_of(self, attempt: Attempt) -> AttemptEnd:
         """Wait for the end of an attempt and return it."""

@@ -158,6 +158,21 @@ def test_a_failed_rank_ends_the_others_and_is_the_reason(kind: Kind, tmp_path: P
             assert kind.processes_with(str(tmp_path)) == []
 
 
+def test_how_an_attempt_ended_is_known_although_it_removed_its_folder(
+    kind: Kind, tmp_path: Path
+) -> None:
+    removes = (
+        "import os, shutil, sys; shutil.rmtree(os.environ['HEADWAY_ATTEMPT_FOLDER']); "
+        "sys.exit(int(sys.argv[1]))"
+    )
+    with kind.start(tmp_path / "state") as one:
+        for number, code in enumerate((0, 4), start=1):
+            attempt = Attempt("a", number)
+            one.launch(attempt, job(removes, str(code)), f"{kind.one}:0")
+            ended = one.next_end()
+            assert (ended.attempt, ended.code) == (attempt, code)
+
+
 def test_an_attempt_that_cannot_start_says_why(kind: Kind, tmp_path: Path) -> None:
     with kind.start(tmp_path / "state") as executor:
         executor.launch(A, job("pass", folder="/no/such"), f"{kind.two}:0")
@@ -238,8 +253,8 @@ def test_jobs_continue_without_their_scheduler_and_the_next_one_finds_them(
         known = [{"job_id": name, "number": 1} for name in ("long", "short", "never")]
         second.send(do="recover", known=known)
         assert second.next_report("running") == [{"job_id": "long", "number": 1}]
-        ends = {end.attempt.job_id: end.code for end in (second.next_end(), second.next_end())}
-        assert ends == {"short": 4, "never": -1}
+        ended = second.next_end()
+        assert (ended.attempt.job_id, ended.code) == ("short", 4)
         assert kind.processes_with(other) == []
         # A running attempt is not started again.
         second.launch(Attempt("long", 1), job(UNTIL_TOLD, long), f"{kind.one}:0", f"{kind.two}:0")

@@ -14,7 +14,11 @@ import pytest
 from headway.domain.errors import InputError
 from headway.live.core.events import JobSpec
 from headway.live.executors import Attempt
+from headway.live.executors.attempt_tracker import Outcome
+from headway.live.executors.local import executor as local_executor_module
 from headway.live.executors.local.nodes import this_machine
+from headway.live.executors.local.shim_process import final_outcome
+from headway.live.executors.node_tools import FOLDER_LOST
 from headway.live.executors.rank_plans import LaunchNode
 from live.executors.helpers import NODES, job, local_executor, make_slots, processes_with
 from waiting import eventually_async
@@ -272,6 +276,42 @@ def test_a_shim_that_does_not_react_is_killed(tmp_path: Path) -> None:
             assert processes_with(str(tmp_path)) == []
 
     asyncio.run(run())
+
+
+def test_an_attempt_without_folder_and_shim_has_failed(tmp_path: Path) -> None:
+    removes = "import os, shutil; shutil.rmtree(os.environ['HEADWAY_ATTEMPT_FOLDER']); "
+
+    async def run() -> None:
+        async with local_executor(tmp_path) as (executor, handler):
+            spec = job(removes + "os.kill(os.getppid(), 9)")
+            await executor.launch(A, spec, make_slots("n1:0"), {})
+            ended = await handler.end_of(A)
+            assert (ended.code, ended.reason) == FOLDER_LOST
+
+    asyncio.run(run())
+
+
+def test_an_end_is_reported_after_a_moment_without_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def without_memory_at_first(folder: Path) -> Outcome | None:
+        calls.append(folder)
+        if len(calls) == 1:
+            raise MemoryError
+        return final_outcome(folder)
+
+    monkeypatch.setattr(local_executor_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(local_executor_module, "final_outcome", without_memory_at_first)
+
+    async def run() -> None:
+        async with local_executor(tmp_path) as (executor, handler):
+            await executor.launch(A, job("raise SystemExit(4)"), make_slots("n1:0"), {})
+            assert (await handler.end_of(A)).code == 4
+
+    asyncio.run(run())
+    assert len(calls) == 2
 
 
 def test_a_hundred_quick_jobs_leave_nothing_behind(tmp_path: Path) -> None:

@@ -62,14 +62,13 @@ def test_jobs_continue_without_their_scheduler_and_the_next_one_finds_them(tmp_p
             assert processes_with(str(tmp_path / "never")) == []
             assert {(end.attempt.job_id, end.code, end.reason) for end in handler.ends} == {
                 ("short", 4, "rank 0 exited with 4: ended"),
-                ("never", -1, "the scheduler ended before it had started"),
             }
             assert len(processes_with(str(go_long))) == 2
             go_long.touch()
             assert (await handler.end_of(LONG)).code == 4
             said = [executor.log(LONG, rank).read_text() for rank in range(2)]
             assert "begun\nended\n" in said  # The other may have been ended before it printed that.
-            assert len(handler.ends) == 3
+            assert len(handler.ends) == 2
 
     asyncio.run(run())
 
@@ -143,6 +142,17 @@ def test_an_attempt_reported_as_never_started_does_not_start_later(tmp_path: Pat
     assert processes_with(str(tmp_path)) == []
 
 
+def test_an_attempt_without_files_is_not_said_to_have_never_started(tmp_path: Path) -> None:
+    (tmp_path / folder_name(LONG)).mkdir()
+
+    async def run() -> None:
+        async with local_executor(tmp_path) as (executor, handler):
+            assert await executor.recover([LONG, NEVER]) == []
+            assert handler.ends == []
+
+    asyncio.run(run())
+
+
 def test_a_process_with_the_id_of_a_dead_shim_is_not_killed(tmp_path: Path) -> None:
     folder = tmp_path / folder_name(LONG)
     prepared(folder, "word")
@@ -189,14 +199,15 @@ def test_folders_may_be_removed_concurrently(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["198.1", "199.1"]
 
 
-def test_the_latest_folders_and_those_of_running_attempts_are_kept(tmp_path: Path) -> None:
-    for number in range(5):
-        folder = tmp_path / f"{number}.1"
-        folder.mkdir()
-        os.utime(folder, (number, number))
+def test_the_latest_attempts_of_the_latest_jobs_and_running_ones_are_kept(tmp_path: Path) -> None:
+    names = ["0.1", "1.1", "2.1", "3.1", *(f"crashing.{n}" for n in range(1, 13)), "4.1"]
+    for time_s, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time_s, time_s))
     (tmp_path / "identity").touch()
-    remove_oldest(tmp_path, {"0.1"}, kept=2)
-    assert sorted(os.listdir(tmp_path)) == ["0.1", "3.1", "4.1", "identity"]
+    remove_oldest(tmp_path, {"0.1", "crashing.1"}, jobs=3, attempts=2)
+    kept = ["0.1", "3.1", "4.1", "crashing.1", "crashing.11", "crashing.12", "identity"]
+    assert sorted(os.listdir(tmp_path)) == kept
 
 
 def test_the_name_of_a_folder_identifies_its_attempt() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError
 from headway.live.core.core import Core
 from headway.live.core.events import (
     AnyEvent,
@@ -196,6 +197,34 @@ def test_a_job_that_never_connects_again_is_unknown_to_its_end(log: Log) -> None
     assert log.read().unknown == [(UNIX_NS + 30, UNIX_NS + 35)]
     log.add(JobExited(at_ns=40, job_id="1", attempt=1, code=0), *nodes(50))
     assert log.read().unknown == [(UNIX_NS + 30, UNIX_NS + 40)]
+
+
+@pytest.mark.parametrize("line", [0, 4], ids=["header", "entry"])
+def test_only_the_rest_of_a_damaged_run_is_unknown(log: Log, line: int) -> None:
+    log.begin(0, UNIX_NS)
+    log.add(*nodes(10), JobSubmitted(at_ns=20, job_id="1", spec=SPEC))
+    log.begin(30, UNIX_NS + HOUR_NS)
+    log.add(*nodes(31), JobSubmitted(at_ns=40, job_id="2", spec=SPEC), sent(50, 1, "2"))
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    lines[line] = b"\xff" + lines[line]
+    log.path.write_bytes(b"".join(lines))
+    strict = LogReader(log.folder / "events.jsonl")
+    with pytest.raises(InputError, match="not a line of a log"):
+        strict.read()
+    strict.close()
+    begin_ns = UNIX_NS + 2 * HOUR_NS
+    log.begin(60, begin_ns)
+    log.add(*nodes(60), JobSubmitted(at_ns=70, job_id="3", spec=SPEC))
+    reader = LogReader(log.folder / "events.jsonl", skip_damage=True)
+    for _ in range(2):
+        reader.read()
+    reader.close()
+    (problem,) = reader.damage
+    assert f"events-000002-000001.jsonl, line {line + 1}: not a line of a log" in problem
+    activity = reader.activity
+    assert list(activity.jobs) == (["1", "2", "3"] if line else ["1", "3"])
+    assert activity.unknown[-1][1] == begin_ns
+    assert activity.now_ns == begin_ns + 10
 
 
 def test_a_machine_whose_clock_was_set_back_does_not_mix_runs(log: Log) -> None:

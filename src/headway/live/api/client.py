@@ -24,6 +24,7 @@ from headway.live.daemon.state_folder import (
 )
 
 TIMEOUT_S = 30.0
+POLICY_TIMEOUT_S = 400.0
 RETRY_S = 0.5
 ATTEMPT_HEADER = "x-headway-attempt"
 """The attempt with which a log begins."""
@@ -142,8 +143,9 @@ class Client:
         return str(self._ask("GET", "/v1/policy")["policy"])
 
     def set_policy(self, policy: str) -> str:
-        """Switch to another policy, and return it."""
-        return str(self._ask("PUT", "/v1/policy", {"policy": policy})["policy"])
+        """Switch to another policy, and return it; one of one's own is compiled and tried first."""
+        chosen = self._ask("PUT", "/v1/policy", {"policy": policy}, timeout_s=POLICY_TIMEOUT_S)
+        return str(chosen["policy"])
 
     def sign_in(self) -> str:
         """Return a link that opens the scheduler's page in a browser, once and within a minute."""
@@ -152,8 +154,10 @@ class Client:
             raise InputError(f"{self._address.url} returned a link to elsewhere: {shown(link)}.")
         return link
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        with self._request(method, path, body) as response:
+    def _ask(
+        self, method: str, path: str, body: object = None, timeout_s: float = TIMEOUT_S
+    ) -> dict[str, Any]:
+        with self._request(method, path, body, timeout_s) as response:
             data = response.read()
         try:
             value = json.loads(data)

@@ -17,6 +17,7 @@ from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import ChangeStream
 from headway.live.api.views import encoded_state, node_views, status_view
 from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.policy_trial import try_policy
 
 
 class PolicyChoice(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,6 +30,7 @@ def add_cluster_routes(
     app: FastAPI, daemon: Daemon, calls: DaemonCalls, settings: Mapping[str, Any]
 ) -> None:
     """Add the routes for everything but jobs."""
+    trying = asyncio.Lock()  # One trial of a policy at a time.
     schema = msgspec.json.schema_components([PolicyChoice])[1]["PolicyChoice"]
     body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
@@ -79,7 +81,9 @@ def add_cluster_routes(
             choice = msgspec.json.decode(await read_body(request), type=PolicyChoice)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(400, f'the body must be like {{"policy": "paper"}}: {error}.') from None
-        await calls.run(lambda: daemon.set_policy(choice.policy))
+        async with trying:
+            await try_policy(await calls.call(lambda: daemon.trial_of(choice.policy)))
+            await calls.run(lambda: daemon.set_policy(choice.policy))
         return JsonResponse({"policy": daemon.policy})
 
     @app.get("/v1/events", responses=error_responses(503))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Self, TypeVar
 
 from headway.domain.errors import MachineError
@@ -70,6 +72,16 @@ class HelperProcess:
         """Return the CPU time since the last call, given the process's total."""
         spent_s, self._used_s = total_s - self._used_s, total_s
         return spent_s
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU time that it has used so far; None if it has ended."""
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return None
+        # Its own and that of its children, after the name, which may have spaces and brackets.
+        ticks = stat.rpartition(")")[2].split()[11:15]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     async def close(self) -> None:
         """End it."""

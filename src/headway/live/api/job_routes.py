@@ -19,7 +19,7 @@ from headway.live.api.submission import Submission, parse_submission
 from headway.live.api.views import JOBS_PER_SLICE, job_view
 from headway.live.daemon.daemon import Daemon
 from headway.live.executors import Attempt
-from headway.live.executors.attempt_folders import KEPT_FOLDERS
+from headway.live.executors.attempt_folders import KEPT_JOBS
 
 MAX_LISTED = 1000
 
@@ -91,8 +91,8 @@ def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
             if not await asyncio.to_thread(folder.exists):
                 raise ApiError(
                     404,
-                    f"the log of job {job} has been deleted: only the latest {KEPT_FOLDERS:,} "
-                    "attempts keep theirs.",
+                    f"the log of job {job} has been deleted: only the latest {KEPT_JOBS:,} "
+                    "jobs keep theirs.",
                 )
         stream = stream_log(daemon, job, rank, follow)
         return StreamingResponse(

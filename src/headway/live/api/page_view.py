@@ -130,7 +130,10 @@ class PageView:
     async def _jobs(self, jobs: Iterable[str]) -> tuple[list[JobLook], list[str]]:
         looks, forgotten = [], []
         # If this is outdated before all jobs have been looked at, the next look corrects it.
-        free, until_s = FreeSlots(self._daemon.core.state), time.monotonic() + SLICE_S
+        free, until_s = (
+            FreeSlots(self._daemon.core.state, self._daemon.clock.now_ns()),
+            time.monotonic() + SLICE_S,
+        )
         for job_id in jobs:
             if time.monotonic() > until_s:
                 await asyncio.sleep(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -33,9 +34,15 @@ _BACKLOG = 1024
 class ApiServer(uvicorn.Server):
     """A server on one socket that leaves signals to the scheduler."""
 
-    def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        tls: ssl.SSLContext | None,
+        *beside: Callable[[], Awaitable[None]],
+    ) -> None:
         """Serve as `config` says; all of `beside` run in the server's loop until cancelled."""
         super().__init__(config)
+        self._tls = tls
         self._beside = beside
 
     @contextlib.contextmanager
@@ -83,12 +90,11 @@ class ApiServer(uvicorn.Server):
         assert sockets is not None
         (listening,) = sockets
         idle: dict[_Connection, None] = {}
-        secure = self.config.ssl is not None
         server = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self.config, self.server_state, idle),
             sock=listening,
-            ssl=self.config.ssl,
-            ssl_handshake_timeout=HEAD_TIMEOUT_S if secure else None,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else HEAD_TIMEOUT_S,
             backlog=_ACCEPTS_PER_WAKEUP,
         )
         # asyncio accepts up to `backlog` connections per wake-up; the kernel may queue more.

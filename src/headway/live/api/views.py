@@ -32,12 +32,16 @@ JOBS_PER_SLICE = 10
 def job_view(daemon: Daemon, job_id: str) -> dict[str, Any]:
     """Return a job's record, and why it is waiting."""
     record = daemon.registry[job_id]
-    why = "" if record.finished else obstacle(daemon, record) or daemon.core.why(job_id)
+    why = "" if record.finished else obstacle(daemon, record) or _why(daemon, job_id)
     view: dict[str, Any] = msgspec.to_builtins(record)
     if not record.finished and (known := daemon.core.job(job_id)) is not None:
         view["iterations"] = known.iterations  # the record may be some seconds old
         view["stuck"] = known.stuck
     return {"stuck": ""} | view | _predicted(daemon, record) | {"why": why}
+
+
+def _why(daemon: Daemon, job_id: str) -> str:
+    return daemon.core.why(job_id, daemon.clock.now_ns())
 
 
 def _predicted(daemon: Daemon, record: JobRecord) -> dict[str, Any]:

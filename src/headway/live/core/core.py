@@ -118,7 +118,7 @@ class Core:
             state.counts.turns += state.turns.give(state.arrays.shared, instructions)
             leases.begin_turns(state)
 
-        # 5. Ask to be woken when a policy wants to decide again, or a lease may be over.
+        # 5. Ask to be woken when a policy wants to decide again, or a lease or pause may be over.
         decisions.ask_to_wake(state, instructions)
         return instructions
 
@@ -136,9 +136,9 @@ class Core:
         """Return a job, or None if it is unknown or forgotten."""
         return self.state.jobs.get(job_id)
 
-    def why(self, job_id: str) -> str:
-        """Return a sentence on what a job does or waits for."""
-        return reasons.why(self.state, job_id)
+    def why(self, job_id: str, now_ns: int = 0) -> str:
+        """Return a sentence on what a job does or waits for, at a time after the last event."""
+        return reasons.why(self.state, job_id, now_ns)
 
     def jobs(self) -> list[JobView]:
         """Return all known jobs in order of submission."""

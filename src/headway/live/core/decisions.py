@@ -14,11 +14,13 @@ def place(state: CoreState, instructions: list[AnyInstruction]) -> None:
 
     A steady policy is asked about new jobs only, unless room may have been made for the others.
     """
+    lifecycle.end_pauses(state)
     retry_all = state.room_made or not state.rules.placement_steady
     state.room_made = False
     if not (state.fresh or (state.queue and retry_all)):
         return
-    jobs = sorted((state.queue if retry_all else state.fresh).values(), key=_order)
+    queued = (state.queue if retry_all else state.fresh).values()
+    jobs = sorted((job for job in queued if job.number not in state.pausing), key=_order)
     state.fresh.clear()
     arrays, rules = state.arrays, state.rules
     loads_current = False
@@ -84,16 +86,17 @@ def rate(state: CoreState) -> None:
 
 
 def ask_to_wake(state: CoreState, instructions: list[AnyInstruction]) -> None:
-    """Ask for a Tick when a policy wants to decide again, or a lease may be over.
+    """Ask for a Tick when a policy wants to decide again, or a lease or a pause may be over.
 
     Most grants end long before their leases: one Tick serves all that begin before it.
     """
-    if not state.waiting and state.lease_check_ns == NEVER_NS:
+    if not state.waiting and not state.pausing and state.lease_check_ns == NEVER_NS:
         return
     if state.wake_ns <= state.now_ns:
         state.wake_ns = NEVER_NS
     wake_ns = min((job.wake_ns for job in state.waiting.values()), default=NEVER_NS)
-    wake_ns = min(wake_ns, state.lease_check_ns)
+    ready_ns = min((job.ready_ns for job in state.pausing.values()), default=NEVER_NS)
+    wake_ns = min(wake_ns, ready_ns, state.lease_check_ns)
     if wake_ns < state.wake_ns:
         state.wake_ns = wake_ns
         instructions.append(WakeAt(at_ns=wake_ns))

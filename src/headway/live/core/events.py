@@ -287,7 +287,7 @@ class ReportStuck(Instruction, frozen=True, kw_only=True):
 
 
 class WakeAt(Instruction, frozen=True, kw_only=True):
-    """Send a `Tick` at this time: a policy wants to be asked again, or a lease may be over."""
+    """Send a `Tick` at this time: a policy wants to be asked, or a lease or a pause may be over."""
 
     at_ns: int
 

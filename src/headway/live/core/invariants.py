@@ -76,6 +76,10 @@ def _check_indexes(state: CoreState) -> None:
 
 def _check_nothing_due(state: CoreState) -> None:
     """All decisions have been made, except placement while it is paused."""
+    for job in state.pausing.values():
+        assert job.number in state.queue
+        assert job.ready_ns > state.now_ns or state.placement_paused
+        assert state.wake_ns <= job.ready_ns
     assert set(state.fresh) <= (set(state.queue) if state.placement_paused else set())
     assert not state.unasked
     assert state.rates_current

@@ -80,9 +80,10 @@ def job_exited(state: CoreState, event: JobExited, _: list[AnyInstruction]) -> b
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None:
         return False
+    stopping, ran_ns = job.state is JobState.STOPPING, state.now_ns - job.started_ns
     lifecycle.free_slots(state, job)
     reason = event.reason or (f"exit code {event.code}" if event.code else "")
-    if job.state is JobState.STOPPING:
+    if stopping:
         reason = job.reason
     started = event.code != NEVER_STARTED
     if job.cancelled:
@@ -95,6 +96,8 @@ def job_exited(state: CoreState, event: JobExited, _: list[AnyInstruction]) -> b
         lifecycle.finish(state, job, Trigger.FAIL, reason)
     else:
         lifecycle.retry(state, job, reason, started)
+        if started and not stopping:
+            lifecycle.back_off(state, job, ran_ns)
     return True
 
 

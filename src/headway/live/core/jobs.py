@@ -60,6 +60,7 @@ class LiveJob:
         "backward_ns",
         "cancelled",
         "computations",
+        "failures",
         "finished_ns",
         "forward_ns",
         "gradient_bytes",
@@ -78,6 +79,7 @@ class LiveJob:
         "overdue",
         "ports",
         "profile",
+        "ready_ns",
         "reason",
         "requests",
         "row",
@@ -103,6 +105,8 @@ class LiveJob:
         self._state = JobState.QUEUED
         self.attempts = 0  # including the current one
         self.unstarted = 0  # attempts that never started, which use up no retry
+        self.failures = 0  # attempts in a row that failed, each soon after it was launched
+        self.ready_ns = 0  # when the next attempt may be launched
         self.cancelled = False  # whether the user has asked for its end
         self.reason = ""  # why its last attempt ended, or is being stopped
         self.started_ns = NOBODY

@@ -7,9 +7,12 @@ from headway.live.core import messages
 from headway.live.core.events import AnyInstruction, Launch, Slot, Stop
 from headway.live.core.job_state import Trigger
 from headway.live.core.jobs import LiveJob
+from headway.live.core.lease_rules import SECOND_NS
 from headway.live.core.observations import Observations
 from headway.live.core.state import CoreState
 
+FIRST_PAUSE_NS, LONGEST_PAUSE_NS = SECOND_NS, 60 * SECOND_NS
+"""Pauses of a job that keeps failing."""
 MAX_FINISHED = 1_000
 """Finished jobs that are remembered; then the one that finished first is forgotten."""
 
@@ -84,11 +87,33 @@ def retry(state: CoreState, job: LiveJob, reason: str, started: bool) -> None:
     enqueue(state, job)
 
 
+def back_off(state: CoreState, job: LiveJob, ran_ns: int) -> None:
+    """Let a queued job pause before its next attempt if it keeps failing.
+
+    The first restart is at once; each pause is twice as long as the one before. An attempt that ran
+    for longer than any pause starts the count anew.
+    """
+    job.failures = 1 if ran_ns > LONGEST_PAUSE_NS else job.failures + 1
+    if job.failures > 1:
+        doublings = min(job.failures - 2, 16)
+        job.ready_ns = state.now_ns + min(FIRST_PAUSE_NS << doublings, LONGEST_PAUSE_NS)
+        state.pausing[job.number] = job
+        del state.fresh[job.number]
+
+
+def end_pauses(state: CoreState) -> None:
+    """Show jobs whose pause is over to the placement policy again."""
+    for job in [job for job in state.pausing.values() if job.ready_ns <= state.now_ns]:
+        del state.pausing[job.number]
+        state.fresh[job.number] = job
+
+
 def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> None:
     """Move a job to a final state; it must have no slots."""
     job.apply(trigger)
     state.queue.pop(job.number, None)
     state.fresh.pop(job.number, None)
+    state.pausing.pop(job.number, None)
     job.reason, job.finished_ns = reason, state.now_ns
     state.arrays.remove(job)
     state.finished[job.job_id] = job

@@ -13,18 +13,18 @@ from headway.live.core.state import CoreState
 _MEGABYTE = 2**20
 
 
-def why(state: CoreState, job_id: str) -> str:
-    """Return a sentence on what a job does or waits for."""
+def why(state: CoreState, job_id: str, now_ns: int = 0) -> str:
+    """Return a sentence on what a job does or waits for; `now_ns` as for `FreeSlots`."""
     job = state.jobs.get(job_id)
-    return f"there is no job {job_id}." if job is None else why_job(state, job)
+    return f"there is no job {job_id}." if job is None else why_job(state, job, now_ns)
 
 
-def why_job(state: CoreState, job: LiveJob) -> str:
+def why_job(state: CoreState, job: LiveJob, now_ns: int = 0) -> str:
     """Return a sentence on what a job does or waits for."""
     if job.number in state.waiting:
         return InFlight(state, job.node_names).why_not_admitted(job)
     if job.state is not JobState.RUNNING or job.stuck:
-        return why_steadily(state, job, FreeSlots(state))
+        return why_steadily(state, job, FreeSlots(state, now_ns))
     where = ", ".join(job.node_names)
     if job.granted is not None:
         size_bytes, left_bytes = job.first_request.message_bytes, state.arrays.bytes_left(job)
@@ -67,10 +67,13 @@ def _why_no_turn(state: CoreState, job: LiveJob) -> str:
 
 
 class FreeSlots:
-    """How many slots there are and are free; jobs that need the same memory are looked at once."""
+    """How many slots there are and are free; jobs that need the same memory are looked at once.
 
-    def __init__(self, state: CoreState) -> None:
-        self._state = state
+    `now_ns` is the present time, if it is later than that of the latest event.
+    """
+
+    def __init__(self, state: CoreState, now_ns: int = 0) -> None:
+        self._state, self._now_ns = state, max(now_ns, state.now_ns)
         # By memory: all slots that have as much, and those that are free.
         self._counts: dict[int, tuple[int, int]] = {}
         draining = [node.name for node in state.arrays.nodes.values() if node.draining]
@@ -79,7 +82,10 @@ class FreeSlots:
             self._uncounted = f" (not counting draining nodes: {', '.join(draining)})"
 
     def why_queued(self, job: LiveJob) -> str:
-        """Say what a queued job needs and how much of it is free."""
+        """Say what a queued job needs and how much of it is free, or when it starts again."""
+        if job.number in self._state.pausing:
+            left_s = max(1, -(-(job.ready_ns - self._now_ns) // SECOND_NS))
+            return f"last attempt failed ({job.reason}); starts again in {left_s:,} s."
         rules, wanted = self._state.rules, job.spec.gpus
         kind = "to itself" if job.exclusive else f"with {_mb(job.spec.memory_bytes)}"
         needs = f"needs {wanted:,} slot{'s' * (wanted > 1)} {kind}"

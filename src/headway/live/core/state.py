@@ -45,6 +45,7 @@ class CoreState:
         self.finished: dict[str, LiveJob] = {}  # those of them that are finished, in that order
         # By number:
         self.queue: dict[int, LiveJob] = {}  # queued jobs
+        self.pausing: dict[int, LiveJob] = {}  # those of them that have failed and start later
         self.waiting: dict[int, LiveJob] = {}  # jobs whose first message awaits admission
         self.stuck: dict[int, LiveJob] = {}  # running jobs that make no progress
         self.turns = SlotTurns()

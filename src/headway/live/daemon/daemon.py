@@ -42,6 +42,7 @@ from headway.live.daemon.job_record import JobRecord, Prediction
 from headway.live.daemon.job_registry import JobRegistry
 from headway.live.daemon.metrics import Metrics, StateCollector
 from headway.live.daemon.policy_monitor import PolicyMonitor
+from headway.live.daemon.policy_trial import MAX_JOBS, Trial
 from headway.live.daemon.predictions import Predictions
 from headway.live.daemon.state_store import CLOCK, DRAINED, POLICY, StateStore
 from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
@@ -92,6 +93,8 @@ class Daemon:
         self.metrics.registry.register(
             StateCollector(core, self.registry.counts, lambda: not store.problem)
         )
+        self.on_executor_lost: Callable[[str], None] = lambda _: None
+        """Called when the executor cannot go on."""
         self.nodes: dict[str, ExecutorNode] = {}
         self.lost: dict[str, ExecutorNode] = {}  # the latest nodes that are gone
         self.drained: set[str] = set(msgspec.json.decode(store.meta.get(DRAINED, "[]")))
@@ -153,6 +156,10 @@ class Daemon:
             self.pipeline.handle(NodeDrained(at_ns=at_ns, node=node, draining=draining))
         self.feed.publish("node", {"node": node, "up": up, "draining": draining})
         self.changes.nodes()
+
+    def executor_lost(self, problem: str) -> None:
+        """End the scheduler and leave jobs running: the next one finds them."""
+        self.on_executor_lost(problem)
 
     def attempt_waits(self, attempt: Attempt, why: str) -> None:
         """Show why a launched attempt has not started its ranks, or that it has."""
@@ -269,8 +276,24 @@ class Daemon:
             self.drained = drained
         self._tell_drained(node)
 
+    def trial_of(self, policy: str) -> Trial:
+        """Return a trial of a policy on the present nodes and unfinished jobs."""
+        nodes = [
+            NodeUp(at_ns=0, node=node.name, gpus=node.gpus, memory_bytes=node.memory_bytes)
+            for node in self.nodes.values()
+        ]
+        jobs = [
+            JobSubmitted(
+                at_ns=0,
+                job_id=record.job_id,
+                spec=msgspec.structs.replace(record.spec, environment={}),
+            )
+            for record in self.registry.unfinished()[:MAX_JOBS]
+        ]
+        return Trial(policy, self.core.state.arrays.network, [*nodes, *jobs])
+
     async def set_policy(self, policy: str) -> None:
-        """Switch to another policy, once that is on disk."""
+        """Switch to another policy, which decides if it was tried, once that is on disk."""
         # Compile it in a thread first, so that the event loop does not have to.
         await asyncio.to_thread(Rules, policy)
         async with self._changing:

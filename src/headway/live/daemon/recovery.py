@@ -16,9 +16,10 @@ from headway.live.daemon.job_record import JobRecord
 from headway.live.daemon.state_folder import StateFolder
 from headway.live.executors import Attempt, AttemptEnd
 from headway.live.executors.attempt_folders import last_job
+from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME
 
 LOST = 1
-"""Exit code of an attempt that the executor does not know."""
+"""Exit code of an attempt that has run and of which the executor finds nothing."""
 
 
 class Unknown(StrEnum):
@@ -53,7 +54,7 @@ async def restore(
     # An attempt found running may have ended in the meantime.
     ends = {ended.attempt: ended for ended in daemon.release_ends()}
     for attempt in active.keys() - running - ends.keys():
-        ends[attempt] = AttemptEnd(attempt, LOST, "not found after a restart of the scheduler")
+        ends[attempt] = _end_without_trace(attempt, active[attempt])
     never_started = {one.job_id for one, ended in ends.items() if ended.code == NEVER_STARTED}
     # Restore jobs that hold slots first, so that no queued job appears to hold them.
     for attempt, record in active.items():
@@ -70,6 +71,17 @@ async def restore(
     daemon.pipeline.handle(Tick(at_ns=daemon.clock.now_ns()))
     if unfinished:
         operator_log.info("jobs restored", running=len(running), unfinished=len(unfinished))
+
+
+def _end_without_trace(attempt: Attempt, record: JobRecord) -> AttemptEnd:
+    """Return how an attempt ended of which there are no processes and no files.
+
+    Launches are recorded before anything of them exists, and that they have started after that.
+    """
+    if record.state is JobState.STARTING:
+        return AttemptEnd(attempt, *NEVER_STARTED_OUTCOME)
+    reason = "not found after a restart of the scheduler: no processes and no folder"
+    return AttemptEnd(attempt, LOST, reason)
 
 
 async def _settle_unknown(daemon: Daemon, folder: StateFolder, unknown: Unknown) -> None:

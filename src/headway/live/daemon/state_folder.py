@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headway.domain.errors import InputError
 from headway.live.daemon.errors import NoSchedulerError
+from headway.live.executors.node_tools import open_regular
 
 _ADDRESS_BYTES = 4096
 """What the address file occupies, so that a longer address fits in it later."""
@@ -121,6 +122,8 @@ def published_address(folder: StateFolder, address: ApiAddress) -> Iterator[None
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder.address, part)
     try:
+        if os.path.lexists(part) and not stat.S_ISREG(os.lstat(part).st_mode):
+            part.unlink()  # Opening a pipe would wait for its reader.
         lock = os.open(part, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -142,7 +145,7 @@ def published_address(folder: StateFolder, address: ApiAddress) -> Iterator[None
 def read_address(folder: StateFolder) -> ApiAddress:
     """Return the API address of the scheduler that runs on this folder."""
     try:
-        with folder.address.open("rb") as stream:
+        with os.fdopen(open_regular(folder.address), "rb") as stream:
             if not _is_locked(stream.fileno()):
                 raise FileNotFoundError
             values = json.loads(stream.read())

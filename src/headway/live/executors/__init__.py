@@ -69,6 +69,9 @@ class ExecutorHandler(Protocol):
     def node_drained(self, name: str, draining: bool) -> None:
         """The cluster's administrators want no new jobs on a node, or allow them again."""
 
+    def executor_lost(self, problem: str) -> None:
+        """The executor cannot go on; its jobs may. A sentence says why."""
+
 
 class Executor(Protocol):
     """The interface of all executors."""
@@ -82,8 +85,8 @@ class Executor(Protocol):
     async def recover(self, known: Sequence[Attempt]) -> Sequence[Attempt]:
         """Take over the processes of an earlier scheduler; return the known attempts that run.
 
-        Known attempts that have ended meanwhile, or cannot be found, are reported as ended. Running
-        attempts that are not known are stopped.
+        Known attempts that have ended meanwhile are reported as ended; nothing is reported of those
+        without processes or files. Running attempts that are not known are stopped.
         """
 
     async def launch(

@@ -17,8 +17,8 @@ from headway.live.executors.node_tools import read_regular
 RUNNING = "running.json"
 """The file in an attempt's folder that says with what it was launched."""
 
-KEPT_FOLDERS = 1_000
-"""How many folders of ended attempts are kept: the latest."""
+KEPT_JOBS, KEPT_ATTEMPTS = 1_000, 10
+"""Of how many jobs folders of ended attempts are kept, and how many of each: the latest."""
 
 _MAX_DIGITS = 15
 """Digits of a job's number from which new jobs can still be counted on."""
@@ -67,17 +67,25 @@ def last_job(folder: Path) -> int:
     return max((int(number) for number in numbers if len(number) <= _MAX_DIGITS), default=0)
 
 
-def remove_oldest(folder: Path, running: Collection[str], kept: int = KEPT_FOLDERS) -> None:
-    """Remove all but the latest folders of ended attempts."""
+def remove_oldest(
+    folder: Path, running: Collection[str], jobs: int = KEPT_JOBS, attempts: int = KEPT_ATTEMPTS
+) -> None:
+    """Remove all but the latest folders of each job's ended attempts, for the latest jobs."""
+    by_job: dict[str, list[tuple[int, os.DirEntry[str]]]] = {}
+    for entry in os.scandir(folder):
+        attempt = attempt_of(entry.name)
+        if attempt is not None and entry.name not in running:
+            by_job.setdefault(attempt.job_id, []).append((attempt.number, entry))
     ended = [
-        entry
-        for entry in os.scandir(folder)
-        if entry.name not in running and attempt_of(entry.name) is not None
+        [entry for _, entry in sorted(one, key=lambda numbered: numbered[0])]
+        for one in by_job.values()
     ]
-    if len(ended) > kept:
-        ended.sort(key=_modified)
-        for entry in ended[:-kept]:
-            shutil.rmtree(entry, ignore_errors=True)
+    old = [entry for entries in ended for entry in entries[:-attempts]]
+    if len(ended) > jobs:
+        ended.sort(key=lambda entries: _modified(entries[-1]))
+        old += [entry for entries in ended[:-jobs] for entry in entries[-attempts:]]
+    for entry in old:
+        shutil.rmtree(entry, ignore_errors=True)
 
 
 def _modified(entry: os.DirEntry[str]) -> float:

@@ -26,6 +26,9 @@ PYTHON = (sys.executable, "-I", "-S")
 SHIM_LOST = (137, "its shim was killed")
 """Code and reason of an attempt whose shim ended without a word."""
 
+FOLDER_LOST = (137, "its folder was removed while it ran, and how it ended is not known")
+"""Code and reason of an attempt that has run and left nothing that says how it ended."""
+
 OVERDUE_S = 5.0
 """How long after the grace period a shim may take to end before it is killed."""
 

@@ -6,7 +6,9 @@ import re
 import secrets
 from pathlib import Path
 
+from headway.domain.errors import InputError
 from headway.files import open_output
+from headway.live.executors.node_tools import read_regular
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -16,7 +18,10 @@ def identity(path: Path) -> str:
     if not path.exists():
         with open_output(path) as stream:
             stream.write(secrets.token_hex(8).encode())
-    return path.read_text()
+    try:
+        return read_regular(path).decode()
+    except OSError as error:
+        raise InputError(f"{error.strerror or error}.", source=str(path)) from None
 
 
 def certificates(path: str) -> str:

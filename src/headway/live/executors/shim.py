@@ -68,9 +68,13 @@ _DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def write_outcome(path: Path, code: int, reason: str) -> None:
-    """Write the outcome into the space reserved for it in a file."""
+    """Write the outcome into the space reserved for it in a file.
+
+    A folder that was removed meanwhile is made again: whether the job succeeded must not be lost.
+    """
     text = json.dumps({"code": code, "reason": reason[: RESERVED_BYTES // 16]})
-    with open(path, "r+b") as stream:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as stream:
         stream.write(text.encode().ljust(RESERVED_BYTES))
         stream.flush()
         with contextlib.suppress(OSError):

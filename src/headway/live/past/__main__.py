@@ -37,11 +37,19 @@ class PastReader:
         self._log = log
         self._reader: LogReader | None = None
 
+    @property
+    def damage(self) -> list[str]:
+        """What is wrong with the runs that are left out."""
+        return [] if self._reader is None else self._reader.damage
+
     def answer(self, request: PastRequest) -> bytes:
         """Return a stretch of the past."""
         if self._reader is None:
             self._reader = LogReader(
-                self._log, most_rows=MAX_ROWS, present_ahead_ns=request.ahead_ns
+                self._log,
+                most_rows=MAX_ROWS,
+                present_ahead_ns=request.ahead_ns,
+                skip_damage=True,
             )
         reader = self._reader
         try:
@@ -66,7 +74,12 @@ def main(log: Path, requests: BinaryIO, answers: BinaryIO) -> None:
             block = reader.answer(msgspec.json.decode(line, type=PastRequest))
         except InputError as error:
             problem = str(error)
-        answer = PastAnswer(bytes=len(block), cpu_s=time.process_time(), problem=problem)
+        answer = PastAnswer(
+            bytes=len(block),
+            cpu_s=time.process_time(),
+            problem=problem,
+            damage=tuple(reader.damage),
+        )
         answers.write(msgspec.json.encode(answer) + b"\n" + block)
         answers.flush()
 

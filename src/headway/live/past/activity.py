@@ -150,6 +150,7 @@ class Activity:
         self._iterations = [array("q") for _ in IterationColumns._fields]
         self._unknown: list[tuple[int, int]] = []
         self._dropped_ns = 0
+        self._missed_from_ns: int | None = None  # since when the rest of a run is missing
         self._began_ns = 0  # when the present run began
         self._ahead_ns = 0
         # Attempts that were launched before the log begins, and when they ended.
@@ -197,6 +198,9 @@ class Activity:
         self._began_ns = begins_ns
         if self._active:
             self.add_unknown(self.now_ns, begins_ns)
+        if self._missed_from_ns is not None:
+            self.add_unknown(self._missed_from_ns, begins_ns)
+            self._missed_from_ns = None
         self._unknown += self._strange()
         self._strangers.clear()
         self._strange_from_ns = None
@@ -216,6 +220,11 @@ class Activity:
             self.add_unknown(0, begins_ns)
         if self._strange_from_ns is None:
             self._strange_from_ns = self.now_ns
+
+    def miss_rest(self) -> None:
+        """Note that from here on nothing is known, up to the beginning of the next run."""
+        if self._missed_from_ns is None:
+            self._missed_from_ns = self.now_ns
 
     def _strange(self) -> list[tuple[int, int]]:
         """Return the stretch of time in which attempts ran that the log does not name."""
@@ -238,6 +247,8 @@ class Activity:
                 found.append((attempt.silent_ns, self.now_ns))
         if self._dropped_ns:
             found.append((0, self._dropped_ns))
+        if self._missed_from_ns is not None:
+            found.append((self._missed_from_ns, HORIZON_NS))
         joined: list[tuple[int, int]] = []
         for from_ns, to_ns in sorted(found):
             if joined and from_ns <= joined[-1][1]:

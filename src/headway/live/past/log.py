@@ -6,6 +6,8 @@ clock showed when it began, so that the times of all runs are on one axis.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +24,11 @@ _headers = msgspec.json.Decoder(Header)
 _entries = msgspec.json.Decoder(Entry)
 
 Parts = list[tuple[int, Path]]
+_LAST_PART = 10**18
+
+
+class _DamageError(InputError):
+    """A line is not one of a log, or of another version's; the file itself can be read."""
 
 
 class LogReader:
@@ -29,7 +36,8 @@ class LogReader:
 
     `log` is the link in a state folder, or a file with a whole run. `only_run` limits a folder to
     one of its runs; `present_ahead_ns` is how far the clock of its latest run is behind the
-    machine's, if that is known.
+    machine's, if that is known. With `skip_damage`, a run is left out from a line on that is none
+    of a log, and `damage` says so.
     """
 
     def __init__(
@@ -40,7 +48,11 @@ class LogReader:
         only_run: int | None = None,
         most_rows: int | None = None,
         present_ahead_ns: int | None = None,
+        skip_damage: bool = False,
     ) -> None:
+        self._skip_damage = skip_damage
+        self.damage: list[str] = []
+        """What is wrong with the runs that are left out."""
         self._log, self._is_file, self._only_run = log, is_file, only_run
         self._present_ahead_ns = present_ahead_ns
         self.activity = Activity(most_rows)
@@ -62,14 +74,31 @@ class LogReader:
         """
         runs = {1: [(1, self._log)]} if self._is_file else kept_parts(self._log)
         # Of the open part all is written once there is a later one: list parts, then read it.
-        self._read_on()
+        with self._skipping_damage():
+            self._read_on()
         for run, parts in runs.items():
-            if self._only_run not in (None, run):
-                continue
-            for part, path in parts:
-                is_latest = run == max(runs)
-                if (run, part) > self._at and self._open(run, part, path, parts, is_latest):
-                    self._read_on()
+            if self._only_run in (None, run):
+                with self._skipping_damage():
+                    self._read_parts(run, parts, is_latest=run == max(runs))
+
+    def _read_parts(self, run: int, parts: Parts, is_latest: bool) -> None:
+        for part, path in parts:
+            if (run, part) > self._at and self._open(run, part, path, parts, is_latest):
+                self._read_on()
+
+    @contextlib.contextmanager
+    def _skipping_damage(self) -> Iterator[None]:
+        """Leave out the rest of the run that is being read if a line is damaged."""
+        try:
+            yield
+        except _DamageError as error:
+            if not self._skip_damage:
+                raise
+            self.damage.append(str(error))
+            self.close()
+            self._at = (self._at[0], _LAST_PART)
+            self._thinned_from_ns = None
+            self.activity.miss_rest()
 
     def close(self) -> None:
         """Close the file."""
@@ -112,13 +141,13 @@ class LogReader:
     def _read_header(self, line: bytes) -> Header:
         self._line = 1
         if not line:
-            raise InputError("is empty, not a log of `headway serve`.", source=str(self._path))
+            raise _DamageError("is empty, not a log of `headway serve`.", source=str(self._path))
         try:
             header = _headers.decode(line)
         except _BAD_LINE as error:
             raise self._error(error) from None
         if header.headway_log != FORMAT:
-            raise InputError(
+            raise _DamageError(
                 f"is a log of format {header.headway_log}, written by Headway {header.version}; "
                 f"this version reads format {FORMAT}.",
                 source=str(self._path),
@@ -163,7 +192,7 @@ class LogReader:
 
     def _error(self, error: Exception) -> InputError:
         problem = f"not a line of a log: {error}."
-        return InputError(problem, source=str(self._path), line=self._line)
+        return _DamageError(problem, source=str(self._path), line=self._line)
 
 
 def _first_time_ns(stream: BinaryIO) -> int | None:

@@ -20,8 +20,12 @@ class PastRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes follow; with a problem, none. `cpu_s` is what the process has used so far."""
+    """How many bytes follow; with a problem, none. `cpu_s` is what the process has used so far.
+
+    `damage` says what is wrong with the runs that are left out.
+    """
 
     bytes: int
     cpu_s: float
     problem: str
+    damage: tuple[str, ...] = ()

@@ -42,7 +42,8 @@ class Pacing:
         self._paid_s += cpu_s / CORE_SHARE
 
     def failed(self, now_s: float) -> None:
-        """Note that the process has failed."""
+        """Note that the process has failed, after its CPU time: that delays no restart for long."""
+        self._paid_s = min(self._paid_s, now_s + LONGEST_PAUSE_S)
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**self._failures)
         self._resting_s = now_s + pause_s
         self._failures = min(self._failures + 1, 32)
@@ -50,6 +51,10 @@ class Pacing:
     def succeeded(self) -> None:
         """Note that the process works."""
         self._failures = 0
+
+    def due_in_s(self, now_s: float) -> float:
+        """Return for how long no forecast may begin."""
+        return max(0.0, self._paid_s - now_s, self._resting_s - now_s)
 
     def rest_s(self, now_s: float) -> float:
         """Return for how long a process that has failed is not started."""

@@ -21,6 +21,8 @@ from headway.live.daemon.errors import ConflictError, UnavailableError
 START_AFTER_S = 10.0
 """A job runs this long before the process is started for it: short jobs need no forecast."""
 POLL_S = 0.25
+LATE_S = 60.0
+"""How long the latest forecast is shown while the next one is being made."""
 WHAT_IF_TIMEOUT_S = 25.0
 """How long a what-if request waits for its answer."""
 MAX_JOBS = 2000
@@ -136,8 +138,10 @@ class ForecastService:
                 self._problem = answer.problem
                 if answer.problem:
                     operator_log.warning("no forecast", problem=answer.problem)
-            problem = f"There is no forecast: {answer.problem}"
-            await self._calls.run(lambda: self._daemon.take_forecast(answer.now, problem))
+            if answer.now is None:
+                await self._show_none(answer.problem)
+            else:
+                await self._calls.run(lambda: self._daemon.take_forecast(answer.now))
             self._seen = published + 1  # The forecast is a change too.
             return answer
 
@@ -162,7 +166,11 @@ class ForecastService:
             self._process = await ForecastProcess.start()
         state = await encoded_state(self._daemon, self._calls)
         asked = b"null" if change is None else msgspec.json.encode(change)
-        answer = await self._process.ask(b'{"state":%s,"change":%s}' % (state, asked))
+        late = asyncio.create_task(self._clear_when_late())
+        try:
+            answer = await self._process.ask(b'{"state":%s,"change":%s}' % (state, asked))
+        finally:
+            late.cancel()
         self._pacing.succeeded()
         self._count_cpu(answer.cpu_s)
         self._daemon.metrics.forecasts.inc()
@@ -180,16 +188,29 @@ class ForecastService:
                 "forecasting process failed; it is restarted after increasing pauses",
                 problem=problem,
             )
-        self._pacing.failed(now_s)
         if self._process is not None:
-            # What it has used is not known: count the most that it can have used.
-            self._count_cpu(self._pacing.since_began_s(now_s))
+            total_s = self._process.cpu_s()
+            if total_s is not None:
+                self._count_cpu(self._process.spent_s(total_s))
+            else:
+                # What it has used is not known: count the most that it can have used.
+                self._count_cpu(self._pacing.since_began_s(now_s))
             await self._process.close()
             self._process = None
-        shown = (
-            f"There is no forecast: the forecasting process {problem}; it is started again soon."
+        self._pacing.failed(now_s)
+        pause_s = self._pacing.due_in_s(now_s)
+        await self._show_none(
+            f"the forecasting process {problem}; it is started again after {pause_s:,.0f} s."
         )
+
+    async def _show_none(self, problem: str) -> None:
+        shown = f"There is no forecast: {problem}"
         await self._calls.run(lambda: self._daemon.take_forecast(None, shown))
+
+    async def _clear_when_late(self) -> None:
+        """Show no old forecast while a new one takes too long."""
+        await asyncio.sleep(LATE_S)
+        await self._show_none(f"the forecasting process has not answered for {LATE_S:g} s.")
 
 
 def _retrieve(task: asyncio.Task[Answer]) -> None:

@@ -48,6 +48,7 @@ class PastService:
         self._asked: dict[Stretch, asyncio.Task[bytes]] = {}
         self._kept: OrderedDict[Stretch, bytes] = OrderedDict()
         self._kept_bytes = 0
+        self._damage: set[str] = set()  # what has been reported
         self._used_at_s = self._failed_at_s = self._rested_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -99,6 +100,10 @@ class PastService:
             except MachineError as error:
                 await self._fail(f"the process that reads the event log {error}.")
                 raise UnavailableError("the past cannot be read at present.") from None
+            for problem in answer.damage:
+                if problem not in self._damage:
+                    self._damage.add(problem)
+                    operator_log.warning("a run is left out of the past", problem=problem)
             if answer.problem:
                 await self._fail(answer.problem)
                 raise UnavailableError(f"the past cannot be read: {answer.problem}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from headway.live.daemon.event_log.reader import EventLogReader
 
 _NAME = re.compile(r"(?:events|thinned)-(\d{6,})-(\d{6,})\.jsonl")
 _TIME = re.compile(rb'\{"event":\{"type":"\w+","at_ns":(\d{1,19})[,}]')
+_SUBMITTED = re.compile(
+    rb'^\{"event":\{"type":"JobSubmitted","at_ns":\d+,"job_id":"(\d{1,15})"', re.MULTILINE
+)
 _TAIL_BYTES = 1 << 16
 
 
@@ -25,11 +29,14 @@ def part_path(link: Path, run: int, part: int) -> Path:
 
 def log_parts(link: Path) -> list[tuple[int, int, Path]]:
     """Return run, part and path of every part in the folder."""
-    found = []
-    for path in link.parent.glob("events-*.jsonl"):
+    return [one for one in _named_parts(link, "events-*.jsonl") if one[2].is_file()]
+
+
+def _named_parts(link: Path, pattern: str) -> Iterator[tuple[int, int, Path]]:
+    """Yield what is named like a part, even if it is a pipe, which would never end."""
+    for path in link.parent.glob(pattern):
         if match := _NAME.fullmatch(path.name):
-            found.append((int(match[1]), int(match[2]), path))
-    return found
+            yield int(match[1]), int(match[2]), path
 
 
 def kept_parts(link: Path) -> dict[int, list[tuple[int, Path]]]:
@@ -37,9 +44,9 @@ def kept_parts(link: Path) -> dict[int, list[tuple[int, Path]]]:
     found: dict[int, dict[int, Path]] = {}
     # A part that is being thinned is there twice: the whole one counts.
     for pattern in ("thinned-*.jsonl", "events-*.jsonl"):
-        for path in link.parent.glob(pattern):
-            if match := _NAME.fullmatch(path.name):
-                found.setdefault(int(match[1]), {})[int(match[2])] = path
+        for run, part, path in _named_parts(link, pattern):
+            if path.is_file():
+                found.setdefault(run, {})[part] = path
     return {run: sorted(parts.items()) for run, parts in sorted(found.items())}
 
 
@@ -74,9 +81,26 @@ def latest_time_ns(link: Path) -> int:
     return 0 if last_ns is None or last_ns > HORIZON_NS // 2 else last_ns
 
 
+def last_submitted(link: Path) -> int:
+    """Return the number of the job that was submitted last, or 0 if the log names none."""
+    parts = [path for run in kept_parts(link).values() for _, path in run]
+    for path in reversed(parts):
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as stream:  # empty: no map
+            with mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as content:
+                numbers = [int(found[1]) for found in _SUBMITTED.finditer(content)]
+            if numbers:
+                return max(numbers)
+    return 0
+
+
 def log_runs(link: Path) -> set[int]:
     """Return the numbers of all runs."""
     return {run for run, _, _ in log_parts(link)}
+
+
+def next_run(link: Path) -> int:
+    """Return a number for a new run, of which nothing is in the folder yet."""
+    return 1 + max((run for run, _, _ in _named_parts(link, "events-*.jsonl")), default=0)
 
 
 def headless_runs(link: Path) -> set[int]:

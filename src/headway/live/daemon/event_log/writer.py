@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from headway.live.daemon.event_log.parts import log_parts, log_runs, part_path
+from headway.live.daemon.event_log.parts import log_parts, next_run, part_path
 from headway.live.daemon.event_log.thinning import thin, thinned_parts
 
 FLUSH_S = 0.05
@@ -31,7 +31,7 @@ class EventLogWriter:
 
     def __init__(self, link: Path, max_bytes: int) -> None:
         self._link, self._max_bytes = link, max_bytes
-        self._run = 1 + max(log_runs(link), default=0)
+        self._run = next_run(link)
         self._part = 0
         self._file: int | None = None
         self._file_bytes = 0

@@ -33,6 +33,7 @@ from headway.live.executors.local.shim_process import (
     start_shim,
 )
 from headway.live.executors.node_tools import (
+    FOLDER_LOST,
     FOLDER_VARIABLE,
     OVERDUE_S,
     adopt_orphans,
@@ -41,8 +42,6 @@ from headway.live.executors.node_tools import (
 from headway.live.executors.rank_plans import LaunchNode, rank_plans
 
 RETRY_S = 1.0
-_OUT_OF_RESOURCES = (OSError, RuntimeError)
-"""What a machine without free file descriptors, memory or threads raises."""
 
 
 class _LocalAttempt(TrackedAttempt):
@@ -149,8 +148,8 @@ class LocalExecutor:
 
     async def stop(self, attempt: Attempt) -> None:
         """Ask the shim to end an attempt; a shim that does not is killed, and its ranks with it."""
-        if not self._is_tracked(attempt):
-            await self._take_over(attempt)
+        if not self._is_tracked(attempt) and not await self._take_over(attempt):
+            self._attempts.end(attempt, FOLDER_LOST)  # Unless it has reported another end.
         tracked = await self._attempts.started(attempt)
         if tracked is not None and tracked.shim is not None and tracked.kill is None:
             tracked.signal(signal.SIGTERM)
@@ -206,13 +205,19 @@ class LocalExecutor:
             raise
 
     async def _take_over(self, attempt: Attempt) -> bool:
-        """Watch an attempt of an earlier scheduler; if it has ended, report that: False."""
+        """Watch an attempt of an earlier scheduler; if it has ended, report how: False.
+
+        Nothing is reported of an attempt without files: only the scheduler's records can tell
+        whether it has run.
+        """
         if attempt in self._attempts.running:
             return True
         folder = self._attempts.folder_of(attempt)
         found = await asyncio.to_thread(find_shim, folder)
         if found is None:
-            self._attempts.end(attempt, await asyncio.to_thread(final_outcome, folder))
+            outcome = await asyncio.to_thread(final_outcome, folder)
+            if outcome is not None:
+                self._attempts.end(attempt, outcome)
             return False
         tracked = self._attempts.running[attempt] = _LocalAttempt()
         self._watch(attempt, tracked, found)
@@ -226,21 +231,23 @@ class LocalExecutor:
         loop.add_reader(process.pidfd, self._shim_ended, attempt, tracked, process)
 
     def _shim_ended(self, attempt: Attempt, tracked: _LocalAttempt, process: ShimProcess) -> None:
-        tracked.release()
-        with contextlib.suppress(ChildProcessError):  # An earlier scheduler's is not our child.
-            os.waitpid(process.pid, os.WNOHANG)
+        # First the task: without memory for it, this is called again.
         task = asyncio.create_task(self._finish(attempt))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        tracked.release()
+        with contextlib.suppress(ChildProcessError):  # An earlier scheduler's is not our child.
+            os.waitpid(process.pid, os.WNOHANG)
 
     async def _finish(self, attempt: Attempt) -> None:
         """Report the end of an attempt once all its processes are gone; remove old folders."""
         folder = self._attempts.folder_of(attempt)
         while True:
             try:
-                self._attempts.end(attempt, await asyncio.to_thread(final_outcome, folder))
+                outcome = await asyncio.to_thread(final_outcome, folder)
+                self._attempts.end(attempt, FOLDER_LOST if outcome is None else outcome)
                 break
-            except _OUT_OF_RESOURCES as error:
+            except Exception as error:  # OSError, MemoryError, a thread that cannot start, ...
                 # Its slots stay taken: while the outcome cannot be read, it may still run.
                 operator_log.failure(
                     "cannot determine how an attempt ended", error, attempt=folder.name
@@ -248,5 +255,5 @@ class LocalExecutor:
             await asyncio.sleep(RETRY_S)
         try:
             await self._attempts.remove_oldest_folders()
-        except _OUT_OF_RESOURCES as error:
+        except Exception as error:
             operator_log.failure("cannot remove the folders of old attempts", error)

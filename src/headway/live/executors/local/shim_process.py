@@ -106,15 +106,21 @@ def find_shim(folder: Path) -> ShimProcess | None:
         os.close(lock)
 
 
-def final_outcome(folder: Path) -> Outcome:
-    """Return the outcome of an attempt without a live shim, after killing all that is left."""
+def final_outcome(folder: Path) -> Outcome | None:
+    """Return the outcome of an attempt without a live shim, after killing all that is left.
+
+    Without the shim's files there is none: the folder was removed, or never made.
+    """
     outcome = read_outcome(folder)
     if outcome is not None:
         return outcome
     kill_remaining(folder)
     with _SPAWNING:
         kill_orphans(str(shim.__file__))
-    return SHIM_LOST if (folder / "running.json").exists() else NEVER_STARTED_OUTCOME
+    if (folder / "running.json").exists():
+        return SHIM_LOST
+    unstarted = (folder / "plan.json").exists() or (folder / "refused.json").exists()
+    return NEVER_STARTED_OUTCOME if unstarted else None
 
 
 def first_free_port(node: LaunchNode, candidates: Sequence[int]) -> int:

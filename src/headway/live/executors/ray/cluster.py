@@ -61,6 +61,17 @@ class RayCluster:
         self._agent_class = self._ray.remote(num_cpus=0, max_restarts=0)(node_agent.NodeAgent)
 
     @property
+    def control_address(self) -> tuple[str, int] | None:
+        """Where the cluster's control service listens, without which Ray ends this process.
+
+        None if the connection goes through Ray's proxy for clients outside the cluster.
+        """
+        if self._address.startswith("ray://"):
+            return None
+        host, _, port = str(self._ray.get_runtime_context().gcs_address).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
     def closing(self) -> bool:
         """Whether launches in progress give up."""
         return self._closing.is_set()

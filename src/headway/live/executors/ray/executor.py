@@ -11,7 +11,6 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -52,6 +51,11 @@ _RECOVERY_TIMEOUT_S = 60.0
 _THREADS = 64
 """Each launch occupies one while it lasts, for 60 s at most."""
 
+CONTROL_LOST_S = 30.0
+"""How long the cluster's control service may be unreachable; after 60 s Ray ends the process."""
+_CONTROL_POLL_S = 1.0
+_CONNECT_TIMEOUT_S = 5.0
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -71,12 +75,14 @@ class RayExecutor:
     ) -> None:
         self._attempts: AttemptTracker[RayAttempt] = AttemptTracker(folder)
         self._grace_s, self._gate_host = grace_s, gate_host
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ray")
+        self._free_threads = asyncio.Semaphore(_THREADS)
+        self._threads: set[threading.Thread] = set()
+        self._control_missing = False
         self._nodes: dict[str, RayNode] = {}
         self._cluster = RayCluster(address)
         self._names = NodeNames(self._attempts.folder / "nodes.json")
         self._unreachable: set[str] = set()
-        self._polling: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._poll_lock = asyncio.Lock()
 
     async def start(self, handler: ExecutorHandler) -> Sequence[ExecutorNode]:
@@ -93,7 +99,10 @@ class RayExecutor:
                 " address of this machine that all nodes can reach.",
                 field="gate_host",
             )
-        self._polling = asyncio.create_task(self._poll_forever())
+        self._background = [
+            asyncio.create_task(self._poll_forever()),
+            asyncio.create_task(self._watch_control(self._cluster.control_address)),
+        ]
         return [found.node.executor_node() for found in self._nodes.values()]
 
     async def find_unknown(self, known: Collection[Attempt]) -> Sequence[LaunchedAttempt]:
@@ -122,10 +131,10 @@ class RayExecutor:
                 self._attempts.ignore_end(attempt)
                 await self.stop(attempt)
         for attempt in known:
-            if attempt not in self._attempts.running:
+            missing = attempt not in self._attempts.running
+            if missing and self._attempts.folder_of(attempt).exists():
                 lost = (LOST, "none of its processes is left on the cluster")
-                begun = self._attempts.folder_of(attempt).exists()
-                self._attempts.end(attempt, lost if begun else NEVER_STARTED_OUTCOME)
+                self._attempts.end(attempt, lost)
         await self._wait_for_reports(recovered)
         return [attempt for attempt in known if attempt in self._attempts.running]
 
@@ -175,6 +184,8 @@ class RayExecutor:
         except FileExistsError:
             del attempts.running[attempt]
             await self.recover([attempt, *attempts.running])
+            if attempt not in attempts.running and not attempts.has_ended(attempt):
+                attempts.refuse(attempt)
         except Exception as error:  # Whatever it is, it is the cluster's fault and not the job's.
             if not self._cluster.closing:
                 attempts.end(attempt, (NEVER_STARTED, f"could not start: {error}"))
@@ -197,13 +208,38 @@ class RayExecutor:
 
     async def close(self) -> None:
         """Release all resources; the processes keep running."""
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait([self._polling])
-        # Threads first: a launch that is cut off would leave actors behind.
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
         self._cluster.abort_launches()
-        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        if self._control_missing:
+            return  # Whatever is asked of Ray now would wait until it ends the process.
+        # Threads first: a launch that is cut off would leave actors behind.
+        for thread in list(self._threads):
+            await asyncio.to_thread(thread.join)
         await asyncio.to_thread(self._cluster.close)
+
+    async def _watch_control(self, address: tuple[str, int] | None) -> None:
+        """Report the cluster as lost before Ray ends this process for it, without a word."""
+        loop = asyncio.get_running_loop()
+        lost_s = float("inf")
+        while address is not None:
+            await asyncio.sleep(_CONTROL_POLL_S)
+            missing = not await _accepts(*address)
+            named = f"{address[0]}:{address[1]}"
+            if missing and not self._control_missing:
+                lost_s = loop.time() + CONTROL_LOST_S
+                operator_log.warning("Ray's control service cannot be reached", address=named)
+            elif self._control_missing and not missing:
+                operator_log.info("Ray's control service can be reached again", address=named)
+            self._control_missing = missing
+            if missing and loop.time() >= lost_s:
+                self._attempts.handler.executor_lost(
+                    f"Ray's control service (GCS) at {named} has been unreachable for "
+                    f"{CONTROL_LOST_S:g} s; start the scheduler again when the cluster is back."
+                )
+                return
 
     async def _wait_for_reports(self, recovered: Mapping[Attempt, RayAttempt]) -> None:
         """Wait until each attempt has ended or is known to continue."""
@@ -320,8 +356,40 @@ class RayExecutor:
     async def _in_thread(
         self, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
     ) -> _T:
+        """Return what a function returns that may never do so: its thread holds up no exit."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*arguments, **named))
+        found: asyncio.Future[_T] = loop.create_future()
+
+        def settle(settling: Callable[[Any], None], value: Any) -> None:
+            if not found.done():
+                settling(value)
+
+        def work() -> None:
+            settling: Callable[[Any], None] = found.set_result
+            try:
+                value: Any = function(*arguments, **named)
+            except BaseException as error:
+                settling, value = found.set_exception, error
+            self._threads.discard(thread)
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(settle, settling, value)
+
+        async with self._free_threads:
+            thread = threading.Thread(target=work, name="ray", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+            return await found
+
+
+async def _accepts(host: str, port: int) -> bool:
+    """Return whether something accepts connections at an address."""
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 def _restore_sigterm() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from headway.domain.errors import InputError
 from headway.files import open_output
 from headway.gate.sockets import is_loopback
+from headway.live.executors.node_tools import read_regular
 from headway.ray_session import interface_of
 
 
@@ -26,7 +27,7 @@ class NodeNames:
     def read(self) -> dict[str, str]:
         """Return the names that an earlier scheduler gave."""
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            saved = json.loads(self._path.read_bytes())
+            saved = json.loads(read_regular(self._path))
             self._saved = {str(node_id): str(name) for node_id, name in saved.items()}
         return dict(self._saved)
 

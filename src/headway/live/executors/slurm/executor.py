@@ -37,7 +37,7 @@ from headway.live.executors.attempt_folders import (
     folder_name,
     launched_with,
 )
-from headway.live.executors.attempt_tracker import NEVER_STARTED_OUTCOME, AttemptTracker
+from headway.live.executors.attempt_tracker import AttemptTracker
 from headway.live.executors.node_tools import FOLDER_VARIABLE, OVERDUE_S
 from headway.live.executors.rank_plans import rank_plans
 from headway.live.executors.remote_files import certificates, identity
@@ -109,9 +109,6 @@ class SlurmExecutor:
             for attempt in (*known, *unknown):
                 if attempt not in self._attempts.running:
                     await asyncio.to_thread(self._take_over, attempt, folder_name(attempt) in units)
-            for attempt in known:
-                if attempt not in self._attempts.running:
-                    self._attempts.end(attempt, NEVER_STARTED_OUTCOME)
             for attempt in unknown:
                 self._attempts.ignore_end(attempt)
             stopping = [self._attempts.running[attempt] for attempt in unknown]
