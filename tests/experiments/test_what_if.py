@@ -337,14 +337,13 @@ def test_jobs_that_cannot_run_are_named() -> None:
     assert seen(core).forecast().jobs[1].start_ns is None
 
 
-def test_guesses_and_priorities_are_told() -> None:
+def test_guesses_are_told() -> None:
     undeclared = JobSpec(command=("x",), iterations=5)
-    now = seen(core_with(spec(1, None), spec(1, priority=3), undeclared))
+    now = seen(core_with(spec(1, None), spec(1), undeclared))
     assert (now.endless, now.unknown) == (("0",), ("2",))
-    assert now.prioritized
     # What is not known is taken to be as with the others.
     assert (now.jobs[2].forward_ns, now.jobs[2].gradient_bytes) == (10 * MS, 10**6)
-    assert [note.split()[0] for note in notes(now)] == ["Submitted", "Not", "Priorities"]
+    assert [note.split()[0] for note in notes(now)] == ["Submitted", "Not"]
     endless, known, guessed = now.forecast().jobs
     assert (endless.finish_ns, endless.note) == (None, ENDLESS)
     assert known.note == ""

@@ -62,7 +62,6 @@ class Present:
     endless: tuple[str, ...]  # jobs that were submitted without a number of iterations
     unknown: tuple[str, ...]  # jobs whose times or bytes are neither declared nor measured
     comparable: bool  # whether those of others are known, which they are taken to be like
-    prioritized: bool  # whether users gave jobs priorities of their own, which are not simulated
 
     def with_nodes(self, count: int) -> Present:
         """Return the cluster with this number of additional nodes, like the last one."""
@@ -164,6 +163,7 @@ class HypotheticalJob(TomlTable):
     backward_ns: int | None = None
     gradient_bytes: int | None = None
     memory_bytes: int | None = None
+    priority: int | None = None
 
 
 def hypothetical_job(content: Mapping[str, Any]) -> Job:
@@ -218,8 +218,6 @@ def notes(now: Present) -> list[str]:
     if now.unknown:
         like = "the other jobs" if now.comparable else "a ResNet-50"
         found.append(f"Not measured yet, and taken to be like {like}: {', '.join(now.unknown)}.")
-    if now.prioritized:
-        found.append("Priorities that users gave to their jobs are not simulated.")
     return found
 
 
@@ -269,7 +267,6 @@ def present(state: PresentState) -> Present:
         endless=tuple(job.job_id for job in jobs if job.total_iterations is None),
         unknown=tuple(job.job_id for job in jobs if is_unknown(job)),
         comparable=bool(live.typical),
-        prioritized=any(job.priority != 0 for job in jobs),
     )
 
 

@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.errors import ApiError, error_responses
-from headway.live.api.request_body import read_body
+from headway.live.api.request_body import body_schema, read_body
 from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import ChangeStream
 from headway.live.api.views import encoded_state, node_views, status_view
@@ -29,8 +29,6 @@ def add_cluster_routes(
     app: FastAPI, daemon: Daemon, calls: DaemonCalls, settings: Mapping[str, Any]
 ) -> None:
     """Add the routes for everything but jobs."""
-    schema = msgspec.json.schema_components([PolicyChoice])[1]["PolicyChoice"]
-    body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
     @app.get("/v1/status")
     async def _status() -> Response:
@@ -72,7 +70,11 @@ def add_cluster_routes(
         """Return the current policy."""
         return JsonResponse({"policy": daemon.policy})
 
-    @app.put("/v1/policy", openapi_extra=body, responses=error_responses(408, 413, 507))
+    @app.put(
+        "/v1/policy",
+        openapi_extra=body_schema(PolicyChoice),
+        responses=error_responses(408, 413, 507),
+    )
     async def _set_policy(request: Request) -> Response:
         """Switch to another policy."""
         try:

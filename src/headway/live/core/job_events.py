@@ -13,10 +13,11 @@ from headway.live.core.events import (
     JobStarted,
     JobSubmitted,
     PolicyChanged,
+    PriorityChanged,
     Tick,
 )
 from headway.live.core.job_state import JobState, Trigger
-from headway.live.core.jobs import MAX_ATTEMPTS, NEVER_NS, check_spec
+from headway.live.core.jobs import MAX_ATTEMPTS, NEVER_NS, WIDEST_PRIORITY, check_spec
 from headway.live.core.state import CoreState
 
 
@@ -63,6 +64,16 @@ def job_cancelled(
         lifecycle.finish(state, job, Trigger.CANCEL, "cancelled")
     else:
         lifecycle.stop(state, job, "cancelled", instructions)
+    return True
+
+
+def priority_changed(state: CoreState, event: PriorityChanged, _: list[AnyInstruction]) -> bool:
+    """Give a job another priority: the order of the queue, the network and the turns changes."""
+    job = state.jobs.get(event.job_id)
+    whole(event.priority, "priority", -WIDEST_PRIORITY, WIDEST_PRIORITY)
+    if job is None or job.finished or event.priority == job.spec.priority:
+        return False
+    state.set_priority(job, event.priority)
     return True
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from headway.domain.errors import InputError
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, MAX_ITERATIONS, whole
 from headway.domain.records import NOBODY
@@ -201,6 +203,11 @@ class LiveJob:
         """Set the policy's key; jobs are ordered by user priority, key and submission."""
         self.key = key
         self.order = (-self.spec.priority, key, self.number)
+
+    def set_priority(self, priority: int) -> None:
+        """Set the user's priority."""
+        self.spec = msgspec.structs.replace(self.spec, priority=priority)
+        self.set_key(self.key)
 
     def measure(self, event: IterationDone) -> bool:
         """Update the estimates that the specification leaves open.

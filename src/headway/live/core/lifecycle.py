@@ -16,7 +16,7 @@ MAX_FINISHED = 1_000
 
 def enqueue(state: CoreState, job: LiveJob) -> None:
     """Add a job to the queue."""
-    state.queue[job.number] = state.fresh[job.number] = job
+    state.enqueue(job)
     state.update_key(job)
 
 
@@ -25,7 +25,7 @@ def launch(
 ) -> None:
     """Begin an attempt at a queued job on these slots."""
     job.apply(Trigger.LAUNCH)
-    del state.queue[job.number]
+    state.leave_queue(job)
     job.attempts += 1
     _occupy(state, job, slots)
     state.counts.launches += 1
@@ -87,8 +87,7 @@ def retry(state: CoreState, job: LiveJob, reason: str, started: bool) -> None:
 def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> None:
     """Move a job to a final state; it must have no slots."""
     job.apply(trigger)
-    state.queue.pop(job.number, None)
-    state.fresh.pop(job.number, None)
+    state.leave_queue(job)
     job.reason, job.finished_ns = reason, state.now_ns
     state.arrays.remove(job)
     state.finished[job.job_id] = job

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headway.domain.limits import HORIZON_NS
+from headway.domain.records import NOT_RESERVED
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.lease_rules import SECOND_NS
@@ -73,6 +74,15 @@ class FreeSlots:
         self._state = state
         # By memory: all slots that have as much, and those that are free.
         self._counts: dict[int, tuple[int, int]] = {}
+        # Of queued jobs that others wait behind, in order: those that can use smaller slots than
+        # all before them, and their memory.
+        self._ahead: list[tuple[LiveJob, int]] = []
+        least_bytes = NOT_RESERVED
+        for job in sorted(state.urgent.values(), key=lambda job: job.order):
+            memory_bytes = state.arrays.memory_bytes(job)
+            if memory_bytes < least_bytes and state.arrays.could_hold(job):
+                self._ahead.append((job, memory_bytes))
+                least_bytes = memory_bytes
         draining = [node.name for node in state.arrays.nodes.values() if node.draining]
         self._uncounted = ""
         if draining:
@@ -88,6 +98,11 @@ class FreeSlots:
         total, free = self._count(job)
         if total < wanted:
             return f"{needs}; the cluster has {total:,} of that size."
+        if free >= wanted and (ahead := self._waits_behind(job)) is not None:
+            return (
+                f"{needs}; {_are(free)} free, but it waits behind job {ahead.job_id}, which has a "
+                "higher priority."
+            )
         if free >= wanted:
             failure = f" ({rules.failure})" if rules.failure else ""
             return (
@@ -95,6 +110,19 @@ class FreeSlots:
                 f"keeps it queued{failure}."
             )
         return f"{needs}; {_are(free)} free{self._uncounted}."
+
+    def _waits_behind(self, job: LiveJob) -> LiveJob | None:
+        """Return the first queued job that keeps so many slots from a job that it cannot start."""
+        arrays = self._state.arrays
+        for ahead, memory_bytes in self._ahead:
+            if ahead.spec.priority <= job.spec.priority:
+                break
+            arrays.reserve(memory_bytes)
+            left = len(arrays.candidates(job))
+            arrays.reserve(NOT_RESERVED)
+            if left < job.spec.gpus:
+                return ahead
+        return None
 
     def _count(self, job: LiveJob) -> tuple[int, int]:
         memory_bytes, arrays = job.spec.memory_bytes, self._state.arrays

@@ -21,6 +21,7 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
+    PriorityChanged,
 )
 from headway.live.core.forecast import Forecast
 from headway.live.core.rules import Rules
@@ -255,6 +256,17 @@ class Daemon:
         operator_log.info("job cancelled", job=job_id)
         self.registry.update(job_id, cancelled=True)
         self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job_id))
+
+    async def set_priority(self, job_id: str, priority: int) -> None:
+        """Give a job another priority; on return that is on disk."""
+        record = self.registry[job_id]
+        if record.finished:
+            raise ConflictError(f"job {job_id} is already {record.state}.")
+        operator_log.info("priority changed", job=job_id, priority=priority)
+        self.pipeline.handle(
+            PriorityChanged(at_ns=self.clock.now_ns(), job_id=job_id, priority=priority)
+        )
+        await self.store.flush()
 
     async def drain(self, node: str, draining: bool) -> None:
         """Place no new jobs on a node, or allow them again, once that is on disk.

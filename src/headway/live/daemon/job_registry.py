@@ -109,6 +109,7 @@ class JobRegistry:
         kept = job.state != JobState.QUEUED and job.attempts == old.attempts and old.slots
         self.update(
             job.job_id,
+            spec=job.spec,
             state=job.state,
             attempts=job.attempts,
             unstarted=job.unstarted,
@@ -127,7 +128,7 @@ class JobRegistry:
             new = self._changed_state(old, new)
         self._records[job_id] = new
         self._store.save(new)
-        if new.state != old.state or new.slots != old.slots:
+        if (new.state, new.slots) != (old.state, old.slots) or new.spec is not old.spec:
             self._feed.publish("job", new)
 
     def publish(self, job_id: str) -> None:
