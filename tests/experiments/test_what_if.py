@@ -18,6 +18,7 @@ from headway.experiments.what_if import (
     ENDLESS,
     GUESSED,
     NOT_MEASURED,
+    UNGATED,
     Present,
     changed_present,
     notes,
@@ -38,6 +39,7 @@ from headway.live.core.events import (
     MessageReady,
     NodeDrained,
     NodeUp,
+    PriorityChanged,
 )
 from headway.live.core.forecast import Change, Common
 from headway.live.core.present_state import ObservedPace, PresentState
@@ -335,6 +337,28 @@ def test_jobs_that_cannot_run_are_named() -> None:
     assert waiting.start_ns == running.finish_ns  # on the node that takes jobs
     core.handle(NodeDrained(at_ns=11, node="n0", draining=True))
     assert seen(core).forecast().jobs[1].start_ns is None
+
+
+def test_a_job_of_a_higher_priority_goes_first_in_a_forecast_too() -> None:
+    small, large = spec(1), spec(2, priority=1)
+    core = core_with(small, large, small, nodes=1)
+    now = seen(core).forecast()
+    ends = [(job.start_ns, job.finish_ns) for job in now.jobs]
+    # The last one waits for the large one, for which a slot is kept.
+    assert ends[0][1] == ends[1][0]
+    assert ends[1][1] == ends[2][0]
+    core.handle(PriorityChanged(at_ns=12, job_id="1", priority=0))
+    assert seen(core).forecast().jobs[2].start_ns == 12
+
+
+def test_the_end_of_a_job_that_does_not_ask_the_gate_is_unknown() -> None:
+    state = state_of(core_with(spec(1), spec(1)), POLICY, 100)
+    first = msgspec.structs.replace(state.jobs[0], ungated=True)
+    now = present(msgspec.structs.replace(state, jobs=[first, *state.jobs[1:]]))
+    silent, known = now.forecast().jobs
+    assert (silent.finish_ns, silent.note) == (None, UNGATED)
+    assert known.finish_ns is not None
+    assert [note.split()[:3] for note in notes(now)] == [["Not", "at", "the"]]
 
 
 def test_guesses_are_told() -> None:

@@ -235,6 +235,8 @@ def status_lines(about: dict[str, Any]) -> list[str]:
         f"{about['grants']:,} grants",
         f"jobs: {counts or 'none'}",
     ]
+    if ungated := about.get("ungated"):
+        lines.append(f"do not ask the gate (headway.torch.attach): {', '.join(ungated)}")
     if about["policy_problem"]:
         lines.append(f"POLICY FAILED: {about['policy_problem']}")
     if about["storage_problem"]:

@@ -83,6 +83,7 @@ def job_started(state: CoreState, event: JobStarted, _: list[AnyInstruction]) ->
     if job is None or not job.accepts(Trigger.START):
         return False
     job.apply(Trigger.START)
+    job.running_ns = state.now_ns
     return True
 
 

@@ -83,6 +83,7 @@ class LiveJob:
         "reason",
         "requests",
         "row",
+        "running_ns",
         "slots",
         "slowest_ns",
         "spec",
@@ -108,6 +109,7 @@ class LiveJob:
         self.cancelled = False  # whether the user has asked for its end
         self.reason = ""  # why its last attempt ended, or is being stopped
         self.started_ns = NOBODY
+        self.running_ns = NOBODY  # when all processes of the present attempt had been started
         self.finished_ns = NOBODY
         self.iterations = 0  # done by the current attempt
         self.forward_ns = spec.forward_ns or DEFAULT_FORWARD_NS

@@ -35,7 +35,7 @@ def launch(
 def restore(state: CoreState, job: LiveJob, slots: tuple[Slot, ...], iterations: int) -> None:
     """Resume an attempt that an earlier scheduler launched on these slots."""
     job.apply(Trigger.RESTORE)
-    job.iterations = iterations
+    job.iterations, job.running_ns = iterations, state.now_ns
     _occupy(state, job, slots)
 
 

@@ -109,7 +109,6 @@ class JobRegistry:
         kept = job.state != JobState.QUEUED and job.attempts == old.attempts and old.slots
         self.update(
             job.job_id,
-            spec=job.spec,
             state=job.state,
             attempts=job.attempts,
             unstarted=job.unstarted,
