@@ -131,7 +131,7 @@ def test_a_priority_is_optional_and_a_whole_number(tmp_path: Path) -> None:
     )
     assert [job.priority for job in read_workload(path)] == [-7, 0]
     path.write_text("job_id,arrival_s,gpus,iterations,model,priority\na,0,1,1,vgg16,1000001\n")
-    with pytest.raises(InputError, match="line 2, column 6 .priority.: must be at most 1,000,000"):
+    with pytest.raises(InputError, match=r"line 2, column 6 .priority.: must be at most 1,000,000"):
         read_workload(path)
 
 

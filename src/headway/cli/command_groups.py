@@ -97,11 +97,12 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "add_help_option": False,
         "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
     },
+    "priority": {"context_settings": {"ignore_unknown_options": True}},
     "submit": {
         "context_settings": {"ignore_unknown_options": True, "allow_interspersed_args": False}
     },
 }
-"""The settings of commands that pass options on to other programs."""
+"""The settings of commands that pass options on to other programs, or take negative numbers."""
 
 
 def _load(name: str) -> Any:

@@ -235,7 +235,7 @@ def status_lines(about: dict[str, Any]) -> list[str]:
         f"{about['grants']:,} grants",
         f"jobs: {counts or 'none'}",
     ]
-    if ungated := about.get("ungated"):
+    if ungated := about["ungated"]:
         lines.append(f"do not ask the gate (headway.torch.attach): {', '.join(ungated)}")
     if about["policy_problem"]:
         lines.append(f"POLICY FAILED: {about['policy_problem']}")
@@ -415,9 +415,6 @@ def priority_command(
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Change the priority of a job that is not finished; see headway submit --priority.
-
-    A negative one follows two dashes: headway priority 7 -- -1.
-    """
+    """Change the priority of a job that waits or runs: see headway submit --priority."""
     connect(folder, server, token_file, certificate).set_priority(job, priority)
     typer.echo(printable(f"job {job} has priority {priority}"))
