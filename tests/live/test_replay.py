@@ -211,14 +211,15 @@ def test_a_run_becomes_a_workload_for_the_simulator(
 def test_nothing_is_exported_that_was_neither_declared_nor_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    declared = {"forward_ns": 3, "backward_ns": 4}
+    declared: dict[str, Any] = {"forward_ns": 3, "backward_ns": 4}
     told: list[AnyEvent] = [NodeUp(at_ns=0, node="a", gpus=8, memory_bytes=8 * MB)]
-    for job, fields in (
-        ("silent", {}),
-        ("half", {"forward_ns": 3}),
-        ("sends nothing", declared),
-        ("urgent", declared | {"gradient_bytes": 7, "priority": 5}),
-    ):
+    jobs: dict[str, dict[str, Any]] = {
+        "silent": {},
+        "half": {"forward_ns": 3},
+        "sends nothing": declared,
+        "urgent": declared | {"gradient_bytes": 7, "priority": 5},
+    }
+    for job, fields in jobs.items():
         spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=6, **fields)
         told.append(JobSubmitted(at_ns=1, job_id=job, spec=spec))
         told.append(JobExited(at_ns=2, job_id=job, attempt=1, code=0))
@@ -257,7 +258,7 @@ def test_a_run_is_simulated_on_the_cluster_and_network_that_it_had(
     assert [one.gpu.memory_bytes for one in read.groups] == [8 * MB, 9 * MB]
 
 
-def times(forward_ns: int) -> dict[str, int]:
+def times(forward_ns: int) -> dict[str, Any]:
     return {"forward_ns": forward_ns, "backward_ns": 2 * forward_ns}
 
 

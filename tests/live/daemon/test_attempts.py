@@ -72,8 +72,7 @@ def test_a_job_on_several_nodes_that_does_not_ask_the_gate_says_so(tmp_path: Pat
     async def work(daemon: Daemon) -> None:
         for gpus in (2, 1, 1):
             await daemon.submit(make_spec(gpus=gpus))
-        for job in "123":
-            await eventually_async(lambda job=job: daemon.registry[job].state == "running")
+        await eventually_async(lambda: daemon.registry.counts()["running"] == 3)
         page = PageView(daemon)
         await page.first()
         assert daemon.ungated() == []
