@@ -290,7 +290,6 @@ FAILURES = {
         ("status", "--state", "runing"),
         "--state: unknown state 'runing'. Did you mean 'running'?",
     ),
-    "a priority that is none": (("priority", "1", "high"), "Invalid value for 'N': 'high' is not"),
     "a priority out of bounds": (
         ("priority", "1", "1000001"),
         "priority: must be at most 1,000,000, not 1000001.",
