@@ -82,8 +82,9 @@ def jobs_of(dice: random.Random) -> Workload:
                 backward_ns=dice.randint(20 * MS, 40 * MS),
                 gradient_bytes=dice.randint(10**6, 4 * 10**7),
                 memory_bytes=6,
+                priority=priority,
             )
-            for number in range(6)
+            for number, priority in enumerate((0, 0, 1, 3, -2, 0))
         ]
     )
 
