@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from headway.domain.job import Job
-from headway.domain.limits import HORIZON_NS, LONGEST_NS, MAX_BYTES, MAX_PRIORITY
+from headway.domain.limits import HORIZON_NS, LONGEST_NS, MAX_BYTES
 from headway.domain.moment import InFlight, PendingMessage, StartedJob
 from headway.graphs.ddp import bucketed
 from headway.live.core.events import Slot
@@ -111,8 +111,7 @@ class LiveJobs:
             gpus=job.gpus,
             iterations=1,
             memory_bytes=memory_bytes,
-            # The core takes more, in theory.
-            priority=min(max(job.priority, -MAX_PRIORITY), MAX_PRIORITY),
+            priority=job.priority,
             **self._iteration(job, correction),
         )
         # Starting and exiting count as iterations, too, since the simulator knows neither.

@@ -14,7 +14,6 @@ from headway.domain.errors import InputError, shown
 from headway.domain.gpus import V100
 from headway.domain.graph import Graph
 from headway.domain.job import Job
-from headway.domain.limits import MAX_PRIORITY
 from headway.domain.workload import Workload
 from headway.graphs.ddp import bucketed
 from headway.live.core.core import Core
@@ -274,7 +273,7 @@ def _record_job(state: CoreState, job: LiveJob, iterations: int, history: Histor
         "gradient_bytes": job.gradient_bytes,
         "memory_bytes": memory_bytes,
         "model": job.spec.model,
-        "priority": min(max(job.spec.priority, -MAX_PRIORITY), MAX_PRIORITY),
+        "priority": job.spec.priority,
     }
     if earlier := history.job_fields.get(job.job_id):
         fields["arrival_ns"] = earlier["arrival_ns"]

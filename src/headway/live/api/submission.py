@@ -57,8 +57,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
 def check(spec: JobSpec) -> None:
     """Raise InputError if a value is out of range."""
     _check_command(spec.command)
-    # Narrower than the core's own bounds, which come from its arithmetic.
-    check_priority(spec.priority)
+    # Narrower than the core's own bound, which comes from its arithmetic.
     whole(spec.retries, "retries", 0, MAX_RETRIES)
     check_spec(spec)
     for name in ("model", "name"):

@@ -22,8 +22,8 @@ def place(state: CoreState, instructions: list[AnyInstruction]) -> None:
     if not (state.fresh or (state.queue and retry_all)):
         return
     fresh, state.fresh = state.fresh, {}
-    asked = dict(state.queue) if retry_all else fresh
-    jobs = sorted((asked | state.urgent).values(), key=_order)
+    asked = state.queue if retry_all else fresh
+    jobs = sorted((asked if retry_all else fresh | state.urgent).values(), key=_order)
     arrays, rules = state.arrays, state.rules
     loads_current = False
     full: set[tuple[int, int]] = set()  # (memory, GPUs) for which there is no room

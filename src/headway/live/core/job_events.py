@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.limits import HORIZON_NS, MAX_ITERATIONS, whole
+from headway.domain.limits import HORIZON_NS, MAX_ITERATIONS, MAX_PRIORITY, whole
 from headway.live.core import lifecycle
 from headway.live.core.events import (
     NEVER_STARTED,
@@ -17,7 +17,7 @@ from headway.live.core.events import (
     Tick,
 )
 from headway.live.core.job_state import JobState, Trigger
-from headway.live.core.jobs import MAX_ATTEMPTS, NEVER_NS, WIDEST_PRIORITY, check_spec
+from headway.live.core.jobs import MAX_ATTEMPTS, NEVER_NS, check_spec
 from headway.live.core.state import CoreState
 
 
@@ -70,7 +70,7 @@ def job_cancelled(
 def priority_changed(state: CoreState, event: PriorityChanged, _: list[AnyInstruction]) -> bool:
     """Give a job another priority: the order of the queue, the network and the turns changes."""
     job = state.jobs.get(event.job_id)
-    whole(event.priority, "priority", -WIDEST_PRIORITY, WIDEST_PRIORITY)
+    whole(event.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
     if job is None or job.finished or event.priority == job.spec.priority:
         return False
     state.set_priority(job, event.priority)

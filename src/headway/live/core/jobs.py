@@ -7,7 +7,14 @@ from typing import NamedTuple
 import msgspec
 
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, MAX_ITERATIONS, whole
+from headway.domain.limits import (
+    LONGEST_NS,
+    MAX_BYTES,
+    MAX_GPUS,
+    MAX_ITERATIONS,
+    MAX_PRIORITY,
+    whole,
+)
 from headway.domain.records import NOBODY
 from headway.live.core.events import IterationDone, IterationProfiled, JobSpec, Slot
 from headway.live.core.job_state import FINISHED, TRANSITIONS, JobState, Trigger
@@ -22,8 +29,6 @@ SMOOTHING = 8
 """A new measurement has weight 1/SMOOTHING in the moving average."""
 
 MAX_ATTEMPTS = 2**31
-WIDEST_PRIORITY = 2**31
-"""The bound of the core's arithmetic; the API accepts less."""
 NEVER_NS = 2**63 - 1
 
 
@@ -40,7 +45,7 @@ def check_spec(spec: JobSpec) -> None:
         raise InputError("must be a program and its arguments.", field="command")
     whole(spec.gpus, "gpus", 1, MAX_GPUS)
     whole(spec.memory_bytes, "memory_bytes", 0, MAX_BYTES)
-    whole(spec.priority, "priority", -WIDEST_PRIORITY, WIDEST_PRIORITY)
+    whole(spec.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
     whole(spec.retries, "retries", 0, MAX_ATTEMPTS)
     for name, least, most in (
         ("iterations", 1, MAX_ITERATIONS),

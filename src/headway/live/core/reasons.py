@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import NOT_RESERVED
@@ -74,19 +75,24 @@ class FreeSlots:
         self._state = state
         # By memory: all slots that have as much, and those that are free.
         self._counts: dict[int, tuple[int, int]] = {}
-        # Of queued jobs that others wait behind, in order: those that can use smaller slots than
-        # all before them, and their memory.
-        self._ahead: list[tuple[LiveJob, int]] = []
-        least_bytes = NOT_RESERVED
-        for job in sorted(state.urgent.values(), key=lambda job: job.order):
-            memory_bytes = state.arrays.memory_bytes(job)
-            if memory_bytes < least_bytes and state.arrays.could_hold(job):
-                self._ahead.append((job, memory_bytes))
-                least_bytes = memory_bytes
         draining = [node.name for node in state.arrays.nodes.values() if node.draining]
         self._uncounted = ""
         if draining:
             self._uncounted = f" (not counting draining nodes: {', '.join(draining)})"
+
+    @cached_property
+    def _ahead(self) -> list[tuple[LiveJob, int]]:
+        """Queued jobs that others wait behind, in order, with the memory that they need.
+
+        Only those that could use smaller slots than all before them.
+        """
+        arrays, found, least_bytes = self._state.arrays, [], NOT_RESERVED
+        for job in sorted(self._state.urgent.values(), key=lambda job: job.order):
+            memory_bytes = arrays.memory_bytes(job)
+            if memory_bytes < least_bytes and arrays.could_hold(job):
+                found.append((job, memory_bytes))
+                least_bytes = memory_bytes
+        return found
 
     def why_queued(self, job: LiveJob) -> str:
         """Say what a queued job needs and how much of it is free."""
