@@ -14,6 +14,7 @@ from headway.domain.limits import (
     MAX_BYTES,
     MAX_GPUS,
     MAX_ITERATIONS,
+    MAX_PRIORITY,
     whole,
 )
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
@@ -32,6 +33,8 @@ class Job:
     forward, backward or gradient. It has a model and a batch size only if its graph was made from
     the model's layers; `parallel` then says how, such as `ddp` or `pp4x1f1b:8`. `compute_ns` is for
     both kinds of job.
+
+    A job of higher `priority` goes first, whatever the policy.
     """
 
     job_id: str
@@ -48,6 +51,7 @@ class Job:
     measured_on: str = V100.name
     graph: Graph | None = None
     parallel: str = ""
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -64,6 +68,7 @@ class Job:
         else:
             self._check_graph(self.graph)
         whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
+        whole(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
         if not isinstance(self.measured_on, str) or not self.measured_on:

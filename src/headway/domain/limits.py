@@ -18,6 +18,7 @@ MAX_BYTES = 2**53
 
 MAX_GPUS = 2**24
 MAX_ITERATIONS = 10**12
+MAX_PRIORITY = 10**6
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(
