@@ -36,7 +36,7 @@ def test_a_step_is_pinned_to_the_nodes_that_the_policy_chose() -> None:
     words = SlurmLines("x").step("7", "1.1", FOLDER, ["gpu1", "gpu4"], "8", PLAIN)
     assert words[0] == "srun"
     for option in (
-        *("--jobid=7", "--job-name=headway-x:1.1", "--nodes=2", "--nodelist=gpu1,gpu4"),
+        *("--jobid=7", "--job-name=job-1:headway-x:1.1", "--nodes=2", "--nodelist=gpu1,gpu4"),
         *("--ntasks=2", "--ntasks-per-node=1", "--overlap", "--gres=gpu:8"),
     ):
         assert option in words
@@ -158,7 +158,7 @@ def test_a_bad_directive_is_an_error(word: str, problem: str) -> None:
 
 def test_a_dry_run_shows_the_commands() -> None:
     asked, step = SlurmSettings(nodes=3).dry_run(Path("/shared"))
-    assert asked.startswith("sbatch --parsable --job-name=headway-SCHEDULER --nodes=3")
+    assert asked.startswith("salloc --no-shell --job-name=headway-SCHEDULER --nodes=3")
     assert "srun --jobid=ALLOCATION" in step
     [batch] = SlurmSettings(batch=True).dry_run(Path("/shared"))
     assert "--nodelist=NODE,NODE" in batch
@@ -211,8 +211,9 @@ def test_a_user_who_may_not_ask_for_nodes_is_told_why(programs: Path, tmp_path: 
     fake(programs, "scontrol", "echo slurm-wlm 24.05.1")
     reason = "Batch job submission failed: Invalid account or account/partition combination"
     fake(programs, "squeue", "")
-    fake(programs, "sbatch", f'echo "sbatch: error: {reason}" >&2; exit 1')
-    assert problem_of(SlurmSettings(), tmp_path / "state") == f"sbatch: {reason}."
+    for program in ("salloc", "sbatch"):
+        fake(programs, program, f'echo "{program}: error: {reason}" >&2; exit 1')
+    assert problem_of(SlurmSettings(), tmp_path / "state") == f"salloc: {reason}."
     assert problem_of(SlurmSettings(batch=True), tmp_path / "other") == f"sbatch: {reason}."
 
 
