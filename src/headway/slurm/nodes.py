@@ -57,7 +57,7 @@ class AllocatedNode(msgspec.Struct, frozen=True):
 class SlurmJob(msgspec.Struct, frozen=True):
     """A job of Slurm, such as an allocation; `nodes` is empty before it starts.
 
-    `size` is how many nodes it has or waits for.
+    `size` is how many nodes it has or waits for; 0 is unknown.
     """
 
     name: str

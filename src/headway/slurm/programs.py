@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headway.domain.errors import InputError, MachineError, shown
+from headway.domain.errors import HeadwayError, InputError, MachineError, shown
 from headway.slurm.hostlist import expand
 from headway.slurm.nodes import SlurmJob, SlurmNode, parse_job, parse_nodes
 
@@ -87,17 +87,21 @@ def run(*words: str) -> str:
             env=environment(),
             check=False,
         )
-    except FileNotFoundError:
-        raise InputError(
-            f"there is no program {words[0]} here; run this where Slurm's commands are installed."
-        ) from None
     except OSError as error:
-        raise SlurmError(f"{words[0]}: {error.strerror or error}.") from None
+        raise _cannot_run(words[0], error) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} did not answer within {TIMEOUT_S:.0f} s.") from None
     if done.returncode != 0:
         raise failure(words[0], done.stderr, done.returncode)
     return done.stdout
+
+
+def _cannot_run(program: str, error: OSError) -> HeadwayError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(
+            f"there is no program {program} here; run this where Slurm's commands are installed."
+        )
+    return SlurmError(f"{program}: {error.strerror or error}.")
 
 
 def failure(program: str, output: str, code: int) -> SlurmError:
@@ -232,10 +236,11 @@ def allocate(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     What it says goes to `log`.
 
     Raises:
+        InputError: There is no such program.
         SlurmError: It cannot be run.
     """
-    try:
-        with log.open("wb") as stream:
+    with log.open("wb") as stream:
+        try:
             return subprocess.Popen(
                 ["salloc", *words],
                 stdin=subprocess.DEVNULL,
@@ -244,8 +249,8 @@ def allocate(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
                 env=environment(),
                 start_new_session=True,
             )
-    except OSError as error:
-        raise SlurmError(f"salloc: {error.strerror or error}.") from None
+        except OSError as error:
+            raise _cannot_run("salloc", error) from None
 
 
 def signal(ids: Sequence[str], name: str) -> None:

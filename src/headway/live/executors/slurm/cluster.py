@@ -166,7 +166,7 @@ class SlurmCluster:
         if self._settings.batch:
             answers = [programs.jobs()]
         else:
-            answers = [programs.steps(job_id) for job_id in self._jobs]
+            answers = [programs.steps(job_id) for job_id in list(self._jobs)]
         for answer in answers:
             for name, unit in answer.items():
                 attempt = self._lines.attempt_in(name)
@@ -312,7 +312,7 @@ class SlurmCluster:
         sizes = [0 if job is None else job.size for job in self._jobs.values()]
         wanted = self._settings.nodes - sum(sizes)
         problem = ""
-        if wanted > 0:
+        if wanted > 0 and all(sizes):  # Of a new one, Slurm has not said how large it is.
             try:
                 self._ask(wanted)
             except SlurmError as error:
@@ -334,22 +334,24 @@ class SlurmCluster:
         deadline_s = time.monotonic() + programs.TIMEOUT_S
         while True:
             code = request.poll()
-            if self._adopt("allocation requested"):
+            if self._adopt("allocation requested", nodes=nodes):
                 self._requests.append(request)
                 return
             if code:
                 raise programs.failure("salloc", log.read_text(errors="replace"), code)
+            if code == 0:
+                raise SlurmError("squeue does not list the allocation that salloc was granted.")
             if time.monotonic() > deadline_s:
                 self._requests.append(request)
                 raise SlurmError(f"salloc did not answer within {programs.TIMEOUT_S:.0f} s.")
             time.sleep(_PAUSE_S)
 
-    def _adopt(self, event: str) -> bool:
+    def _adopt(self, event: str, **values: int) -> bool:
         """Take the allocations that Slurm has and this scheduler does not know."""
         named = programs.jobs_named(self._lines.allocation_name)
         new = [job_id for job_id in named if job_id not in self._jobs]
         for job_id in new:
-            operator_log.info(event, job=job_id)
+            operator_log.info(event, job=job_id, **values)
             self._jobs[job_id] = None
         if new:
             with open_output(self._path) as stream:
