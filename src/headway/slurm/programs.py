@@ -253,6 +253,16 @@ def allocate(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             raise _cannot_run("salloc", error) from None
 
 
+def salloc_runs(name: str) -> bool:
+    """Return whether a `salloc` for jobs of this name runs on this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"--no-shell" in words and f"--job-name={name}".encode() in words:
+                return True
+    return False
+
+
 def signal(ids: Sequence[str], name: str) -> None:
     """Send a signal to all processes of steps or of jobs' steps."""
     _cancel(f"--signal={name}", *ids)

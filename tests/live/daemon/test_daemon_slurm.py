@@ -146,6 +146,26 @@ def test_a_job_whose_step_is_killed_is_retried(
     assert starts(go) == 6
 
 
+def test_a_job_whose_srun_is_killed_goes_on_and_ends_once(
+    scheduler: SchedulerProcess, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    job = submit(scheduler, UNTIL_TOLD, go, gpus=3)
+    wait_until_started(scheduler, job, go, 3)
+    running = processes_with(str(go))
+    folder = str(scheduler.folder / "attempts" / f"{job}.1")
+    sruns = [
+        pid for pid in processes_with(folder) if Path(f"/proc/{pid}/comm").read_text() == "srun\n"
+    ]
+    for pid in sruns:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not set(sruns) & set(processes_with(folder)))
+    assert (bool(sruns), processes_with(str(go))) == (True, running)
+    go.touch()
+    found = scheduler.wait_for(job, "done", "failed")
+    assert (found["state"], found["attempts"], starts(go)) == ("done", 1, 3)
+
+
 def test_jobs_go_on_while_slurmctld_is_down_and_new_ones_start_once_afterwards(
     slurm: SlurmOnThisMachine, scheduler: SchedulerProcess, tmp_path: Path
 ) -> None:
@@ -156,8 +176,10 @@ def test_jobs_go_on_while_slurmctld_is_down_and_new_ones_start_once_afterwards(
     go.touch()
     assert scheduler.wait_for(job, "done", "failed")["state"] == "done"
     waits = submit(scheduler, UNTIL_TOLD, later, gpus=2)
-    eventually(lambda: scheduler.client.job(waits)["attempts"] >= 1)
+    waiting = "waiting for Slurm to start it."
+    eventually(lambda: scheduler.client.job(waits)["why"] == waiting)
     slurm.start_daemon("slurmctld")
+    eventually(lambda: scheduler.client.job(waits)["why"].startswith("running on node"))
     later.touch()
     assert scheduler.wait_for(waits, "done", "failed")["state"] == "done"
     assert starts(later) == 2

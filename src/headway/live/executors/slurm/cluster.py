@@ -258,6 +258,9 @@ class SlurmCluster:
     def _allocated_nodes(self) -> tuple[dict[str, str], dict[str, AllocatedNode]]:
         """Return which allocation has each node, and what it has there."""
         unknown = set()
+        # Before Slurm is asked: a `salloc` ends when it has what it waits for.
+        may_wait = any(job is None or job.waiting for job in self._jobs.values())
+        salloc_runs = may_wait and programs.salloc_runs(self._lines.allocation_name)
         for job_id, before in list(self._jobs.items()):
             found = programs.job(job_id)
             # Slurm counts from 1 again when it is reinstalled.
@@ -272,6 +275,10 @@ class SlurmCluster:
                 del self._jobs[job_id]
             else:
                 self._jobs[job_id] = self._updated(job_id, found, before)
+                if found.waiting and not salloc_runs and self._given() is None:
+                    # Slurm would grant it, and end it soon after with the jobs in it.
+                    operator_log.warning("allocation is requested again", job=job_id)
+                    programs.cancel_pending([job_id])
         self._unknown = unknown
         if self._given() is None and not unknown:
             self._replace_lost()
@@ -331,18 +338,18 @@ class SlurmCluster:
             return
         log = self._path.with_name("salloc.log")
         request = programs.allocate(self._lines.allocation(nodes), log)
+        self._requests.append(request)
         deadline_s = time.monotonic() + programs.TIMEOUT_S
         while True:
             code = request.poll()
             if self._adopt("allocation requested", nodes=nodes):
-                self._requests.append(request)
                 return
             if code:
                 raise programs.failure("salloc", log.read_text(errors="replace"), code)
             if code == 0:
                 raise SlurmError("squeue does not list the allocation that salloc was granted.")
             if time.monotonic() > deadline_s:
-                self._requests.append(request)
+                request.terminate()
                 raise SlurmError(f"salloc did not answer within {programs.TIMEOUT_S:.0f} s.")
             time.sleep(_PAUSE_S)
 
