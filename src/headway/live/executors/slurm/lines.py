@@ -24,7 +24,7 @@ PROGRAM = "headway.live.executors.slurm.step_task"
 """What runs on each node of an attempt."""
 
 STEPS, BATCH = "steps", "batch"
-"""The modes: each attempt is a step of one allocation, or a batch job of its own."""
+"""The modes: each attempt is a step of an allocation, or a batch job of its own."""
 
 _HEADWAY_NEEDS = (
     *("--job-name", "--jobid", "--nodes", "--nodelist", "--ntasks", "--ntasks-per-node"),
