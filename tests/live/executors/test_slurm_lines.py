@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -342,7 +342,8 @@ class FakeSlurm:
             'echo "$*" >> asked; /bin/cat next >> named',
         )
         fake(programs, "scancel", "")
-        fake(programs, "srun", f'echo "$*" >> {self.folder}/sruns; exec /bin/sleep 600')
+        self.write("up", "")
+        fake(programs, "srun", f"while [ -e {self.folder}/up ]; do /bin/sleep 0.05; done")
         fake(programs, "sinfo", f"{answer}answer members")
         self.write("next", "9\n")
         self.nodes(n1="IDLE", n2="IDLE")
@@ -374,8 +375,10 @@ class FakeSlurm:
 
 
 @pytest.fixture
-def slurm_like(programs: Path, tmp_path: Path) -> FakeSlurm:
-    return FakeSlurm(programs, tmp_path)
+def slurm_like(programs: Path, tmp_path: Path) -> Iterator[FakeSlurm]:
+    slurm = FakeSlurm(programs, tmp_path)
+    yield slurm
+    (slurm.folder / "up").unlink()
 
 
 def connected(settings: SlurmSettings, folder: Path) -> SlurmCluster:
@@ -559,7 +562,7 @@ def test_nodes_that_slurm_does_not_know_yet_keep_their_jobs_and_get_no_new_ones(
     slurm_like.write("members", "n1|main*\nn2|main*")
     slurm_like.nodes(n1="UNKNOWN", n2="IDLE")
     cluster = connected(SlurmSettings(batch, nodes=2), tmp_path)
-    assert (sorted(cluster.nodes), cluster.draining) == (["n1", "n2"], {"n1"})
+    assert (sorted(cluster.nodes), cluster.draining) == (["n1", "n2"], frozenset(["n1"]))
     slurm_like.nodes(n1="IDLE", n2="IDLE")
     cluster.find_nodes()
     assert (sorted(cluster.nodes), cluster.draining) == (["n1", "n2"], frozenset())
@@ -586,12 +589,21 @@ def test_other_jobs_of_the_user_may_have_any_name(
     assert cluster.units() == {"1.2": Unit(("9.1",), ("9",))}
 
 
-def launch_two(executor: SlurmExecutor) -> list[Coroutine[Any, Any, None]]:
-    """Launch an attempt on each of two nodes."""
-    return [
-        executor.launch(Attempt(name, 1), PLAIN, [Slot(node, 0)], {})
-        for name, node in (("a", "n1"), ("b", "n2"))
-    ]
+@contextlib.asynccontextmanager
+async def executor_like(
+    settings: SlurmSettings, state: Path, handler: RecordingHandler
+) -> AsyncIterator[SlurmExecutor]:
+    """Run an executor that polls when told, with attempts `a` on n1 and `b` on n2."""
+    state.mkdir()
+    (state / "identity").write_text("x")
+    executor = SlurmExecutor(settings, state)
+    await executor.start(handler)
+    assert executor._polling is not None
+    executor._polling.cancel()
+    for name, node in (("a", "n1"), ("b", "n2")):
+        await executor.launch(Attempt(name, 1), PLAIN, [Slot(node, 0)], {})
+    yield executor
+    await executor.close()
 
 
 def test_nodes_of_an_allocation_that_has_ended_get_no_jobs_before_they_are_lost(
@@ -604,26 +616,61 @@ def test_nodes_of_an_allocation_that_has_ended_get_no_jobs_before_they_are_lost(
 
     async def main() -> None:
         handler, state = Handler(), tmp_path / "state"
-        state.mkdir()
-        (state / "identity").write_text("x")
-        executor = SlurmExecutor(SlurmSettings(nodes=2), state)
-        await executor.start(handler)
-        await asyncio.gather(*launch_two(executor))
-        attempt_files.claim(state / "a.1", "n1")
-        slurm_like.job("9", "TIMEOUT")
-        slurm_like.write("named", "")
-        slurm_like.write("refused", "salloc: error: not now")
-        await executor._poll(look=True)
+        async with executor_like(SlurmSettings(nodes=2), state, handler) as executor:
+            attempt_files.claim(state / "a.1", "n1")
+            slurm_like.job("9", "TIMEOUT")
+            slurm_like.write("named", "")
+            slurm_like.write("refused", "salloc: error: not now")
+            await executor._poll(look=True)
         told = handler.nodes
         assert sorted(told[:2]) == ["!n1", "!n2"]
         assert sorted(told[2:4]) == ["a", "b"]
         assert told[4:] == ["-n1", "-n2", "?n1", "?n2"]
-        ends = {end.attempt.job_id: (end.code, end.reason) for end in handler.ends}
-        assert ends == {
-            "a": (255, "the allocation ended"),
-            "b": (NEVER_STARTED, "the allocation ended before it started"),
-        }
-        await executor.close()
+        assert sorted((end.code, end.reason) for end in handler.ends) == [
+            (NEVER_STARTED, "the allocation ended before it started"),
+            (255, "the allocation ended"),
+        ]
+
+    asyncio.run(main())
+
+
+def test_an_attempt_that_is_stopped_before_it_has_started_never_started(
+    slurm_like: FakeSlurm, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        handler, state = RecordingHandler(), tmp_path / "state"
+        async with executor_like(SlurmSettings(nodes=2), state, handler) as executor:
+            await executor.stop(Attempt("a", 1))
+            await executor._poll()
+        assert [(end.code, end.reason) for end in handler.ends] == [(NEVER_STARTED, "stopped")]
+
+    asyncio.run(main())
+
+
+def test_a_job_that_one_answer_of_slurm_lacks_keeps_its_place_in_the_queue(
+    slurm_like: FakeSlurm, programs: Path, tmp_path: Path
+) -> None:
+    fake(programs, "sbatch", "echo 5")
+    slurm_like.write("members", "n1|main*\nn2|main*")
+    lines = [f"{number}|PENDING|Priority|t:headway-x:{'ab'[number]}.1" for number in (0, 1)]
+    slurm_like.write("jobs", "\n".join(lines))
+
+    async def main() -> None:
+        handler = RecordingHandler()
+        async with executor_like(
+            SlurmSettings(batch=True), tmp_path / "state", handler
+        ) as executor:
+            for _ in range(2):
+                slurm_like.answer_badly("jobs", lines[0])
+                await executor._poll(look=True)
+                assert (tmp_path / "state" / "b.1" / "plan-n2.json").exists()
+                await executor._poll(look=True)
+            slurm_like.write("jobs", lines[0])
+            for _ in range(2):
+                assert handler.ends == []
+                await executor._poll(look=True)
+        [ended] = handler.ends
+        assert (ended.attempt, ended.code) == (Attempt("b", 1), NEVER_STARTED)
 
     asyncio.run(main())
 

@@ -452,7 +452,7 @@ class SlurmExecutor:
             cluster.ended = False
             # The ends come first, because the allocation's is the reason, not the loss of nodes.
             # No job may start on these meanwhile.
-            for name in set(lost) - drained:
+            for name in sorted(set(lost) - drained):
                 handler.node_drained(name, True)
             drained |= frozenset(lost)
             await asyncio.to_thread(_lose_allocations, running.values(), cluster)
