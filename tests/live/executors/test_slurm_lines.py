@@ -647,6 +647,20 @@ def test_an_attempt_that_is_stopped_before_it_has_started_never_started(
     asyncio.run(main())
 
 
+def test_an_unknown_attempt_is_found_though_one_answer_of_slurm_lacks_it(
+    slurm_like: FakeSlurm, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        state = tmp_path / "state"
+        async with executor_like(SlurmSettings(nodes=2), state, RecordingHandler()) as executor:
+            slurm_like.write("steps", "9.0|headway-x:a.1\n9.1|headway-x:b.1\n")
+            slurm_like.answer_badly("steps", "9.0|headway-x:a.1\n")
+            found = await executor.find_unknown([Attempt("a", 1)])
+            assert [one.attempt for one in found] == [Attempt("b", 1)]
+
+    asyncio.run(main())
+
+
 def test_a_job_that_one_answer_of_slurm_lacks_keeps_its_place_in_the_queue(
     slurm_like: FakeSlurm, programs: Path, tmp_path: Path
 ) -> None:

@@ -95,9 +95,11 @@ class SlurmExecutor:
 
         Slurm does not notice the end of a step whose own process was killed.
         """
+        # One answer of Slurm may be empty or cut short.
+        found = self._cluster.units() | self._cluster.units()
         return {
             name: unit
-            for name, unit in self._cluster.units().items()
+            for name, unit in found.items()
             if not _has_ended(self._attempts.folder / name)
         }
 
@@ -426,11 +428,11 @@ class SlurmExecutor:
                 self._report_waiting(attempt, tracked, why)
 
     def _report_starts(self, running: Mapping[Attempt, SlurmAttempt], look: bool) -> None:
-        """Report that attempts have started, or that their `srun` waits for Slurm."""
+        """Report that attempts have started, or that their `srun` has not been able to."""
         for attempt, tracked in running.items():
             if tracked.has_started:
                 self._report_waiting(attempt, tracked, "")
-            elif look and tracked.sruns:
+            elif look and (tracked.sruns or tracked.ended_sruns):
                 self._report_waiting(attempt, tracked, "waiting for Slurm to start it")
 
     def _report_waiting(self, attempt: Attempt, tracked: SlurmAttempt, why: str) -> None:
