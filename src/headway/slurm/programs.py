@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -230,8 +231,8 @@ def submit(words: Sequence[str]) -> str:
     return answer.partition(";")[0]
 
 
-def allocate(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Run `salloc` with these words until it has an allocation; it outlives this process.
+def allocate(words: Sequence[str], log: Path) -> int:
+    """Start a `salloc` with these words, which runs until it has an allocation; return its id.
 
     What it says goes to `log`.
 
@@ -239,18 +240,38 @@ def allocate(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         InputError: There is no such program.
         SlurmError: It cannot be run.
     """
-    with log.open("wb") as stream:
-        try:
-            return subprocess.Popen(
-                ["salloc", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                env=environment(),
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise _cannot_run("salloc", error) from None
+    log.unlink(missing_ok=True)
+    try:
+        return spawn(["salloc", *words], log)
+    except OSError as error:
+        raise _cannot_run("salloc", error) from None
+
+
+def spawn(words: list[str], log: Path) -> int:
+    """Start a program that outlives this process and return its id; its output goes to `log`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawnp(
+        words[0],
+        words,
+        environment(),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGINT, signal.SIGTERM],
+    )
+
+
+def exit_code(pid: int) -> int | None:
+    """Return the exit code of a child process, once; None while it runs."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def salloc_runs(name: str) -> bool:
@@ -263,7 +284,7 @@ def salloc_runs(name: str) -> bool:
     return False
 
 
-def signal(ids: Sequence[str], name: str) -> None:
+def send_signal(ids: Sequence[str], name: str) -> None:
     """Send a signal to all processes of steps or of jobs' steps."""
     _cancel(f"--signal={name}", *ids)
 

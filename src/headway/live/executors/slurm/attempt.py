@@ -30,9 +30,7 @@ ALLOCATION_ENDED: Outcome = (LOST, "the allocation ended")
 
 def is_running(pid: int) -> bool:
     """Return whether a child process runs; reap it otherwise."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == 0
-    return False
+    return programs.exit_code(pid) is None
 
 
 class SlurmAttempt(TrackedAttempt):

@@ -6,7 +6,7 @@ import contextlib
 import os
 import pwd
 import shlex
-import subprocess
+import signal
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -86,7 +86,7 @@ class SlurmCluster:
         self._lines = settings.lines(identity)
         self._release = (0, 0)
         self._jobs: dict[str, SlurmJob | None] = {}  # allocations; None: not looked at yet
-        self._requests: list[subprocess.Popen[bytes]] = []
+        self._requests: list[int] = []  # Each `salloc` that may be running.
         self._problem = ""  # Why Slurm grants no more nodes.
         self._waits_for: dict[str, str] = {}
         self._unknown: set[str] = set()  # allocations that the last answer lacked
@@ -209,7 +209,7 @@ class SlurmCluster:
         """Ask all processes of an attempt to end, or keep it from starting."""
         if self._settings.batch:
             programs.cancel_pending(unit.ids)
-        programs.signal(unit.ids, "TERM")
+        programs.send_signal(unit.ids, "TERM")
 
     def kill(self, unit: Unit) -> None:
         """End an attempt, and what waits for it."""
@@ -315,7 +315,7 @@ class SlurmCluster:
 
         One that is ending still has processes: nothing is asked for before they are gone.
         """
-        self._requests = [request for request in self._requests if request.poll() is None]
+        self._requests = [pid for pid in self._requests if programs.exit_code(pid) is None]
         sizes = [0 if job is None else job.size for job in self._jobs.values()]
         wanted = self._settings.nodes - sum(sizes)
         problem = ""
@@ -337,11 +337,13 @@ class SlurmCluster:
         if self._adopt("allocation found"):
             return
         log = self._path.with_name("salloc.log")
-        request = programs.allocate(self._lines.allocation(nodes), log)
-        self._requests.append(request)
+        salloc = programs.allocate(self._lines.allocation(nodes), log)
+        self._requests.append(salloc)
         deadline_s = time.monotonic() + programs.TIMEOUT_S
         while True:
-            code = request.poll()
+            code = programs.exit_code(salloc)
+            if code is not None:
+                self._requests.remove(salloc)
             if self._adopt("allocation requested", nodes=nodes):
                 return
             if code:
@@ -349,7 +351,7 @@ class SlurmCluster:
             if code == 0:
                 raise SlurmError("squeue does not list the allocation that salloc was granted.")
             if time.monotonic() > deadline_s:
-                request.terminate()
+                os.kill(salloc, signal.SIGTERM)
                 raise SlurmError(f"salloc did not answer within {programs.TIMEOUT_S:.0f} s.")
             time.sleep(_PAUSE_S)
 

@@ -257,7 +257,7 @@ class SlurmExecutor:
             else:
                 steps = self._cluster.step_words(folder, tracked.allocations, spec)
                 for allocation, words in steps.items():
-                    tracked.sruns[allocation] = _spawn(words, folder)
+                    tracked.sruns[allocation] = programs.spawn(words, folder / "srun.log")
         except BaseException:
             tracked.end_sruns()
             shutil.rmtree(folder, ignore_errors=True)
@@ -494,22 +494,3 @@ def _has_ended(folder: Path) -> bool:
     _, slots = launched_with(folder)
     nodes = {slot.node for slot in slots}
     return bool(nodes) and all(attempt_files.outcome_on(folder, node) for node in nodes)
-
-
-def _spawn(words: list[str], folder: Path) -> int:
-    """Start a program that outlives this process; its output goes to `srun.log`."""
-    log = str(folder / "srun.log")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawnp(
-        words[0],
-        words,
-        programs.environment(),
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGINT, signal.SIGTERM],
-    )
