@@ -189,7 +189,8 @@ def test_an_allocation_that_waits_is_neither_lost_nor_requested_twice(
     slurm: SlurmOnThisMachine, tmp_path: Path
 ) -> None:
     def salloc() -> list[int]:
-        return processes_with("--no-shell")
+        identity = (tmp_path / "served" / "attempts" / "identity").read_text()
+        return processes_with(f"--job-name=headway-{identity}")
 
     holder = slurm.run(
         *("sbatch", "--parsable", "--nodelist=node2", "--exclusive", "--output=/dev/null"),
@@ -210,6 +211,7 @@ def test_an_allocation_that_waits_is_neither_lost_nor_requested_twice(
         eventually(lambda: len(one.client.nodes()) == 4)
         assert slurm.jobs() == [again]
     finally:
+        slurm.run("scancel", "--quiet", holder)
         one.finish()
     eventually(lambda: slurm.jobs() == [])
     assert salloc() == []
