@@ -55,7 +55,10 @@ class AllocatedNode(msgspec.Struct, frozen=True):
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
-    """A job of Slurm, such as an allocation; `nodes` is empty before it starts."""
+    """A job of Slurm, such as an allocation; `nodes` is empty before it starts.
+
+    `size` is how many nodes it has or waits for; 0 is unknown.
+    """
 
     name: str
     user: str
@@ -63,6 +66,7 @@ class SlurmJob(msgspec.Struct, frozen=True):
     state: str
     reason: str
     nodes: dict[str, AllocatedNode]
+    size: int
 
     @property
     def running(self) -> bool:
@@ -84,12 +88,12 @@ def parse_nodes(text: str) -> list[SlurmNode]:
     """Return the nodes in the output of `scontrol show nodes`, with `--json` or `--oneliner`."""
     if text.lstrip().startswith("{"):
         return _from_json(text)
-    lines = [line for line in text.splitlines() if line.strip()]
-    return [_from_line(line) for line in lines if line.startswith("NodeName=")]
+    # A comment may have other characters that `splitlines` takes for the end of a line.
+    return [_from_line(line) for line in text.split("\n") if line.startswith("NodeName=")]
 
 
 def parse_job(line: str) -> SlurmJob:
-    """Return the job in the output of `scontrol show job --details --oneliner`."""
+    """Return the job in a line of `scontrol show job --details --oneliner`."""
     found = re.findall(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=(\S*)", line)
     nodes = {
         name: AllocatedNode(_count_ids(cpus), gpus_in(gres)[0])
@@ -104,6 +108,7 @@ def parse_job(line: str) -> SlurmJob:
         state=_value(line, "JobState"),
         reason=_value(line, "Reason"),
         nodes=nodes,
+        size=_node_count(_value(line, "NumNodes", "0")),
     )
 
 
@@ -181,6 +186,12 @@ def _number(value: Any) -> int:
     if isinstance(value, bool) or not str(value).isdecimal():
         raise InputError(f"scontrol's answer is not understood: {shown(value)} is not a number.")
     return int(value)
+
+
+def _node_count(text: str) -> int:
+    """Return a number of nodes such as `5`, `2K` (2,048), or `2-2` of a job that waits."""
+    least = text.partition("-")[0]
+    return _number(least.removesuffix("K")) * (1024 if least.endswith("K") else 1)
 
 
 def _count_ids(ids: str) -> int:

@@ -146,6 +146,22 @@ def test_attempts_that_never_start_use_up_no_retry_even_after_a_restart(tmp_path
     use(tmp_path, later, second)
 
 
+def test_a_node_lost_before_its_job_was_launched_uses_up_no_retry(tmp_path: Path) -> None:
+    executor = FakeExecutor()
+
+    async def work(daemon: Daemon) -> None:
+        await daemon.submit(make_spec())
+        daemon.node_lost("n1")  # The launch waits for the disk.
+        assert daemon.registry["1"].state == "stopping"
+        daemon.node_up(executor.nodes[0])
+        await eventually_async(lambda: daemon.registry["1"].state == "running")
+        found = daemon.registry["1"]
+        assert (found.attempts, found.unstarted) == (2, 1)
+
+    use(tmp_path, executor, work)
+    assert executor.launched == [Attempt("1", 2)]
+
+
 def test_an_attempt_that_could_not_start_says_why_while_it_pauses_and_can_be_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

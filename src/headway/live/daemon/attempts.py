@@ -12,7 +12,7 @@ from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
 from headway.live.daemon.state_store import StateStore
 from headway.live.executors import Attempt, AttemptEnd, Executor
-from headway.live.executors.shim import COULD_NOT_START, STOPPED
+from headway.live.executors.shim import COULD_NOT_START
 
 CLOSE_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 1.0
@@ -156,7 +156,7 @@ class Attempts:
     async def _launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         await self._store.sync()
         if attempt in self._stopping:
-            self._on_ended(AttemptEnd(attempt, STOPPED, "stopped before it started"))
+            self._on_ended(AttemptEnd(attempt, NEVER_STARTED, "stopped before it started"))
             return
         if self.closing:
             self.ended(AttemptEnd(attempt, NEVER_STARTED))
