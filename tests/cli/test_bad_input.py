@@ -651,7 +651,7 @@ def test_a_bad_network_file(name: str, capsys: pytest.CaptureFixture[str]) -> No
 
 FAULTY = DATA / "faulty.py"
 FUNCTIONS = (
-    "beyond, grows_the_job, makes_an_array, never_admit, never_place, no_room, out_of_range, "
+    "beyond, makes_an_array, never_admit, never_place, no_room, out_of_range, "
     "raises, returns_nothing, same_twice, short_keys, too_few_arguments, unknown_field"
 )
 SHAPE = "must look like 16x4 (servers x GPUs per server) or be the path of a .toml file"

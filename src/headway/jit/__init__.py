@@ -32,10 +32,11 @@ from headway.jit.code import (
     source_hash,
     write_code,
 )
-from headway.jit.views import Signature, View, signature
+from headway.jit.views import ReadOnly, Signature, View, signature
 
 __all__ = [
     "EntryPoint",
+    "ReadOnly",
     "ResultError",
     "Signature",
     "View",

@@ -69,7 +69,28 @@ class Unrefreshed:
 
 
 class _TypingContext(Unrefreshed, Context):
-    """Numba's context of types."""
+    """Numba's context of types, in which what is read-only is so in every way."""
+
+    def resolve_setattr(self, target: Any, attr: Any, value: Any) -> Any:
+        """Return the signature of setting an attribute."""
+        _check_writable(target)
+        return super().resolve_setattr(target, attr, value)
+
+    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        """Return the signature of setting an item."""
+        _check_writable(target)
+        return super().resolve_setitem(target, index, value)
+
+    def resolve_static_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        """Return the signature of setting an item that is known when it is compiled."""
+        _check_writable(target)
+        return super().resolve_static_setitem(target, index, value)
+
+
+def _check_writable(kind: Any) -> None:
+    written = isinstance(kind, types.Array | types.Record)
+    if getattr(kind, "read_only", written and not kind.mutable):
+        raise errors.NumbaTypeError("Cannot modify what is readonly")
 
 
 cpu_target.typing_context.__class__ = _TypingContext

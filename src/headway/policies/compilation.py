@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headway import jit
-from headway.domain.errors import PolicyError, did_you_mean
+from headway.domain.errors import PolicyError, did_you_mean, shown
 from headway.domain.records import (
     GPU,
     JOB,
@@ -26,10 +26,12 @@ from headway.domain.records import (
 )
 from headway.policies.registry import Kind, Policy
 
+_CLUSTER = jit.ReadOnly(ClusterView)
+
 SIGNATURES: dict[Kind, jit.Signature] = {
-    "placement": jit.signature(bool, ClusterView, int, np.dtype(np.int64), float),
-    "priority": jit.signature(int, ClusterView, int, float),
-    "admission": jit.signature(int, ClusterView, int, float),
+    "placement": jit.signature(bool, _CLUSTER, int, np.dtype(np.int64), float),
+    "priority": jit.signature(int, _CLUSTER, int, float),
+    "admission": jit.signature(int, _CLUSTER, int, float),
 }
 
 _RETURNS: dict[Kind, str] = {
@@ -70,7 +72,7 @@ def _returns(policy: Policy) -> str:
 def _load(policy: Policy) -> Callable[..., Any]:
     entry = entry_point(policy)
     try:
-        return jit.load(entry)
+        code = jit.load(entry)
     except jit.ResultError as error:
         raise PolicyError(f"{entry.title} must return {_returns(policy)}.") from error
     except Exception as error:
@@ -81,9 +83,30 @@ def _load(policy: Policy) -> Callable[..., Any]:
             if advice
             else f"{entry.title} does not compile: {reason}"
         ) from error
+    return _uncompiled(policy) if code is policy.function else code
+
+
+def _uncompiled(policy: Policy) -> Callable[..., Any]:
+    """Return a policy that is not compiled, held to what holds for compiled ones."""
+
+    def decide(cluster: ClusterView, *arguments: Any) -> Any:
+        answer = policy.function(cluster.read_only, *arguments)
+        if not isinstance(answer, _WHOLE):
+            raise TypeError(f"it must return {_returns(policy)}, not {shown(answer)}")
+        return answer
+
+    return decide
+
+
+_WHOLE = (bool, int, np.bool_, np.integer)
 
 
 _ADVICE = (
+    (
+        r"Cannot modify what is readonly|run_quicksort\(readonly",
+        "It writes to the cluster, or to a global array, and may only read them: what it may write "
+        "to are arrays that it makes and the candidates of a placement.",
+    ),
     (
         r"Untyped global name '(\w+)': Cannot determine Numba type of <class 'function'>",
         r"It calls \1, which is plain Python: decorate \1 with headway.policies.routine, or with "
@@ -132,7 +155,7 @@ _ADVICE = (
 
 def _advice(reason: str, policy: Policy) -> str:
     """Return what to do about a usual mistake, or nothing."""
-    if match := re.search(r"Unknown attribute '(\w+)' of type \S*ClusterView", reason):
+    if match := re.search(r"Unknown attribute '(\w+)' of type [^']*ClusterView", reason):
         return f"cluster has no '{match[1]}'.{did_you_mean(match[1], ClusterView.__annotations__)} "
     if re.search(r"No conversion from .* to (?:int64|bool)", reason):
         return f"It must return {_returns(policy)} on every path. "
