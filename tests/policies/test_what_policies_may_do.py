@@ -95,3 +95,12 @@ def _writes_to_its_own(cluster: Any, job: int, candidates: Integers, parameter: 
 def test_a_placement_may_write_to_the_candidates_and_to_arrays_that_it_makes() -> None:
     result = simulate(TWO_JOBS, "2x2", policy=paper_with(placement=_writes_to_its_own))
     assert result.gpus[0] == (0, 3)
+
+
+def _depends_on_an_address(cluster: Any, job: int, parameter: float) -> int:
+    return int(cluster.jobs.ctypes.data)
+
+
+def test_a_policy_that_decides_otherwise_in_an_equal_run_is_refused() -> None:
+    with pytest.raises(PolicyError, match="_depends_on_an_address' decides otherwise"):
+        simulate(TWO_JOBS, "2x2", policy=paper_with(priority=_depends_on_an_address))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import hashlib
 import logging
 import multiprocessing
 import os
@@ -32,6 +31,7 @@ from headway.jit.code import (
     source_hash,
     write_code,
 )
+from headway.jit.dependencies import compiled_apart, fingerprint
 from headway.jit.views import ReadOnly, Signature, View, signature
 
 __all__ = [
@@ -125,18 +125,12 @@ class EntryPoint:
 
     def path(self) -> Path | None:
         """Return where its code is kept; None if it is not known what the code depends on."""
-        code = self.function.__code__
-        cells = tuple(cell.cell_contents for cell in self.function.__closure__ or ())
-        if not all(isinstance(value, int | float | str) for value in cells):
-            return None
-        try:
-            source = Path(code.co_filename).read_bytes()
-        except OSError:  # A function typed at a prompt.
+        depends_on = fingerprint(self.function)
+        if depends_on is None:
             return None
         name = f"{self.function.__module__}.{self.function.__qualname__}"
-        fixed = (repr(self.signature), repr(sorted(self.options.items())), repr(cells))
-        digest = hashlib.sha256(source).hexdigest()
-        return code_path(name.replace("<locals>.", ""), str(code.co_firstlineno), digest, *fixed)
+        fixed = (repr(self.signature), repr(sorted(self.options.items())))
+        return code_path(name.replace("<locals>.", ""), depends_on, *fixed)
 
     def is_missing(self) -> bool:
         """Whether its code could be on disk and is not."""
@@ -154,7 +148,11 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
     if _disabled:
         return entry.function
     with _lock:
-        code = _loaded.get(entry) or _stored(entry)
+        depends_on = fingerprint(entry.function)
+        known, code = _loaded.get(entry, (depends_on, None))
+        if known != depends_on:  # A global has changed since, as it may in a notebook.
+            code = None
+        code = code or _stored(entry)
         if code is None:
             _announce(entry.title)
             with _uncollected():
@@ -162,12 +160,14 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
         if isinstance(code, Exception):
             del _loaded[entry]
             raise code
-        _loaded[entry] = code
+        _loaded[entry] = depends_on, code
         return code
 
 
-_loaded: dict[EntryPoint, Compiled | Exception] = {}
-"""The code of this process, or why `compile_missing` could not compile it, until that is raised."""
+_loaded: dict[EntryPoint, tuple[str | None, Compiled | Exception]] = {}
+"""The code of this process, or why `compile_missing` could not compile it, until that is raised;
+and the fingerprint of what it was compiled from.
+"""
 
 
 def compile_missing(
@@ -207,11 +207,21 @@ def _compile(entry: EntryPoint) -> Compiled:
     """Compile an entry point and keep its code."""
     from headway.jit.compiler import compile_code
 
+    for part in compiled_apart(entry.function):
+        _forget(part)
     code = compile_code(entry.function, entry.signature, **entry.options)
     path = entry.path()
     if path is not None and not code.environments:
         write_code(path, code)
     return loaded(code, entry.signature)
+
+
+def _forget(part: Any) -> None:
+    """Have a part translated anew: the globals that it was compiled with may have changed."""
+    if isinstance(part, Part):
+        vars(part).pop("dispatcher", None)
+    else:
+        part.recompile()
 
 
 @contextlib.contextmanager
@@ -289,10 +299,11 @@ def _compile_rest(entries: Sequence[EntryPoint], taken: Any) -> None:
 
 
 def _compile_ahead(entry: EntryPoint) -> None:
+    depends_on = fingerprint(entry.function)
     try:
-        _loaded[entry] = _compile(entry)
+        _loaded[entry] = depends_on, _compile(entry)
     except Exception as error:
-        _loaded[entry] = error
+        _loaded[entry] = depends_on, error
 
 
 def call(function: Callable[..., int], title: str, *arguments: Any) -> int:

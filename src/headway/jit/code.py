@@ -51,6 +51,14 @@ def source_hash(*paths: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def is_hashed(module: str) -> bool:
+    """Whether the hash of the sources that all compiled code depends on includes a module."""
+    package, _, name = module.partition(".")
+    file = name.replace(".", "/") + ".py"
+    inside = name.partition(".")[0] in _COMPILED_FOLDERS or file in _COMPILED_FILES
+    return package == "headway" and inside
+
+
 @cache
 def cache_folder() -> Path:
     """Return the folder of the compiled code of exactly these sources."""

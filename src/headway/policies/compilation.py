@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -24,14 +23,13 @@ from headway.domain.records import (
     SYSTEM,
     ClusterView,
 )
+from headway.policies.checks import check
 from headway.policies.registry import Kind, Policy
 
-_CLUSTER = jit.ReadOnly(ClusterView)
-
 SIGNATURES: dict[Kind, jit.Signature] = {
-    "placement": jit.signature(bool, _CLUSTER, int, np.dtype(np.int64), float),
-    "priority": jit.signature(int, _CLUSTER, int, float),
-    "admission": jit.signature(int, _CLUSTER, int, float),
+    "placement": jit.signature(bool, ClusterView, int, np.dtype(np.int64), float),
+    "priority": jit.signature(int, ClusterView, int, float),
+    "admission": jit.signature(int, ClusterView, int, float),
 }
 
 _RETURNS: dict[Kind, str] = {
@@ -44,24 +42,22 @@ _LIMIT = "a size in bytes, as a whole number"
 
 _RECORDS = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 
-_compiled: dict[Policy, Callable[..., Any]] = {}
-_lock = threading.Lock()
-
-
-def compiled(policy: Policy) -> Callable[..., Any]:
-    """Return the policy's machine code; the same for every run of this process."""
-    with _lock:
-        if policy not in _compiled:
-            _compiled[policy] = _load(policy)
-        return _compiled[policy]
-
-
 @cache
 def entry_point(policy: Policy) -> jit.EntryPoint:
-    """Return a policy as it is compiled: with indices checked, so that mistakes are errors."""
+    """Return a policy as it is compiled: with indices checked, so that mistakes are errors.
+
+    Raises:
+        PolicyError: It does what a policy must not do.
+    """
+    check(policy)
     options = {"boundscheck": True, "_nrt": policy.allocates}
     title = f"{policy.kind} policy {policy.name}"
-    return jit.EntryPoint(policy.function, SIGNATURES[policy.kind], title, options)
+    signature = SIGNATURES[policy.kind]
+    if not policy.is_built_in:
+        signature = jit.signature(
+            signature.returns, jit.ReadOnly(ClusterView), *signature.arguments[1:]
+        )
+    return jit.EntryPoint(policy.function, signature, title, options)
 
 
 def _returns(policy: Policy) -> str:
@@ -69,7 +65,8 @@ def _returns(policy: Policy) -> str:
     return _LIMIT if policy.by_port else _RETURNS[policy.kind]
 
 
-def _load(policy: Policy) -> Callable[..., Any]:
+def compiled(policy: Policy) -> Callable[..., Any]:
+    """Return the policy's machine code, compiled now if there is none for what it depends on."""
     entry = entry_point(policy)
     try:
         code = jit.load(entry)

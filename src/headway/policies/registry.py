@@ -98,6 +98,11 @@ class Policy:
     by_port: bool = False
 
     @property
+    def is_built_in(self) -> bool:
+        """Whether Headway ships it."""
+        return self.function.__module__.startswith("headway.")
+
+    @property
     def summary(self) -> str:
         """The first line of its documentation."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
