@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -139,9 +140,11 @@ def through_numba(cluster, message):
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Any:
-    """A module of small functions to compile, new to the cache in every test."""
-    (tmp_path / "small.py").write_text(f"{SMALL}\n# {tmp_path}\n")
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of small functions to compile, with a cache of its own in every test."""
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr("headway.jit.code.cache_folder", lambda: tmp_path / "cache")
+    (tmp_path / "small.py").write_text(SMALL)
     return load_file(tmp_path / "small.py", "small")
 
 
@@ -324,6 +327,57 @@ def test_an_edit_of_the_file_is_compiled(tmp_path: Path) -> None:
         sys.modules.pop("edited_edited", None)
         module = load_file(tmp_path / "edited.py", "edited")
         assert jit.load(EntryPoint(module.f, jit.signature(int, int), "a test"))(10) == 10 + number
+
+
+CONSTANTS = """
+import numpy as np
+from headway.jit import routine
+
+NUMBER, PAIR, TABLE = 1, (5, 1), np.array([5, 1])
+
+class settings:
+    pass
+
+@routine
+def helper():
+    return NUMBER
+
+def of_number(x):
+    return x + NUMBER
+
+def of_tuple(x):
+    return x + PAIR[1]
+
+def of_array(x):
+    return x + TABLE[1]
+
+def of_helper(x):
+    return x + helper()
+
+def of_module(x):
+    return x + settings.NUMBER
+"""
+
+
+@pytest.mark.parametrize("name", ["number", "tuple", "array", "helper", "module"])
+def test_code_is_kept_for_the_values_of_its_globals(tmp_path: Path, name: str) -> None:
+    (tmp_path / "constants.py").write_text(CONSTANTS)
+    module: Any = load_file(tmp_path / "constants.py", "constants")
+    module.settings = ModuleType("settings")
+    function = getattr(module, f"of_{name}")
+
+    def entry() -> EntryPoint:
+        return EntryPoint(function, jit.signature(int, int), "a test")
+
+    here = entry()
+    for number in (1, 2, 1):
+        module.NUMBER = module.TABLE[1] = module.settings.NUMBER = number
+        module.PAIR = (5, number)
+        assert jit.load(here)(10) == 10 + number, "in this process"
+        assert jit.load(entry())(10) == 10 + number, "from the disk"
+        assert not here.is_missing()
+    module.NUMBER = module.PAIR = module.TABLE = module.settings = object()
+    assert here.path() is None
 
 
 def test_functions_of_a_factory_differ_by_what_they_enclose(tmp_path: Path) -> None:

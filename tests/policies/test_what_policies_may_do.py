@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from builders import make_job, make_workload, paper_with
 from headway.domain.errors import PolicyError
 from headway.engine.run import simulate
 from headway.policies import Integers, routine, stable_sort
+from headway.policies.registry import choose
 
 COMPILED = not os.environ.get("NUMBA_DISABLE_JIT")
 TWO_JOBS = make_workload(make_job(gpus=2), make_job(gpus=1))
@@ -95,6 +97,88 @@ def _writes_to_its_own(cluster: Any, job: int, candidates: Integers, parameter: 
 def test_a_placement_may_write_to_the_candidates_and_to_arrays_that_it_makes() -> None:
     result = simulate(TWO_JOBS, "2x2", policy=paper_with(placement=_writes_to_its_own))
     assert result.gpus[0] == (0, 3)
+
+
+REFUSED = {
+    "np.random.randint(0, 9)": "draws random numbers with np.random.randint, so equal runs would",
+    "int(9 * random.random())": "draws random numbers with random.random, so equal runs would",
+    "randint(0, 9)": "draws random numbers with randint, so equal runs would differ",
+    "GENERATOR.integers(9)": "draws random numbers with GENERATOR, so equal runs would differ",
+    "hidden()": "draws random numbers with random.randint, so equal runs would differ",
+    "time.time_ns()": "reads the clock of this machine with time.time_ns: the simulated time is",
+    "datetime.now().day": "reads the clock of this machine with datetime: the simulated time is",
+    "int(os.environ['X'])": "uses os.environ, and may use nothing but the cluster and its",
+    "len(open('x').read())": "uses open, and may use nothing but the cluster and its parameter",
+    "from_c()": "uses from_c, and may use nothing but the cluster and its parameter",
+    "print(job)": "calls print, and standard output is for results",
+    "deep(job)": "calls deep, which calls itself: recursion is not compiled, write a loop.",
+    "even(job)": "calls even, which calls itself: recursion is not compiled, write a loop.",
+    "counted()": "sets COUNT, but keeps nothing from one call to the next.",
+    "imported()": "imports math: import it at the top of the file.",
+}
+ELSEWHERE = {
+    "hidden()": "return random.randint(0, 9)",
+    "deep(job)": "return deep(n - 1) + 1",
+    "even(job)": "return even(n - 1)",
+    "counted()": "COUNT += 1",
+    "imported()": "import math",
+}
+"""What the line says that the error names, if it is not the policy's."""
+
+FILE = """
+import ctypes, os, random, time
+from datetime import datetime
+from random import randint
+import numpy as np
+from headway.policies import part, priority_policy, routine
+
+COUNT, GENERATOR, from_c = 0, np.random.default_rng(), ctypes.CDLL(None).rand
+
+@routine
+def hidden():
+    return random.randint(0, 9)
+
+@routine
+def deep(n):
+    return deep(n - 1) + 1 if n > 0 else 0
+
+@part
+def even(n):
+    return odd(n - 1)
+
+@part
+def odd(n):
+    return even(n - 1)
+
+def counted():
+    global COUNT
+    COUNT += 1
+    return COUNT
+
+def imported():
+    import math
+    return math.e
+
+@priority_policy("refused-{number}")
+def refused(cluster, job, parameter):
+    return {expression}
+"""
+
+
+@pytest.mark.parametrize("expression", REFUSED)
+def test_what_a_policy_must_not_use_is_refused_with_its_line(
+    expression: str, tmp_path: Path
+) -> None:
+    file, number = tmp_path / "refused.py", [*REFUSED].index(expression)
+    file.write_text(FILE.format(expression=expression, number=number))
+    with pytest.raises(PolicyError) as caught:
+        choose("priority", f"{file}:refused").compiled()
+    where, _, problem = str(caught.value).partition(f": priority policy refused-{number} ")
+    assert problem.startswith(REFUSED[expression])
+    path, _, line = where.partition(", line ")
+    assert path == str(file)
+    text = file.read_text().splitlines()[int(line) - 1]
+    assert ELSEWHERE.get(expression, f"return {expression}") in text
 
 
 def _depends_on_an_address(cluster: Any, job: int, parameter: float) -> int:

@@ -71,10 +71,11 @@ def function_of(value: Any) -> FunctionType | None:
     return None if function.__module__.partition(".")[0] in _LIBRARIES else function
 
 
-def compiled_apart(function: FunctionType) -> list[Any]:
+def compiled_apart(function: Callable[..., Any]) -> list[Any]:
     """Return what else is compiled for a function, parts for example, except Headway's own."""
     found: dict[FunctionType, Any] = {}
-    waiting = [] if is_hashed(function.__module__) else [function]
+    own = function_of(function)
+    waiting = [] if own is None or is_hashed(own.__module__) else [own]
     while waiting:
         for use in uses(waiting.pop()):
             called = function_of(use.value)

@@ -42,6 +42,7 @@ _LIMIT = "a size in bytes, as a whole number"
 
 _RECORDS = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 
+
 @cache
 def entry_point(policy: Policy) -> jit.EntryPoint:
     """Return a policy as it is compiled: with indices checked, so that mistakes are errors.
