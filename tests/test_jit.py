@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,8 +63,6 @@ def test_a_folder_that_cannot_be_made_is_replaced_by_a_temporary_one(tmp_path: P
 
 
 def test_an_edit_anywhere_in_the_sources_changes_the_folder(tmp_path: Path) -> None:
-    import shutil
-
     import headway
 
     copy = tmp_path / "headway"
@@ -103,6 +102,9 @@ def total(pair):
 def work(pair, factor):
     pair.right[0] = 2.5
     return total(pair) * factor
+
+def other(pair, factor):
+    return factor
 
 @routine
 def squares(count):
@@ -295,7 +297,9 @@ def test_what_runs_in_threads_is_compiled_before_them(
     assert {entry.title for entry in looked_for} == {"the engine"} | wanted
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "header", "other"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "cut", "flipped", "header", "other", "another's", "huge", "pipe"]
+)
 def test_damaged_code_is_compiled_again(
     small: Any, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,7 +316,17 @@ def test_damaged_code_is_compiled_again(
         "header": b'{"symbol": 3}\n' + intact.partition(b"\n")[2],
         "other": b"\x00\xff" * 1000,
     }
-    path.write_bytes(damaged[damage])
+    if damage == "another's":
+        other = EntryPoint(small.other, jit.signature(int, small.Pair, int), "another")
+        jit.load(other)
+        shutil.copy(other.path() or "", path)
+    elif damage == "huge":
+        os.truncate(path, 2**40)
+    elif damage == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        path.write_bytes(damaged[damage])
     assert jit.load(working(small))(pair(small), 1) == 5
     assert "The compiled code of a test is damaged" in caplog.text
     assert read_code(path) is not None
@@ -443,6 +457,43 @@ def test_an_interrupted_compilation_leaves_nothing_behind(tmp_path: Path) -> Non
     assert (process.returncode, out, err) == (130, "", "\nheadway: interrupted\n")
     eventually(lambda: not Path(f"/proc/{started}").exists())
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".code"]
+
+
+BROKEN_OFF = """
+import os, signal, sys
+from llvmlite.binding import ModuleRef
+from headway import interrupts, jit
+from headway.user_files import load_file
+from pathlib import Path
+
+detach = ModuleRef.detach
+
+def interrupted(module):
+    os.kill(os.getpid(), signal.SIGINT)  # LLVM has taken the module; llvmlite is about to note it.
+    detach(module)
+
+small = load_file(Path("small.py"), "small")
+interrupts.handle_signals()
+ModuleRef.detach = interrupted
+try:
+    jit.load(jit.EntryPoint(small.work, jit.signature(int, small.Pair, int), "a test"))
+finally:
+    interrupts.leave_now()
+"""
+
+
+def test_an_interrupt_within_llvm_does_not_crash_the_process(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_OFF],
+        env={**os.environ, "HEADWAY_CACHE_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert (done.returncode, said) == (130, "headway: interrupted")
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 from headway.jit.code import (
     Compiled,
     DamagedCodeError,
+    breakable,
     cache_folder,
     code_path,
     kind_of,
@@ -147,7 +148,7 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
     """
     if _disabled:
         return entry.function
-    with _lock:
+    with _lock, breakable():
         depends_on = fingerprint(entry.function)
         known, code = _loaded.get(entry, (depends_on, None))
         if known != depends_on:  # A global has changed since, as it may in a notebook.
@@ -180,7 +181,7 @@ def compile_missing(
     """
     if _disabled:
         return
-    with _lock:
+    with _lock, breakable():
         missing = [entry for entry in entries if entry.is_missing()]
         if len(missing) > 1:
             _announce(described(missing))
