@@ -741,6 +741,25 @@ def test_a_policy_that_returns_nothing_is_refused(capsys: pytest.CaptureFixture[
         ("def f(:\n", "mine.py, line 1: SyntaxError: invalid syntax"),
         ("x = 1\ny = x / 0\n", "mine.py, line 2: ZeroDivisionError: division by zero"),
         ("import no_such_module\n", "mine.py, line 1: ModuleNotFoundError: No module named"),
+        *(
+            (
+                f"from headway.policies import *\n\n@{decorator}\ndef f(*_): 0\n",
+                f", line 3: {problem}",
+            )
+            for decorator, problem in (
+                ("placement_policy('p', steady='yes')", "steady must be True or False, not 'yes'."),
+                ("admission_policy('p', by_port=1)", "by_port must be True or False, not 1."),
+                (
+                    "priority_policy('p', parameter='k')",
+                    "parameter must be such as Parameter('share', least=0), not 'k'.",
+                ),
+                (
+                    "priority_policy('p', parameter=Parameter('k', '0'))",
+                    "a Parameter's least must not be '0'.",
+                ),
+                ("priority_policy", "a policy's name must not be empty or hold a colon, not <func"),
+            )
+        ),
     ],
 )
 def test_a_policy_file_with_a_mistake_names_the_line(

@@ -169,7 +169,7 @@ def breakable() -> Iterator[None]:
         yield
     except BaseException as error:
         # What an interrupt breaks off may be the import of llvmlite.
-        llvmlite = sys.modules.get("llvmlite.binding.ffi")
+        llvmlite: Any = sys.modules.get("llvmlite.binding.ffi")
         if not isinstance(error, Exception) and hasattr(llvmlite, "ObjectRef"):
             llvmlite.ObjectRef.__del__ = lambda _: None
         raise

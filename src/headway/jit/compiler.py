@@ -61,7 +61,8 @@ def compile_code(function: Callable[..., Any], signature: Signature, **options: 
     result = dispatcher.compile_part(returns(*arguments))
     if returns in (types.int64, types.boolean):
         for kind in _returned_types(result.type_annotation):
-            if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
+            whole = isinstance(types.unliteral(kind), types.Integer | types.Boolean)
+            if not whole or getattr(kind, "literal_value", 0) >= 2**63:
                 raise ResultError(str(kind))
     return _machine_code(result)
 

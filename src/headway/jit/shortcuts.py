@@ -155,6 +155,14 @@ class _MinMax(_OfNumbers):
 @lower_builtin(int, types.Integer)
 @lower_builtin(int, types.Float)
 def _int(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    if context.enable_boundscheck and isinstance(sig.args[0], types.Float):
+        # Not the opposite, as NaN is neither less nor more.
+        least, end = (args[0].type(limit) for limit in (-(2.0**63), 2.0**63))
+        enough = builder.fcmp_ordered(">=", args[0], least)
+        inside = builder.and_(enough, builder.fcmp_ordered("<", args[0], end))
+        with cgutils.if_unlikely(builder, builder.not_(inside)):
+            text = "int() of a number that is too large, infinite or NaN"
+            context.call_conv.return_user_exc(builder, OverflowError, (text,))
     return context.cast(builder, args[0], sig.args[0], sig.return_type)
 
 
