@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,7 +114,6 @@ REFUSED = {
     "int(os.environ['X'])": "uses os.environ, and may use nothing but the cluster and its",
     "len(open('x').read())": "uses open, and may use nothing but the cluster and its parameter",
     "from_c()": "uses from_c, and may use nothing but the cluster and its parameter",
-    "print(job)": "calls print, and standard output is for results",
     "deep(job)": "calls deep, which calls itself: recursion is not compiled, write a loop.",
     "even(job)": "calls even, which calls itself: recursion is not compiled, write a loop.",
     "counted()": "sets COUNT, but keeps nothing from one call to the next.",
@@ -215,3 +217,33 @@ def _text(cluster: Any, job: int, parameter: float) -> str:
 def test_a_priority_is_a_whole_number_of_64_bits(function: Callable[..., Any]) -> None:
     with pytest.raises(PolicyError):
         simulate(TWO_JOBS, "2x2", policy=paper_with(priority=function))
+
+
+PRINTS = """
+print("loaded")
+
+def talkative(cluster, job, parameter):
+    print("job", job)
+    return job
+"""
+
+
+@pytest.mark.parametrize("disabled", ["0", "1"])
+def test_what_a_policy_prints_goes_to_standard_error(disabled: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRINTS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "headway", "simulate", "-", "-q", "--json", "-"),
+            *("--priority", "mine.py:talkative"),
+        ],
+        input="job_id,arrival_s,gpus,iterations,model\na,0,1,2,vgg16\n",
+        env={**os.environ, "NUMBA_DISABLE_JIT": disabled},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["jobs"]
+    said = [line for line in done.stderr.splitlines() if not line.startswith("Compiling")]
+    assert said[:2] == ["loaded", "job 0"]
+    assert {*said} == {"loaded", "job 0"}

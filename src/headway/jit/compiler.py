@@ -28,6 +28,7 @@ from numba.core.cpu import CPUContext
 from numba.core.dispatcher import _FunctionCompiler
 from numba.core.ir import Assign, Expr
 from numba.core.lowering import Lower
+from numba.core.pythonapi import PythonAPI
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typed_passes import NativeLowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate
@@ -234,6 +235,16 @@ class LocatedErrors(CPUCallConv):
         super().return_user_exc(builder, exc, exc_args, loc, func_name)
 
 
+class ToStandardError(PythonAPI):
+    """Has compiled code print on standard error: standard output is for results."""
+
+    def sys_write_stdout(self, fmt: Any, *args: Any) -> Any:
+        """Print."""
+        kind = ir.FunctionType(ir.VoidType(), [self.cstring], var_arg=True)
+        function = self._get_function(kind, name="PySys_FormatStderr")
+        return self.builder.call(function, (fmt, *args))
+
+
 class LocatedContext(shortcuts.Unrefreshed, CPUContext):
     """Numba's target, with errors that have lines."""
 
@@ -244,6 +255,10 @@ class LocatedContext(shortcuts.Unrefreshed, CPUContext):
         if ty not in self._sizes:
             self._sizes[ty] = super().get_abi_sizeof(ty)
         return self._sizes[ty]
+
+    def get_python_api(self, builder: Any) -> ToStandardError:
+        """Return how Python's own functions are called."""
+        return ToStandardError(self, builder)
 
     @property
     def call_conv(self) -> LocatedErrors:

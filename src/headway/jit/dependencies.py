@@ -71,19 +71,26 @@ def function_of(value: Any) -> FunctionType | None:
     return None if function.__module__.partition(".")[0] in _LIBRARIES else function
 
 
+def all_uses(function: Callable[..., Any]) -> Iterator[Use]:
+    """Yield the uses of a function and of all that it calls, but of no function of Headway's."""
+    waiting, seen = [function_of(function)], set()
+    for called in waiting:
+        if called is None or called in seen or is_hashed(called.__module__):
+            continue
+        seen.add(called)
+        for use in uses(called):
+            waiting.append(function_of(use.value))
+            yield use
+
+
 def compiled_apart(function: Callable[..., Any]) -> list[Any]:
     """Return what else is compiled for a function, parts for example, except Headway's own."""
-    found: dict[FunctionType, Any] = {}
-    own = function_of(function)
-    waiting = [] if own is None or is_hashed(own.__module__) else [own]
-    while waiting:
-        for use in uses(waiting.pop()):
-            called = function_of(use.value)
-            if called is None or called in found or is_hashed(called.__module__):
-                continue
-            found[called] = use.value
-            waiting.append(called)
-    return [value for value in found.values() if hasattr(value, "py_func")]
+    found = {function_of(use.value): use.value for use in all_uses(function)}
+    return [
+        value
+        for called, value in found.items()
+        if called is not None and hasattr(value, "py_func") and not is_hashed(called.__module__)
+    ]
 
 
 def fingerprint(function: Callable[..., Any]) -> str | None:

@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from headway.domain.errors import PolicyError
-from headway.jit.dependencies import Use, function_of, uses
+from headway.jit.dependencies import Use, all_uses, function_of, uses
 from headway.policies.registry import Policy
 
 _RANDOM = (
@@ -21,10 +21,6 @@ _CLOCK = "reads the clock of this machine with {}: the simulated time is cluster
 _OUTSIDE = (
     "uses {}, and may use nothing but the cluster and its parameter: read files and the "
     "environment outside of functions, into a global number, tuple or array."
-)
-_PRINTS = (
-    "calls print, and standard output is for results: to see a value, raise an error with it, or "
-    "set NUMBA_DISABLE_JIT=1 and use a debugger."
 )
 _PROBLEMS = {
     **dict.fromkeys(("random", "numpy.random", "secrets", "uuid"), _RANDOM),
@@ -40,10 +36,8 @@ _PROBLEMS = {
 }
 """By module: what is wrong with using it."""
 
-_BUILT_IN = {
-    **dict.fromkeys(("open", "input", "eval", "exec", "globals", "vars", "id"), _OUTSIDE),
-    "print": _PRINTS,
-}
+_BUILT_IN = ("open", "input", "eval", "exec", "globals", "vars", "id")
+"""What is no better, of what needs no import."""
 
 
 def check(policy: Policy) -> None:
@@ -55,6 +49,11 @@ def check(policy: Policy) -> None:
     function = function_of(policy.function)
     if function is not None and not policy.is_built_in:
         _check(policy, function, (), set())
+
+
+def prints(policy: Policy) -> bool:
+    """Whether a policy prints, so that somebody counts its calls."""
+    return any(use.name == "print" for use in all_uses(policy.function))
 
 
 def _check(
@@ -97,7 +96,7 @@ def _problem(use: Use) -> str:
     """Return what is wrong with using a value, or nothing."""
     home = _home(use.value)
     if home == "builtins":
-        return _BUILT_IN.get(use.name, "")
+        return _OUTSIDE if use.name in _BUILT_IN else ""
     while home and home not in _PROBLEMS:
         home = home.rpartition(".")[0]
     return _PROBLEMS.get(home, "")

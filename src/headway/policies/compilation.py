@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -24,7 +25,7 @@ from headway.domain.records import (
     ClusterView,
 )
 from headway.policies.checks import check
-from headway.policies.registry import Kind, Policy
+from headway.policies.registry import MODULES, Kind, Policy
 
 SIGNATURES: dict[Kind, jit.Signature] = {
     "placement": jit.signature(bool, ClusterView, int, np.dtype(np.int64), float),
@@ -86,6 +87,8 @@ def compiled(policy: Policy) -> Callable[..., Any]:
 
 def _uncompiled(policy: Policy) -> Callable[..., Any]:
     """Return a policy that is not compiled, held to what holds for compiled ones."""
+    if policy.function.__module__.startswith(MODULES):
+        vars(sys.modules[policy.function.__module__]).setdefault("print", _print)
 
     def decide(cluster: ClusterView, *arguments: Any) -> Any:
         answer = policy.function(cluster.read_only, *arguments)
@@ -94,6 +97,11 @@ def _uncompiled(policy: Policy) -> Callable[..., Any]:
         return answer
 
     return decide
+
+
+def _print(*values: object) -> None:
+    """Print on standard error, as compiled policies do."""
+    print(*values, file=sys.stderr)
 
 
 _WHOLE = (bool, int, np.bool_, np.integer)

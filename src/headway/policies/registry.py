@@ -367,11 +367,15 @@ def registered(kind: Kind, function: Callable[..., Any]) -> Policy:
     return _REGISTRY[kind, function.__name__]
 
 
+MODULES = "headway_policies"
+"""How the names of the modules of users' files begin."""
+
+
 def _from_file(kind: Kind, path: Path, name: str) -> Policy:
     """Load a user's file and return its policy: registered there, or a plain function."""
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Standard output is for results.
-            module = load_file(path, "headway_policies")
+            module = load_file(path, MODULES)
         path = path.resolve()
     except InputError:
         raise
