@@ -16,7 +16,7 @@ import pytest
 from builders import make_job, make_workload, paper_with
 from headway.domain.errors import PolicyError
 from headway.engine.run import simulate
-from headway.policies import Integers, routine, stable_sort
+from headway.policies import Integers, part, routine, stable_sort
 from headway.policies.registry import choose
 
 COMPILED = not os.environ.get("NUMBA_DISABLE_JIT")
@@ -211,6 +211,20 @@ def _fraction(cluster: Any, job: int, parameter: float) -> float:
 
 def _text(cluster: Any, job: int, parameter: float) -> str:
     return "first"
+
+
+@part
+def _last_but(candidates: Integers, count: int) -> int:
+    return int(candidates[len(candidates) + count])
+
+
+def _beyond_in_a_part(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
+    return bool(_last_but(candidates, 10**12) > 0)
+
+
+def test_indices_are_checked_in_the_parts_of_users() -> None:
+    with pytest.raises(PolicyError, match=r"_beyond_in_a_part'.* raised IndexError"):
+        simulate(TWO_JOBS, "2x2", policy=paper_with(placement=_beyond_in_a_part))
 
 
 @pytest.mark.parametrize("function", [_too_large, _nan, _infinite, _fraction, _text])

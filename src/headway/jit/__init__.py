@@ -70,7 +70,7 @@ class Part:
         """Wrap a function; it is translated when something that calls it is compiled."""
         functools.update_wrapper(self, function)
         self.py_func = function
-        self._options = options
+        self.targetoptions = options
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the Python function."""
@@ -81,7 +81,7 @@ class Part:
         """What compiles it, for Numba."""
         from headway.jit.compiler import PartDispatcher
 
-        return PartDispatcher(self.py_func, self._options)
+        return PartDispatcher(self.py_func, self.targetoptions)
 
     @property
     def _numba_type_(self) -> Any:
@@ -90,6 +90,8 @@ class Part:
 
 
 def _part(function: Function, **options: bool) -> Function:
+    if not function.__module__.startswith("headway."):  # A user's mistake must not crash.
+        options["boundscheck"] = True
     return function if _disabled else cast(Function, Part(function, **options))
 
 
@@ -111,7 +113,10 @@ def part(function: Function) -> Function:
 
 
 def routine(function: Function) -> Function:
-    """Compile a function that policies call; it may allocate, and its indices are checked."""
+    """Compile a function that policies call; it may allocate, and its indices are checked.
+
+    Those of users' parts are checked, too.
+    """
     return _part(function, boundscheck=True)
 
 
