@@ -29,6 +29,7 @@ from headway.experiments.sweep import run as sweep
 from headway.jit import EntryPoint
 from headway.jit.code import read_code
 from headway.jit.compiler import compile_code
+from headway.jit.dependencies import fingerprint
 from headway.jit.views import View, fields_of
 from headway.network.cuts import sending_by_server
 from headway.policies.policy_set import PolicySet
@@ -392,6 +393,17 @@ def test_code_is_kept_for_the_values_of_its_globals(tmp_path: Path, name: str) -
         assert not here.is_missing()
     module.NUMBER = module.PAIR = module.TABLE = module.settings = object()
     assert here.path() is None
+
+
+def test_code_is_kept_for_the_way_in_which_its_parts_are_compiled(tmp_path: Path) -> None:
+    found = set()
+    for decorator in ("part", "routine", "inlined"):
+        (tmp_path / "parts.py").write_text(
+            f"from headway.jit import {decorator}\n@{decorator}\ndef one():\n    return 1\n"
+            "def f():\n    return one()\n"
+        )
+        found.add(fingerprint(load_file(tmp_path / "parts.py", "parts").f))
+    assert len(found) == 3
 
 
 def test_functions_of_a_factory_differ_by_what_they_enclose(tmp_path: Path) -> None:
