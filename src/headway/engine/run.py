@@ -37,7 +37,7 @@ from headway.engine.setup import (
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
-from headway.policies.checks import prints
+from headway.policies.checks import is_watched
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, summarize
@@ -146,7 +146,7 @@ def _check_decisions(run: _Run) -> None:
     """Refuse users' policies that decide otherwise when the first instants are simulated again."""
     policies = run.policy.choices
     own = [choice for choice in policies if not choice.policy.is_built_in]
-    if not own or any(prints(choice.policy) for choice in own):
+    if not own or any(is_watched(choice.policy) for choice in own):
         return
     times = compute_times(run.workload, run.cluster)
     states = [run.state(times, 0, _EXACT) for _ in range(2)]

@@ -90,7 +90,7 @@ class Part:
 
 
 def _part(function: Function, **options: bool) -> Function:
-    if not function.__module__.startswith("headway."):  # A user's mistake must not crash.
+    if not function.__module__.startswith("headway."):  # A user's mistake must not crash it all.
         options["boundscheck"] = True
     return function if _disabled else cast(Function, Part(function, **options))
 
@@ -107,16 +107,13 @@ def part(function: Function) -> Function:
     """Compile a function that entry points call; it must not allocate.
 
     Without Numba's reference counting (`_nrt`) passing arrays along is free: with it the kernel
-    is three times slower (docs/performance.md).
+    is three times slower (docs/performance.md). Indices are checked in users' parts alone.
     """
     return _part(function, _nrt=False)
 
 
 def routine(function: Function) -> Function:
-    """Compile a function that policies call; it may allocate, and its indices are checked.
-
-    Those of users' parts are checked, too.
-    """
+    """Compile a function that policies call; it may allocate, and its indices are checked."""
     return _part(function, boundscheck=True)
 
 

@@ -51,9 +51,9 @@ def check(policy: Policy) -> None:
         _check(policy, function, (), set())
 
 
-def prints(policy: Policy) -> bool:
-    """Whether a policy prints, so that somebody counts its calls."""
-    return any(use.name == "print" for use in all_uses(policy.function))
+def is_watched(policy: Policy) -> bool:
+    """Whether somebody follows a policy's calls: it prints, or stops in a debugger."""
+    return any(use.name in ("print", "breakpoint") for use in all_uses(policy.function))
 
 
 def _check(
