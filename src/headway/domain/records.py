@@ -212,7 +212,7 @@ ROW = np.dtype(np.int64)
 
 
 class ClusterView(View):
-    """The cluster as a policy sees it (read only, by convention)."""
+    """The cluster as a policy sees it; users' policies cannot write to it."""
 
     system: Annotated[Records, SYSTEM]
     jobs: Annotated[Records, JOB]

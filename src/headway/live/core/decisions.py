@@ -14,8 +14,9 @@ from headway.policies.registry import admits
 def place(state: CoreState, instructions: list[AnyInstruction]) -> None:
     """Try queued jobs once each, in order; one that does not fit does not block the next.
 
-    But those of a priority above 0 keep their slots from jobs of lower ones, unless they pause after
-    a failure. A steady policy is asked about new jobs only, unless room may have been made for the others.
+    But those of a priority above 0 keep their slots from jobs of lower ones, unless they pause
+    after a failure. A steady policy is asked about new jobs only, unless room may have been made
+    for the others.
     """
     lifecycle.end_pauses(state)
     retry_all = state.room_made or not state.rules.placement_steady
