@@ -127,7 +127,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with before_forced_exit(lambda: os.unlink(temporary)):
-                with os.fdopen(handle, "wb") as stream:
+                with os.fdopen(handle, "w+b") as stream:
                     yield stream
                 if not cleaning_up:
                     check()

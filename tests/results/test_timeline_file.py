@@ -295,7 +295,14 @@ def rewritten(good: bytes, path: Path, *changes: polars.Expr, **metadata: str | 
     "name",
     ["timeline", "window", "jobs", "server_gpus", "settings", "graphs", "graph_of_job"],
 )
-@pytest.mark.parametrize("value", [None, "{", "null", "[]", '"x"', "7", "[1, -2, 3]"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, "{", "null", "[]", '"x"', "7", "[1, -2, 3]", "{}", '"\\ud800"'),
+        *(f"[0, {'9' * 30}]", "[" * 100_000 + "]" * 100_000),
+    ],
+    ids=lambda value: str(value)[:12],
+)
 def test_damaged_metadata_is_refused(
     good_mix: bytes, name: str, value: str | None, tmp_path: Path
 ) -> None:
@@ -353,7 +360,31 @@ def test_a_timeline_cut_off_anywhere_is_refused(good: bytes, tmp_path: Path) -> 
             read_timeline(path)
 
 
-def test_damaged_bytes_are_refused_or_harmless(good: bytes, tmp_path: Path) -> None:
+def test_no_flipped_bit_changes_a_timeline(good: bytes, tmp_path: Path) -> None:
+    chance, path = random.Random(0), tmp_path / "t.parquet"
+    path.write_bytes(good)
+    whole = read_timeline(path)
+    refused = 0
+    for _ in range(200):
+        content = bytearray(good)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        try:
+            run = read_timeline(path)
+        except InputError:
+            refused += 1
+            continue
+        assert_frame_equal(run.tasks, whole.tasks)
+        assert_frame_equal(run.jobs, whole.jobs)
+        assert (run.settings, run.window) == (whole.settings, whole.window)
+    assert refused > 150
+
+
+def test_damaged_bytes_without_a_checksum_are_refused_or_harmless(
+    good: bytes, tmp_path: Path
+) -> None:
+    rewritten(good, tmp_path / "old")
+    good = (tmp_path / "old").read_bytes()
     chance = random.Random(0)
     path = tmp_path / "t.parquet"
     read, messages = 0, set[str]()

@@ -17,6 +17,7 @@ MAX_BYTES = 2**53
 """The largest message or memory, 8 PiB: up to here float64 represents every whole number."""
 
 MAX_GPUS = 2**24
+MAX_JOBS = 10**7
 MAX_ITERATIONS = 10**12
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
