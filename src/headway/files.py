@@ -35,6 +35,20 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
         raise InputError(f"{os.strerror(int(number[1]))}.", source=os.fspath(path)) from error
 
 
+_being_noted: list[set[str]] = []
+
+
+@contextlib.contextmanager
+def inputs_read() -> Iterator[set[str]]:
+    """Note the files that are opened as inputs, among them those that other inputs name."""
+    paths: set[str] = set()
+    _being_noted.append(paths)
+    try:
+        yield paths
+    finally:
+        _being_noted.pop()
+
+
 @contextlib.contextmanager
 def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file, or standard input for `-`, to read bytes."""
@@ -44,6 +58,8 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 raise InputError("is closed.", source="standard input")
             yield sys.stdin.buffer
         else:
+            for paths in _being_noted:
+                paths.add(os.fspath(path))
             with open(path, "rb") as stream:
                 yield stream
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import polars
 import pytest
 
+from builders import GRAPHS
 from cli.commands import headway
-from headway.domain.errors import did_you_mean
+from graphs.imports.chakra_messages import collective, compute, write_trace
+from headway.domain.errors import InputError, did_you_mean
+from headway.workload.files import read_workload
+from headway.workload.graphs import write_graph
 
 HEADER = "job_id,arrival_s,gpus,iterations,model\n"
 GOOD = f"{HEADER}1,0,1,2,vgg16\n2,0,4,2,vgg16\n"
@@ -117,6 +124,121 @@ def test_an_endless_file_is_refused_at_its_beginning(
     assert outcome.err.startswith(f"headway: error: {message}")
 
 
+NAMED_BY_INPUTS = {
+    "simulate jobs.csv -q --json g.json": "g.json",
+    "simulate jobs.csv -q --timeline ./g.json.parquet": "./g.json.parquet",
+    "simulate jobs.parquet -q -o g.svg": "g.svg",
+    "compare jobs.csv --policies paper,headway --json g.json": "g.json",
+    "explain jobs.csv 1 --json g.json": "g.json",
+    "graph import chakra trace --gpu h100 -o trace/t.1.et": "trace/t.1.et",
+    "graph import chakra trace --gpu h100 -o trace/t.json": "trace/t.json",
+    "cluster import slurm --conf slurm.conf -o topology.conf": "topology.conf",
+    "cluster import slurm --conf slurm.conf -o included.conf": "included.conf",
+}
+
+
+@pytest.mark.parametrize("command", NAMED_BY_INPUTS)
+def test_an_output_never_replaces_a_file_that_an_input_names(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_graph(GRAPHS["ddp"], "g.json")
+    os.symlink("g.json", "g.json.parquet")
+    os.symlink("g.json", "g.svg")
+    table = "job_id,arrival_s,gpus,iterations,graph\n1,0,4,2,g.json\n"
+    Path("jobs.csv").write_text(table)
+    polars.read_csv("jobs.csv").write_parquet("jobs.parquet")
+    write_trace(Path("trace"), *[[compute(1), collective(2, after=[1])]] * 2)
+    Path("trace/t.json").write_text('{"1": [0, 1]}')
+    Path("slurm.conf").write_text("Include included.conf\n")
+    Path("included.conf").write_text("NodeName=n[1-4] Gres=gpu:a100:8 CPUs=8 RealMemory=1000\n")
+    Path("topology.conf").write_text("SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n[3-4]\n")
+    before = {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")}
+    outcome = headway(capsys, *command.split())
+    assert outcome.err.splitlines()[-1] == (
+        f"headway: error: {NAMED_BY_INPUTS[command]}: is an input too; give another file for the "
+        "output."
+    )
+    assert outcome.status == 2
+    assert {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")} == before
+
+
+STREAMS = {
+    "no standard error": ("simulate w.csv -q --json o.json 2>&-", 0, ""),
+    "no standard error for Parquet": ("simulate w.parquet -q --json o.json 2>&-", 0, ""),
+    "no standard error for a message": ("explain none.parquet 1 2>&-", 2, ""),
+    "no standard streams": ("simulate w.parquet -q --timeline t.parquet <&- >&- 2>&-", 0, ""),
+    "full standard error": ("workload generate -o g.csv 2>/dev/full", 0, ""),
+    "full standard error for the summary": ("simulate w.csv --json o.json 2>/dev/full", 0, ""),
+    "full standard error for a message": ("explain none.parquet 1 2>/dev/full", 2, ""),
+    "full disk for the summary": ("simulate w.csv >/dev/full", 2, "No space left on device."),
+    **{
+        f"full disk for {name}": (
+            f"simulate w.csv -q --{name} - >/dev/full",
+            2,
+            "-: No space left on device.",
+        )
+        for name in ("json", "parquet", "timeline", "links")
+    },
+    **{
+        f"no reader for {name}": (f"simulate w.csv -q --{name} -", 1, "")
+        for name in ("json", "parquet", "timeline", "links")
+    },
+    "no reader of messages": ("simulate w.csv --parquet o.parquet 2>&1 >/dev/null", 0, ""),
+}
+"""What the shell runs, the exit code, and the message. What reads standard output has gone."""
+
+
+@pytest.mark.parametrize("case", STREAMS)
+def test_streams_that_are_full_or_gone_neither_harm_results_nor_go_unnoticed(case: str) -> None:
+    command, status, message = STREAMS[case]
+    polars.read_csv("w.csv").write_parquet("w.parquet")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", f'"$0" -m headway {command}', sys.executable],
+            stdout=writer if case.startswith("no reader") else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("Compiling ")]
+    assert lines == ([f"headway: error: {message}"] if message else [])
+    assert done.returncode == status
+    assert not done.stdout or "error" not in done.stdout
+
+
+def test_threads_that_read_parquet_at_once_leave_standard_error_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("w.parquet").write_bytes(b"PAR1")
+    inside = [threading.Event(), threading.Event()]
+    left = threading.Event()
+
+    def in_turn(*_: object, **__: object) -> None:
+        """Have the reader that came first leave first, while the other is reading."""
+        first = not inside[0].is_set()
+        inside[0 if first else 1].set()
+        assert (inside[1] if first else left).wait(60)
+        raise polars.exceptions.ComputeError("damaged")
+
+    def read() -> None:
+        with pytest.raises(InputError, match="damaged"):
+            read_workload("w.parquet")
+        left.set()
+
+    monkeypatch.setattr(polars, "read_parquet_metadata", in_turn)
+    before = os.fstat(2)
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for one in readers:
+        one.start()
+    for one in readers:
+        one.join()
+    assert os.path.samestat(before, os.fstat(2))
+
+
 def test_a_panic_on_damaged_parquet_is_one_line(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,5 +248,6 @@ def test_a_panic_on_damaged_parquet_is_one_line(
 
     Path("w.parquet").write_bytes(b"PAR1 and more PAR1")
     monkeypatch.setattr(polars, "read_parquet_metadata", panic)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # whatever other tests left
     outcome = headway(capfd, "simulate", "w.parquet")
     assert outcome.err == ("headway: error: w.parquet: is damaged: 'range end out of bounds'.\n")

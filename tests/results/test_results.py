@@ -173,7 +173,9 @@ def test_json_can_be_laid_out_anew_but_not_changed_unless_its_checksum_is_remove
     assert read_result(path).summary == result.summary
     data["jobs"][0]["iterations"] += 1
     path.write_text(json.dumps(data))
-    with pytest.raises(InputError, match="does not match its checksum.* remove the key 'checksum'"):
+    with pytest.raises(
+        InputError, match=r"does not match its checksum.* remove the key 'checksum'"
+    ):
         read_result(path)
     del data["checksum"]
     path.write_text(json.dumps(data))

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.domain.errors import InputError, shown
 from headway.files import open_output
@@ -68,15 +68,38 @@ def read_parquet(
     _check_checksum(stream)
     stream.seek(0)
     content = path or stream
+    with _damage_explained():
+        metadata = polars.read_parquet_metadata(content)
+        if most_rows is not None:
+            count = polars.scan_parquet(content, glob=False).select(polars.len())
+            rows = count.collect().item()
+            if rows > most_rows:
+                raise InputError(f"has {rows:,} rows; at most {most_rows:,} are allowed.")
+        return polars.read_parquet(content, glob=False), metadata
+
+
+def read_parquet_column(path: str, name: str) -> list[Any]:
+    """Return one column of a Parquet file, empty if there is none; the rest is not looked at.
+
+    Raises:
+        InputError: It cannot be read or is damaged.
+    """
+    import polars
+
+    with _damage_explained():
+        if name not in polars.read_parquet_schema(path):
+            return []
+        return polars.read_parquet(path, columns=[name], glob=False)[name].to_list()
+
+
+@contextmanager
+def _damage_explained() -> Iterator[None]:
+    """Turn errors of polars, and its panics, into one line."""
+    import polars
+
     try:
         with _without_panic_reports():
-            metadata = polars.read_parquet_metadata(content)
-            if most_rows is not None:
-                count = polars.scan_parquet(content, glob=False).select(polars.len())
-                rows = count.collect().item()
-                if rows > most_rows:
-                    raise InputError(f"has {rows:,} rows; at most {most_rows:,} are allowed.")
-            return polars.read_parquet(content, glob=False), metadata
+            yield
     # A panic of polars on damaged bytes is a BaseException.
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         raise InputError(f"is damaged: {shown(str(error).splitlines()[0], 80)}.") from error

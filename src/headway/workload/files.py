@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -27,7 +27,7 @@ from headway.workload.columns import (
     needs_graph_file,
     rows_from_jobs,
 )
-from headway.workload.graphs import GraphFiles, write_graphs
+from headway.workload.graphs import GraphFiles, graphs_beside
 from headway.workload.packaged import packaged_workload
 from headway.workload.parallel import ParallelJobs
 from headway.workload.tables import CsvTable, Value, Wording
@@ -75,7 +75,13 @@ def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
     """
     again = ParallelJobs()
     graphs = {job.graph: None for job in workload if job.graph and needs_graph_file(job, again)}
-    header, rows = rows_from_jobs(workload.jobs, write_graphs(graphs, path))
+    with graphs_beside(graphs, path) as graph_paths:
+        _write_table(*rows_from_jobs(workload.jobs, graph_paths), path)
+
+
+def _write_table(
+    header: list[str], rows: Iterable[list[Value]], path: str | os.PathLike[str]
+) -> None:
     if Path(path).suffix == ".parquet":
         import polars
 
@@ -127,7 +133,7 @@ def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
     repeated = ~table["job_id"].is_first_distinct()
     if repeated.any():
         # The error is there: a small file may hold millions of equal rows.
-        table = table.head(repeated.arg_max() + 1)
+        table = table.head(1 + (repeated.arg_max() or 0))
     jobs = []
     for number, row in enumerate(
         table.select(n for n in KNOWN if n in table.columns).iter_rows(named=True)
