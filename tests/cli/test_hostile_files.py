@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars
 import pytest
@@ -15,6 +16,8 @@ from builders import GRAPHS
 from cli.commands import headway
 from graphs.imports.chakra_messages import collective, compute, write_trace
 from headway.domain.errors import InputError, did_you_mean
+from headway.workload import files
+from headway.workload.columns import job_from_row
 from headway.workload.files import read_workload
 from headway.workload.graphs import write_graph
 
@@ -122,6 +125,52 @@ def test_an_endless_file_is_refused_at_its_beginning(
     outcome = headway(capsys, *command.split())
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err.startswith(f"headway: error: {message}")
+
+
+HALF_PAIR = {
+    "explain w.csv 1 --json -": "w.csv, line 2, column 5 (graph): g.json, task '\\ud800', name: ",
+    "graph show g.json -o g.svg": "g.json, task '\\ud800', name: ",
+    "workload import philly p.json --strict": "p.json, line 1, job_id: ",
+}
+
+
+@pytest.mark.parametrize("command", HALF_PAIR)
+def test_half_a_surrogate_pair_in_json_is_refused_when_it_is_read(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text("job_id,arrival_s,gpus,iterations,graph\n1,0,2,2,g.json\n")
+    Path("g.json").write_text('{"ranks": 2, "tasks": [{"name": "\\ud800", "ms": 1}]}')
+    when = '"2017-10-07 01:00:0'
+    Path("p.json").write_text(
+        f'[{{"jobid": "\\ud800", "submitted_time": {when}0", "attempts": [{{"start_time": {when}1",'
+        f' "end_time": {when}9", "detail": [{{"ip": "m1", "gpus": ["gpu0"]}}]}}]}}]'
+    )
+    outcome = headway(capsys, *command.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err == f"headway: error: {HALF_PAIR[command]}is no Unicode text: '\\ud800'.\n"
+
+
+@pytest.mark.parametrize(
+    ("most", "message"),
+    [
+        (10**7, "w.parquet, line 2, job_id: '1' is the id of line 1 too; ids must differ."),
+        (1000, "w.parquet: has 100,000 rows; at most 1,000 are allowed."),
+    ],
+)
+def test_parquet_of_countless_equal_rows_is_refused_before_they_are_all_read(
+    most: int,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = polars.read_csv("w.csv").head(1)
+    rows.select(polars.all().repeat_by(100_000).explode()).write_parquet("w.parquet")
+    read = Mock(side_effect=job_from_row)
+    monkeypatch.setattr(files, "job_from_row", read)
+    monkeypatch.setattr(files, "MAX_JOBS", most)
+    outcome = headway(capsys, "simulate", "w.parquet")
+    assert outcome.err == f"headway: error: {message}\n"
+    assert read.call_count <= 2
 
 
 NAMED_BY_INPUTS = {

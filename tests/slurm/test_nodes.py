@@ -194,14 +194,14 @@ def test_gpus_are_counted_among_generic_resources(gres: str, expected: tuple[int
 
 @pytest.mark.parametrize("gres", ["gpu:a100:4(S:0-1", "gpu:a100:-4", "gpu:4.5", "gpu:a100:x"])
 def test_a_count_of_gpus_that_makes_no_sense_is_refused(gres: str) -> None:
-    nodes = [{**CAPTURES["25.05"]["nodes"][0], "gres": gres}]
+    nodes = [{**json.loads(json.dumps(CAPTURES["25.05"]))["nodes"][0], "gres": gres}]
     for text in (json.dumps({"nodes": nodes}), LINE.replace("gpu:a100:4(S:0-1)", gres)):
         with pytest.raises(InputError, match="is not understood; GPUs are written such as gpu:4"):
             parse_nodes(text)
 
 
 def test_a_node_that_is_there_twice_is_refused() -> None:
-    nodes = CAPTURES["25.05"]["nodes"] * 2
+    nodes = json.loads(json.dumps(CAPTURES["25.05"]))["nodes"] * 2
     for text in (json.dumps({"nodes": nodes}), f"{LINE}\n{LINE}"):
         with pytest.raises(InputError, match="node 'gpu1' is there twice"):
             parse_nodes(text)

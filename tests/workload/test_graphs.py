@@ -168,7 +168,7 @@ MALFORMED: list[tuple[str, str]] = [
     (with_task(name=None), "g.json, tasks[0], name: must be a non-empty string, not null."),
     (
         with_task(after=[False]),
-        "g.json, task 't', after: unknown name false; there is no other entry.",
+        "g.json, task 't', after: a name must be a string, not false.",
     ),
     (with_task(ms=True), "g.json, task 't', ms: must be a number, not true."),
     (with_task(ms="1"), "g.json, task 't', ms: must be a number, not '1'."),
@@ -202,7 +202,16 @@ MALFORMED: list[tuple[str, str]] = [
     (with_task(ranks=[True]), "g.json, task 't', ranks: a rank must be a whole number, not true."),
     (with_task(after="t"), "g.json, task 't', after: must be a list, not 't'."),
     (with_task(after=["x"]), "g.json, task 't', after: unknown name 'x'; there is no other entry."),
-    (with_task(after=[1]), "g.json, task 't', after: unknown name 1; there is no other entry."),
+    (with_task(after=[1]), "g.json, task 't', after: a name must be a string, not 1."),
+    (with_task(after=[["t"]]), "g.json, task 't', after: a name must be a string, not ['t']."),
+    (
+        with_task(ranks=[[0], {}]),
+        "g.json, task 't', ranks: a rank must be a whole number, not a list or an object.",
+    ),
+    (
+        with_message(groups=[[[0], [1]]]),
+        "g.json, message 'm', groups: a rank must be a whole number, not a list or an object.",
+    ),
     (
         with_message(kind="broadcast"),
         "g.json, message 'm', kind: unknown kind 'broadcast'. Known: all-gather, all-reduce, "

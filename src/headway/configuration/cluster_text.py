@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway import toml_text
+from headway.configuration.document import LARGEST_FILE_BYTES
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.errors import InputError
 from headway.domain.gpus import GPUS, V100, GpuType
 from headway.domain.tiers import Tier
 
@@ -33,7 +35,13 @@ def cluster_text(cluster: Cluster, comment: Sequence[str] = ()) -> str:
     if cluster.tiers:
         tiers = [_tier(tier) for tier in cluster.tiers]
         parts.append(toml_text.tables("tier", tiers, inside="cluster"))
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    if (size := len(text.encode())) > LARGEST_FILE_BYTES:
+        raise InputError(
+            f"the cluster's file would have {size:,} bytes, and at most {LARGEST_FILE_BYTES:,} are "
+            f"read; {cluster.servers:,} servers differ too much from each other."
+        )
+    return text
 
 
 def _uniform(cluster: Cluster) -> dict[str, toml_text.Value]:

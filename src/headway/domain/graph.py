@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.graph_expansion import ExpandedGraph, expand
-from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, text, whole
 from headway.domain.message_kinds import ALL_TO_ALL, KINDS, SEND, message_size_bytes
 
 MAX_NODES = 2**22
@@ -174,6 +174,7 @@ def _check_names(entries: Sequence[Entry]) -> None:
     for entry in entries:
         if not isinstance(entry.name, str) or not entry.name:
             raise InputError("must be a non-empty string.", field=f"{entry.label}, name")
+        text(entry.name, f"{entry.label}, name")
         if entry.name in seen:
             raise InputError(
                 "the name is used twice; names of tasks and messages must all differ.",
@@ -239,6 +240,7 @@ def _check_messages(graph: Graph) -> None:
                 f"must be a non-empty string, not {shown(message.channel)}.",
                 field=f"{message.label}, channel",
             )
+        text(message.channel, f"{message.label}, channel")
         whole(message.buffer_bytes, f"{message.label}, buffer_bytes", 0, MAX_BYTES)
         _check_groups(message, graph.ranks, checked)
         if message.kind == KINDS[ALL_TO_ALL]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import InputError, did_you_mean
 from headway.domain.gpus import V100
 from headway.domain.graph import Graph
 from headway.domain.limits import (
@@ -14,6 +14,7 @@ from headway.domain.limits import (
     MAX_BYTES,
     MAX_GPUS,
     MAX_ITERATIONS,
+    text,
     whole,
 )
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
@@ -50,6 +51,8 @@ class Job:
     parallel: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("job_id", "model", "measured_on", "parallel"):
+            text(getattr(self, name), name)
         if not self.job_id:
             raise InputError("must not be empty.", field="job_id")
         whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
@@ -66,10 +69,8 @@ class Job:
         whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
-        if not isinstance(self.measured_on, str) or not self.measured_on:
-            raise InputError(
-                f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"
-            )
+        if not self.measured_on:
+            raise InputError("must not be empty.", field="measured_on")
         if self.arrival_ns + self.iterations * self.compute_ns > HORIZON_NS:
             raise InputError(
                 "too many: computation alone would end after the simulator's last instant "

@@ -58,6 +58,17 @@ def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:
     return value
 
 
+def text(value: str, field: str) -> str:
+    """Return `value` if it is text that files can hold; JSON may have half a surrogate pair."""
+    if not isinstance(value, str):
+        raise InputError(f"must be a string, not {shown(value)}.", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"is no Unicode text: {shown(value)}.", field=field) from None
+    return value
+
+
 def scaled(
     value: float,
     factor: float,
