@@ -127,6 +127,42 @@ def test_an_endless_file_is_refused_at_its_beginning(
     assert outcome.err.startswith(f"headway: error: {message}")
 
 
+HEADER_LINE = (
+    '{"headway_log":2,"version":"0.2.0","policy":"headway","network":{"a_ns":1,"b_ns_per_byte":1.0,'
+    '"eta_ns_per_byte":0.0,"law":"busiest","ring_size":null},"seed":0,"leases":{"least_ns":1,'
+    '"factor":10,"stuck_ns":10},"clock_ns":0,"unix_ns":1795120121772693719}\n'
+)
+EVENTS = (
+    '{"event":{"type":"NodeUp","at_ns":1,"node":"n","gpus":4,"memory_bytes":9},"instructions":[]}\n'
+    '{"event":{"type":"JobSubmitted","at_ns":2,"job_id":"1","spec":{"command":["x"],"gpus":1,'
+    '"memory_bytes":1}},"instructions":[{"type":"Launch","job_id":"1","attempt":1,"slots":'
+    '[{"node":"n","index":0}]}]}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "sound"),
+    [
+        (HEADER_LINE + EVENTS, True),
+        (HEADER_LINE + EVENTS + EVENTS, False),
+        (HEADER_LINE + EVENTS.replace('"at_ns":2', f'"at_ns":{10**29}'), False),
+        (HEADER_LINE + EVENTS.replace('"at_ns":2', f'"at_ns":{2**63 - 1}'), False),
+        (HEADER_LINE.replace("1795120121772693719", f"{2**64}") + EVENTS, False),
+        (HEADER_LINE + EVENTS.replace('"index":0', f'"index":{10**29}'), False),
+        (HEADER_LINE + EVENTS.replace('{"node":"n","index":0}', ""), False),
+    ],
+    ids=["sound", "twice", "late", "last", "clock", "index", "no slots"],
+)
+def test_a_log_of_events_that_no_run_can_have_is_not_shown(
+    log: str, sound: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("events.jsonl").write_text(log)
+    outcome = headway(capsys, "view", "events.jsonl", "-o", "page.html")
+    assert outcome.status == (0 if sound else 2), outcome.err
+    assert sound or outcome.err.startswith("headway: error: events.jsonl")
+    assert sound or outcome.err.count("\n") == 1
+
+
 HALF_PAIR = {
     "explain w.csv 1 --json -": "w.csv, line 2, column 5 (graph): g.json, task '\\ud800', name: ",
     "graph show g.json -o g.svg": "g.json, task '\\ud800', name: ",
