@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -140,19 +141,22 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 yield stream
             return
         cleaning_up = is_leaving()
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with before_forced_exit(lambda: os.unlink(temporary)):
-                with os.fdopen(handle, "w+b") as stream:
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
+        with before_forced_exit(temporary.unlink):
+            try:
+                with open(temporary, "x+b", opener=_private) as stream:
                     yield stream
                 if not cleaning_up:
                     check()
-            os.chmod(temporary, _mode(target))
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+                os.chmod(temporary, _mode(target))
+                os.replace(temporary, target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _mode(target: Path) -> int:

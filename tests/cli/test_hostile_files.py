@@ -265,6 +265,25 @@ STREAMS = {
         for name in ("json", "parquet", "timeline", "links")
     },
     **{
+        f"full disk for {name}": (
+            f"simulate w.csv -q {option} {name}",
+            2,
+            f"{name}: No space left on device.",
+        )
+        for option, name in (
+            *(("-o", "full.pdf"), ("-o", "full.svg"), ("-o", "full.html")),
+            *(("--timeline", "full.parquet"), ("--timeline", "full.pftrace")),
+        )
+    },
+    **{
+        f"a limit for {name}": (
+            f"simulate w.csv -q --{name} limited.parquet",
+            2,
+            "limited.parquet: File too large.",
+        )
+        for name in ("parquet", "timeline")
+    },
+    **{
         f"no reader for {name}": (f"simulate w.csv -q --{name} -", 1, "")
         for name in ("json", "parquet", "timeline", "links")
     },
@@ -277,11 +296,14 @@ STREAMS = {
 def test_streams_that_are_full_or_gone_neither_harm_results_nor_go_unnoticed(case: str) -> None:
     command, status, message = STREAMS[case]
     polars.read_csv("w.csv").write_parquet("w.parquet")
+    for kind in ("pdf", "svg", "html", "parquet", "pftrace"):
+        os.symlink("/dev/full", f"full.{kind}")
+    limit = "export NUMBA_DISABLE_JIT=1; ulimit -f 1; " if case.startswith("a limit") else ""
     reader, writer = os.pipe()
     os.close(reader)
     try:
         done = subprocess.run(
-            ["bash", "-c", f'"$0" -m headway {command}', sys.executable],
+            ["bash", "-c", f'{limit}"$0" -m headway {command}', sys.executable],
             stdout=writer if case.startswith("no reader") else subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -293,6 +315,7 @@ def test_streams_that_are_full_or_gone_neither_harm_results_nor_go_unnoticed(cas
     assert lines == ([f"headway: error: {message}"] if message else [])
     assert done.returncode == status
     assert not done.stdout or "error" not in done.stdout
+    assert not [name for name in os.listdir() if name.startswith((".", "limited"))]
 
 
 def test_threads_that_read_parquet_at_once_leave_standard_error_alone(

@@ -142,7 +142,7 @@ def record_timeline(
     with (
         parquet_output(path) as stream,
         tempfile.TemporaryDirectory(prefix=f".{target.name}.parts.", dir=beside) as folder,
-        before_forced_exit(lambda: shutil.rmtree(folder)),
+        before_forced_exit(lambda: shutil.rmtree(folder, ignore_errors=True)),
     ):
         sink = TimelineWriter(stream, Path(folder), workload, cluster, window or Window())
         yield sink
