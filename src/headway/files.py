@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -18,6 +19,9 @@ from headway.interrupts import before_forced_exit, check, is_leaving
 STANDARD = "-"
 """Stands for standard input or output."""
 
+_POLARS = ("polars", "pyo3_runtime")
+"""Modules of polars' exceptions; the second is that of its panics."""
+
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
@@ -29,11 +33,20 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{error.strerror or error}.", source=os.fspath(path)) from error
     except Exception as error:
-        # polars has exceptions of its own for a full disk.
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None or not type(error).__module__.startswith("polars"):
+        if (problem := system_problem(error)) is None:
             raise
-        raise InputError(f"{os.strerror(int(number[1]))}.", source=os.fspath(path)) from error
+        raise InputError(problem, source=os.fspath(path)) from error
+
+
+def system_problem(error: BaseException) -> str | None:
+    """Return what the operating system said, if polars was refused something by it."""
+    number = re.search(r"\(os error (\d+)\)|\bOs \{ code: (\d+)", str(error))
+    if number is None or not type(error).__module__.startswith(_POLARS):
+        return None
+    code = int(number[1] or number[2])
+    if code == errno.EPIPE:
+        raise BrokenPipeError(code, os.strerror(code)) from error
+    return f"{os.strerror(code)}."
 
 
 _being_noted: list[set[str]] = []

@@ -127,6 +127,35 @@ def test_an_endless_file_is_refused_at_its_beginning(
     assert outcome.err.startswith(f"headway: error: {message}")
 
 
+@pytest.mark.parametrize(
+    ("command", "content", "message"),
+    [
+        (
+            "explain w.csv none",
+            GOOD.replace("\n1,", '\n"a\nb",'),
+            r"w.csv: there is no job 'none'. Known: 2, a\nb.",
+        ),
+        ("explain w.csv ab", GOOD.replace("\n1,", '\n"a\nb",'), r"Did you mean 'a\nb'?"),
+        (
+            "simulate w.csv",
+            GOOD.replace("\n2,", '\n"a\nb",') + '"a\nb",0,1,2,vgg16\n',
+            r"'a\nb' is",
+        ),
+        ("simulate w.csv", GOOD.replace("vgg16\n2", '"vgg\n16"\n2'), r"unknown model 'vgg\n16'."),
+        (f"simulate {'x/' * 2500}w.csv", GOOD, "x/x/w.csv: File name too long."),
+    ],
+)
+def test_a_message_is_one_short_line_whatever_is_in_an_id_or_a_path(
+    command: str, content: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text(content)
+    outcome = headway(capsys, *command.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert len(outcome.err) < 700
+
+
 HEADER_LINE = (
     '{"headway_log":2,"version":"0.2.0","policy":"headway","network":{"a_ns":1,"b_ns_per_byte":1.0,'
     '"eta_ns_per_byte":0.0,"law":"busiest","ring_size":null},"seed":0,"leases":{"least_ns":1,'

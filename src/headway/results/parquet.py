@@ -12,11 +12,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.domain.errors import InputError, shown
-from headway.files import open_output
+from headway.files import open_output, system_problem
 
 if TYPE_CHECKING:
     import polars
@@ -102,6 +102,8 @@ def _damage_explained() -> Iterator[None]:
             yield
     # A panic of polars on damaged bytes is a BaseException.
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
+        if (problem := system_problem(error)) is not None:
+            raise InputError(problem) from error
         raise InputError(f"is damaged: {shown(str(error).splitlines()[0], 80)}.") from error
 
 
@@ -153,21 +155,21 @@ def _without_panic_reports() -> Iterator[None]:
 
     Descriptor 2 is all threads', so beside other threads it is left alone.
     """
-    alone = threading.active_count() == 1
-    try:
-        before = os.dup(2) if alone else None
-    except OSError:  # It is closed.
-        before = None
-    if before is None:
-        yield
-        return
-    with tempfile.TemporaryFile() as written:
+    with ExitStack() as stack:
+        written = None
+        if threading.active_count() == 1:
+            with suppress(OSError):  # It is closed, or no more files can be opened.
+                before = os.dup(2)
+                stack.callback(os.close, before)
+                written = stack.enter_context(tempfile.TemporaryFile())
+        if written is None:
+            yield
+            return
         os.dup2(written.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(before, 2)
-            os.close(before)
             written.seek(0)
             text = written.read()
             if b"panicked" not in text:
