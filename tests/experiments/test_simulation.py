@@ -214,6 +214,7 @@ def test_the_arrays_of_a_result_are_read_only() -> None:
 
 @pytest.mark.parametrize("field", ["job_id", "model", "measured_on", "parallel"])
 def test_a_jobs_texts_are_text(field: str) -> None:
-    for value in (5, None, b"x"):
+    values: list[Any] = [5, None, b"x"]
+    for value in values:
         with pytest.raises(headway.InputError, match=f"{field}: must be a string, not {value!r}"):
             make_job(**{field: value})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headway import jit
 from headway.domain.errors import InputError
+from headway.domain.limits import MAX_JOBS
 from headway.files import open_input, open_output
 from headway.results.columns import job_columns, job_schema, job_table
 from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
@@ -124,7 +125,7 @@ def read_result(path: str | os.PathLike[str]) -> StoredResult:
 def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
     """Return the values of a run, and its jobs."""
     if content.startswith(PARQUET_MAGIC):
-        frame, metadata = read_parquet(BytesIO(content))
+        frame, metadata = read_parquet(BytesIO(content), most_rows=MAX_JOBS)
         return metadata_values(metadata), frame
     try:
         data = _parsed(content)
