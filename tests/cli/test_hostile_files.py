@@ -327,7 +327,7 @@ def test_streams_that_are_full_or_gone_neither_harm_results_nor_go_unnoticed(cas
     polars.read_csv("w.csv").write_parquet("w.parquet")
     for kind in ("pdf", "svg", "html", "parquet", "pftrace"):
         os.symlink("/dev/full", f"full.{kind}")
-    limit = "export NUMBA_DISABLE_JIT=1; ulimit -f 1; " if case.startswith("a limit") else ""
+    limit = "export NUMBA_DISABLE_JIT=1; ulimit -f 3; " if case.startswith("a limit") else ""
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -218,3 +218,5 @@ def test_a_jobs_texts_are_text(field: str) -> None:
     for value in values:
         with pytest.raises(headway.InputError, match=f"{field}: must be a string, not {value!r}"):
             make_job(**{field: value})
+    with pytest.raises(headway.InputError, match=f"{field}: is no Unicode text: 'half"):
+        make_job(**{field: "half \ud83d"})

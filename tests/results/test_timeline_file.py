@@ -182,14 +182,13 @@ def test_a_window_counts_what_the_whole_run_counts(
         assert getattr(part, name).tolist() == getattr(whole, name)[at].tolist()
 
 
-@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000, "half \ud83d"])
+@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000])
 def test_ids_of_all_kinds_come_through(tmp_path: Path, job_id: str) -> None:
     workload = Workload(
         [Job(job_id, 0, 4, 12, 1_000, 1_000, 1_000, 1), Job("other", 0, 4, 12, 5, 5, 5, 1)]
     )
     record(tmp_path / "t", workload, TWO_BY_TWO)
-    shown = job_id.encode(errors="backslashreplace").decode()
-    assert set(read_timeline(tmp_path / "t").tasks["job_id"]) == {shown, "other"}
+    assert set(read_timeline(tmp_path / "t").tasks["job_id"]) == {job_id, "other"}
 
 
 def test_late_starts_are_written_to_the_nanosecond(tmp_path: Path) -> None:
