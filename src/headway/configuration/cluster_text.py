@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headway import toml_text
-from headway.configuration.document import LARGEST_FILE_BYTES
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
 from headway.domain.gpus import GPUS, V100, GpuType
@@ -36,10 +35,10 @@ def cluster_text(cluster: Cluster, comment: Sequence[str] = ()) -> str:
         tiers = [_tier(tier) for tier in cluster.tiers]
         parts.append(toml_text.tables("tier", tiers, inside="cluster"))
     text = "\n".join(parts)
-    if (size := len(text.encode())) > LARGEST_FILE_BYTES:
+    if (size := len(text.encode())) > toml_text.LARGEST_FILE_BYTES:
         raise InputError(
-            f"the cluster's file would have {size:,} bytes, and at most {LARGEST_FILE_BYTES:,} are "
-            f"read; {cluster.servers:,} servers differ too much from each other."
+            f"the cluster's file would have {size:,} bytes, and at most "
+            f"{toml_text.LARGEST_FILE_BYTES:,} are read; its servers differ too much."
         )
     return text
 

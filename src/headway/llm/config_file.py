@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from headway.configuration.conversion import TomlTable, given
-from headway.configuration.document import LARGEST_FILE_BYTES, Document
+from headway.configuration.document import Document
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.files import open_input
 from headway.llm.config import LatentAttention, ModelConfig
 from headway.llm.huggingface import huggingface_config, is_huggingface
+from headway.toml_text import LARGEST_FILE_BYTES
 
 _SUFFIX = ".toml"
 

@@ -17,10 +17,10 @@ from typing import Any
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.files import open_input
 from headway.llm.gpu import GpuModel, ServerLink
+from headway.toml_text import LARGEST_FILE_BYTES
 
 _SUFFIX = ".toml"
 _LINKS, _LIKE, _ESTIMATES = "server_links", "like", "estimates"
-_LARGEST_FILE_BYTES = 2**20
 _SMALLEST, _LARGEST = 1e-30, 1e30
 """Of a number that is not 0, so that no time comes out infinite."""
 _MOST_EFFICIENT = 2
@@ -49,9 +49,9 @@ def gpu_from(name_or_path: str) -> GpuModel:
 def read_gpu(path: str) -> GpuModel:
     """Read the type of GPU that a file describes."""
     with open_input(path) as stream:
-        data = stream.read(_LARGEST_FILE_BYTES + 1)
-    if len(data) > _LARGEST_FILE_BYTES:
-        raise InputError(f"larger than {_LARGEST_FILE_BYTES:,} bytes.", source=path)
+        data = stream.read(LARGEST_FILE_BYTES + 1)
+    if len(data) > LARGEST_FILE_BYTES:
+        raise InputError(f"larger than {LARGEST_FILE_BYTES:,} bytes.", source=path)
     try:
         text = data.decode("utf-8-sig")
         content = tomllib.loads(text)
