@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end the program: Ctrl-C, `kill`, and a terminal that is closed."""
+"""Ctrl-C, `kill`, and a terminal that is closed."""
 
 GRACE_S = 1.0
 """How long code that cannot be interrupted may go on after a signal."""
@@ -31,12 +31,16 @@ _cleanups: dict[object, Callable[[], None]] = {}
 
 
 def handle_signals() -> None:
-    """Install handlers for SIGNALS that exit the program."""
-    for number in SIGNALS:
-        # Under `nohup` a closed terminal is ignored.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _leave)
+    """Install handlers that exit the program."""
+    for number in ending_signals():
+        signal.signal(number, _leave)
     sys.unraisablehook = _report_unless_leaving
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end the program; under `nohup` a closed terminal does not."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
 
 
 def _report_unless_leaving(lost: sys.UnraisableHookArgs) -> None:

@@ -153,7 +153,8 @@ def graphs_beside(
             for path in added:
                 path.unlink(missing_ok=True)
             if is_new:
-                folder.rmdir()
+                with suppress(OSError):
+                    folder.rmdir()
             raise
         _remove_unused(before - {*names.values()}, folder)
 
@@ -178,7 +179,7 @@ def _path_for(content: bytes, folder: Path) -> Path:
     """Return the file that has this content, or will have; one that was edited is left alone."""
     path = folder / f"{_digest(content)}.json"
     for number in count(2):
-        if not path.exists() or path.read_bytes() == content:
+        if not path.exists() or (path.is_file() and path.read_bytes() == content):
             break
         path = folder / f"{_digest(content)}-{number}.json"
     return path
