@@ -47,9 +47,8 @@ class _Messages(io.FileIO):
 def _open_messages() -> io.TextIOWrapper:
     # One that is None would have print() write to standard output.
     stream = io.BufferedWriter(_Messages(2, "w", closefd=False))
-    return io.TextIOWrapper(
-        stream, encoding=getattr(sys.stderr, "encoding", "utf-8"), line_buffering=True
-    )
+    encoding = getattr(sys.stderr, "encoding", "utf-8")
+    return io.TextIOWrapper(stream, encoding, "backslashreplace", line_buffering=True)
 
 
 if __name__ == "__main__":
