@@ -858,7 +858,7 @@ def test_an_unwritable_folder_is_reported(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("os.replace", refuse)
     expect(capsys, "out.json: No space left on device.", "w.csv")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import InputError, did_you_mean
 from headway.domain.gpus import V100
 from headway.domain.graph import Graph
 from headway.domain.limits import (
@@ -15,6 +15,7 @@ from headway.domain.limits import (
     MAX_GPUS,
     MAX_ITERATIONS,
     MAX_PRIORITY,
+    text,
     whole,
 )
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
@@ -54,6 +55,8 @@ class Job:
     priority: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("job_id", "model", "measured_on", "parallel"):
+            text(getattr(self, name), name)
         if not self.job_id:
             raise InputError("must not be empty.", field="job_id")
         whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
@@ -71,10 +74,8 @@ class Job:
         whole(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
-        if not isinstance(self.measured_on, str) or not self.measured_on:
-            raise InputError(
-                f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"
-            )
+        if not self.measured_on:
+            raise InputError("must not be empty.", field="measured_on")
         if self.arrival_ns + self.iterations * self.compute_ns > HORIZON_NS:
             raise InputError(
                 "too many: computation alone would end after the simulator's last instant "

@@ -125,6 +125,14 @@ def simulate(
         network = network_from(network)
     if isinstance(policy, str):
         policy = PolicySet.parse(policy)
+    for name, value, kind in (
+        ("workload", workload, Workload),
+        ("cluster", cluster, Cluster),
+        ("network", network, NetworkModel),
+        ("policy", policy, PolicySet),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"must be a {kind.__name__}, not {shown(value)}.", field=name)
     if acceleration not in ACCELERATIONS:
         raise InputError(
             f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
