@@ -12,6 +12,7 @@ from headway.cli.console import RunsBar, messages, print_lines, print_table, rep
 from headway.cli.options import (
     AccuracyOption,
     ClusterOption,
+    ExclusiveOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
@@ -62,6 +63,7 @@ def compare_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    exclusive: ExclusiveOption = False,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     accuracy: AccuracyOption = None,
@@ -92,7 +94,7 @@ def compare_command(
     check_outputs(
         [json, output], [*files, *files_among(cluster, network, policies, *(profiles or ()))]
     )
-    where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
+    where, link = cluster_from(cluster, gpu_memory_gb, gpu, exclusive), network_from(network)
     jobs, draws = _workloads(workloads, seeds, profiles or ())
 
     from headway.experiments.compare import compare

@@ -32,6 +32,9 @@ class Job:
     forward, backward or gradient. It has a model and a batch size only if its graph was made from
     the model's layers; `parallel` then says how, such as `ddp` or `pp4x1f1b:8`. `compute_ns` is for
     both kinds of job.
+
+    A job that is `exclusive` has its GPUs to itself: it takes only GPUs that hold no job, and they
+    take no other while it has them.
     """
 
     job_id: str
@@ -48,6 +51,7 @@ class Job:
     measured_on: str = V100.name
     graph: Graph | None = None
     parallel: str = ""
+    exclusive: bool = False
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -66,6 +70,10 @@ class Job:
         whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
+        if not isinstance(self.exclusive, bool):
+            raise InputError(
+                f"must be true or false, not {shown(self.exclusive)}.", field="exclusive"
+            )
         if not isinstance(self.measured_on, str) or not self.measured_on:
             raise InputError(
                 f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"

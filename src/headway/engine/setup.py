@@ -68,6 +68,7 @@ def prepare(
     jobs = zeros(len(workload), JOB)
     for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
         jobs[name] = [getattr(job, name) for job in workload]
+    jobs.exclusive[:] = [cluster.exclusive or job.exclusive for job in workload]
     fastest = times.times_ns.sum(axis=2).argmin(axis=1)
     jobs.forward_ns[:], jobs.backward_ns[:] = times.times_ns[np.arange(len(jobs)), fastest].T
     paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)

@@ -149,6 +149,7 @@ QUEUE = np.dtype(
     [
         ("memory_bytes", np.int64),
         ("gpus", np.int64),
+        ("exclusive", np.int64),
         ("first", np.int64),  # the jobs in it are queue[first:end]
         ("end", np.int64),
         ("next", np.int64),  # the index of the job to be tried next in this step
@@ -603,10 +604,10 @@ def _graph_state(
 
 def _queues(jobs: Records) -> tuple[Records, Integers]:
     """Return a queue for each size of job, each with a part of the queue as large as it can get."""
-    sizes = np.stack([jobs.memory_bytes, jobs.gpus], axis=1)
+    sizes = np.stack([jobs.memory_bytes, jobs.gpus, jobs.exclusive], axis=1)
     distinct, queue_of, counts = np.unique(sizes, axis=0, return_inverse=True, return_counts=True)
     queues = zeros(len(distinct), QUEUE)
-    queues.memory_bytes[:], queues.gpus[:] = distinct.T
+    queues.memory_bytes[:], queues.gpus[:], queues.exclusive[:] = distinct.T
     queues.first[1:] = np.cumsum(counts)[:-1]
     queues.end[:] = queues.first
     return queues, queue_of.reshape(-1).astype(np.int64)

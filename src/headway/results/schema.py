@@ -74,7 +74,10 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without what a cluster or its groups need not say."""
         values = asdict(self)
-        optional = ("servers_per_rack", "oversubscription", "groups", "profiles", "rails", "tiers")
+        optional = (
+            *("servers_per_rack", "oversubscription", "groups", "profiles"),
+            *("rails", "tiers", "exclusive"),
+        )
         _drop_defaults(values["cluster"], Cluster, optional)
         for group in values["cluster"].get("groups", ()):
             _drop_defaults(group, ServerGroup, ("rails", "switches"))

@@ -32,7 +32,8 @@ Value = TypeVar("Value")
 Coordinate = str | float | int | None
 
 NUMBERS = ("gpu_memory_gb", "bucket_mb")
-_CLUSTER_AXES = ("cluster", "gpu_memory_gb", "gpu")
+SWITCHES = ("exclusive",)
+_CLUSTER_AXES = ("cluster", "gpu_memory_gb", "gpu", "exclusive")
 _POLICY_AXES = ("policy", "placement", "scheduler", "priority", "admission", "bucket_mb")
 COORDINATES = ("workload", "seed", *_CLUSTER_AXES, "network", *_POLICY_AXES)
 """The columns that say which run of the grid a row is."""
@@ -250,7 +251,9 @@ class _Reader:
         return Entry({"workload": name}, WorkloadSource(source, seeds), _digest(source))
 
     def _cluster(self, at: dict[str, Any]) -> Entry[Cluster]:
-        cluster = cluster_from(self._beside(at["cluster"]), at["gpu_memory_gb"], at["gpu"])
+        cluster = cluster_from(
+            self._beside(at["cluster"]), at["gpu_memory_gb"], at["gpu"], bool(at["exclusive"])
+        )
         return Entry(at, cluster, _digest(cluster))
 
     def _network(self, at: dict[str, Any]) -> Entry[NetworkModel]:

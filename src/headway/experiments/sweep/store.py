@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headway.domain.errors import InputError
 from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordinates
-from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
+from headway.experiments.sweep.specification import COORDINATES, NUMBERS, SWITCHES, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.interrupts import is_leaving
 from headway.results.schema import Summary
@@ -241,6 +241,8 @@ def _type(name: str) -> Any:
         return polars.Int64 if Summary.__annotations__[name] == "int" else polars.Float64
     if name == "seed":
         return polars.Int64
+    if name in SWITCHES:
+        return polars.Boolean
     return polars.Float64 if name in NUMBERS else polars.String
 
 
