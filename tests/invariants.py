@@ -56,7 +56,7 @@ def check_room(result: Result) -> None:
         assert len(set(gpus)) == job.gpus
         for gpu in gpus:
             # A job that leaves at an instant makes room for one placed at that instant.
-            alone = cluster.exclusive or job.exclusive
+            alone = int(cluster.exclusive or job.exclusive)
             changes[gpu].append((int(start), 1, job.memory_bytes, alone))
             changes[gpu].append((int(finish), -1, -job.memory_bytes, -alone))
     for gpu, on_gpu in changes.items():

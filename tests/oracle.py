@@ -733,9 +733,7 @@ class Simulation:
                 full[gpu] |= self.exclusive or holder.spec.exclusive or job.spec.exclusive
                 load[gpu] += self.remaining_service(holder)
                 server_load[server[gpu]] += self.remaining_service(holder)
-        fitting = [
-            gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes and not full[gpu]
-        ]
+        fitting = [gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes and not full[gpu]]
 
         policy, _, kappa = self.placement.partition(":")
         if policy == "ff":

@@ -185,10 +185,9 @@ def cases(
 ) -> Case:
     """Draw a case; every other one is crowded: many jobs across few servers.
 
-    In half of them jobs share GPUs, in a quarter some of them do, and in a quarter none. In general,
-    two of three clusters are mixed; else all are uniform. With graphs, two of three
-    jobs of a few GPUs have one, some of them from a builder. With a fabric, there are tiers and
-    rails.
+    In half of them jobs share GPUs, in a quarter only some do, and in a quarter none. In general,
+    two of three clusters are mixed; else all are uniform. With graphs, two of three jobs of a few
+    GPUs have one, some of them from a builder. With a fabric, there are tiers and rails.
     """
     crowded = draw(st.booleans())
     mixed = general and draw(st.sampled_from([True, True, False]))

@@ -26,6 +26,7 @@ from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.files import STANDARD, check_outputs, open_output
 from headway.reports.page import check_page_or_picture, is_page
+from headway.results.display import describe_sharing
 from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
@@ -112,14 +113,16 @@ def compare_command(
             started=bar.start,
             done=bar.step,
         )
+    sharing = describe_sharing(sum(one.exclusive_jobs(where) for one in jobs), sum(map(len, jobs)))
     if json is not None:
         with open_output(json) as stream:
             stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
     if output is not None:
-        _write_figures(found, output, f"{_described(workloads, draws)} on {where}")
+        _write_figures(found, output, f"{_described(workloads, draws)} on {where}; {sharing}")
     console = results(to_stderr=json == STANDARD)
     several = len(jobs) > 1
-    print_lines(console, f"{_described(workloads, draws)} on {where}", f"network {link}", "")
+    described = f"{_described(workloads, draws)} on {where}"
+    print_lines(console, described, sharing, f"network {link}", "")
     print_table(console, _means(found, several))
     console.print()
     print_table(console, _against_first(found))

@@ -15,9 +15,7 @@ def has_room(cluster: ClusterView, job: int, gpu: int) -> bool:
     if gpus[gpu].held == NOBODY:
         return True
     # A job that needs no memory would fit beside one that has the GPU to itself.
-    return bool(
-        jobs[job].exclusive == 0 and jobs[cluster.seats[gpus[gpu].held].job].exclusive == 0
-    )
+    return bool(jobs[job].exclusive == 0 and jobs[cluster.seats[gpus[gpu].held].job].exclusive == 0)
 
 
 @inlined

@@ -48,7 +48,7 @@ def run_values(result: Result) -> dict[str, Any]:
     """Return all of a result but its jobs as plain values, by the keys that files use."""
     return {
         "summary": asdict(result.summary),
-        "settings": result.settings.to_dict(),
+        "settings": result.settings_values,
         "estimated": [list(pair) for pair in result.estimated],
         "gpu_busy_ns": result.gpu_busy_ns.tolist(),
         "code": code_version(),

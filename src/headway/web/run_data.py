@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headway.domain.errors import InputError
+from headway.results.display import describe_sharing
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.usage import Integers
 from headway.version import __version__
@@ -73,7 +74,7 @@ class RunData:
             "rack": racks,
             "part_from": self._edges[:-1],
             "periods": self._periods,
-            **_live_values(run),
+            **_kind_values(run),
         }
         groups = self._groups.servers
         columns: dict[str, Any] = {
@@ -227,11 +228,12 @@ class RunData:
         }
 
 
-def _live_values(run: RecordedRun) -> dict[str, Any]:
-    """Return what only live runs have."""
+def _kind_values(run: RecordedRun) -> dict[str, Any]:
+    """Return what only live runs have, or only simulated ones."""
     live = run.live
     if live is None:
-        return {}
+        exclusive = run.settings.get("exclusive_jobs", 0)
+        return {"sharing": describe_sharing(exclusive, len(run.jobs))}
     return {
         "job_name": live.names,
         "last_state": live.last_states,

@@ -114,7 +114,7 @@ def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
         unfit = [
             n
             for n, kind in table.schema.items()
-            if not (kind.is_numeric() or kind == polars.String)
+            if not (kind.is_numeric() or kind in (polars.String, polars.Boolean))
         ]
         if unfit:
             raise InputError(

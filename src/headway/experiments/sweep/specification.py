@@ -23,6 +23,7 @@ from headway.experiments.sweep.file import RECIPE_KEYS, SweepFile, WorkloadTable
 from headway.files import open_input
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
+from headway.results.display import describe_sharing
 from headway.workload.files import read_workload
 from headway.workload.generate import PRESETS, Recipe, generate_workload
 
@@ -85,6 +86,25 @@ class Sweep:
         """The number of runs."""
         seeds = sum(len(workload.value.seeds) for workload in self.workloads)
         return seeds * len(self.clusters) * len(self.networks) * len(self.policies)
+
+    @property
+    def sharing(self) -> str:
+        """A line that says whether jobs share GPUs, or that some do."""
+        found = set()
+        for workload in self.workloads:
+            source = workload.value.source
+            for cluster in self.clusters:
+                if isinstance(source, Workload):
+                    exclusive, jobs = source.exclusive_jobs(cluster.value), len(source)
+                else:
+                    jobs = source.jobs
+                    exclusive = jobs if cluster.value.exclusive else 0
+                found.add(describe_sharing(exclusive, jobs))
+        return (
+            found.pop()
+            if len(found) == 1
+            else "some jobs share GPUs if their memory fits, others do not"
+        )
 
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:

@@ -122,6 +122,7 @@ class RunStore:
             "headway.sweep": sweep.text,
             "headway.baseline": sweep.baseline,
             "headway.runs": str(len(runs)),
+            "headway.sharing": sweep.sharing,
             "headway.code": code_version(),
         }
         for name, table in ((RUNS, frame), (TIMINGS, timings)):

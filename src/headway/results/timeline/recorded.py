@@ -169,7 +169,7 @@ class RecordedRun:
             window=Window(0, int(result.finish_ns.max())),
             tasks=task_table(tasks, jobs["job_id"].to_list(), placed),
             jobs=jobs,
-            settings=result.settings.to_dict(),
+            settings=result.settings_values,
             server_gpus=cluster.server_gpus,
             graphs=graphs,
         )

@@ -43,7 +43,7 @@ class RecordedPage extends Page {
       this.job = run.jobOf.get(before.ids[this.job]) ?? null;
     }
     this.server = null;
-    byId("title").textContent = `${run.policy} · ${counted(run.jobs, "job")} · ${counted(run.servers, run.nouns.server)}, ${counted(run.allGpus, run.nouns.gpu)}`;
+    byId("title").textContent = `${run.policy} · ${counted(run.jobs, "job")} · ${counted(run.servers, run.nouns.server)}, ${counted(run.allGpus, run.nouns.gpu)}${run.settings.sharing ? ` · ${run.settings.sharing}` : ""}`;
     document.title = `${run.name} – Headway`;
     this.shown = null;
   }

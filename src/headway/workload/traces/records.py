@@ -12,6 +12,9 @@ from headway.domain.errors import InputError, shown
 
 SECOND_NS = 10**9
 
+WHOLE_GPU = 1000
+"""A GPU, in thousandths."""
+
 
 @dataclass(slots=True)
 class TraceJob:
