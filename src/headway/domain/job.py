@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import V100
@@ -19,6 +20,10 @@ from headway.domain.limits import (
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 
+Label = str | int | float
+MAX_LABEL = 2**53
+"""The largest whole number of a label: up to here policies see it exactly."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -29,12 +34,15 @@ class Job:
     are `estimated` if scaled from a measurement at another batch size.
 
     A job with a `graph` has tasks and messages instead, with times on `measured_on`: it has no
-    forward, backward or gradient. It has a model and a batch size only if its graph was made from
-    the model's layers; `parallel` then says how, such as `ddp` or `pp4x1f1b:8`. `compute_ns` is for
-    both kinds of job.
+    forward, backward or gradient. `model` and `parallel`, such as `ddp` or `pp4x1f1b:8`, then only
+    name what it trains and how; it has a batch size only if its graph was made from the layers of
+    that model. `compute_ns` is for both kinds of job.
 
     A job that is `exclusive` has its GPUs to itself: it takes only GPUs that hold no job, and they
     take no other while it has them.
+
+    `labels` are whatever else is known of it, texts and numbers by name, such as a user or a
+    deadline: they are in results, and policies see the numbers.
     """
 
     job_id: str
@@ -52,6 +60,7 @@ class Job:
     graph: Graph | None = None
     parallel: str = ""
     exclusive: bool = False
+    labels: Mapping[str, Label] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.job_id:
@@ -74,6 +83,8 @@ class Job:
             raise InputError(
                 f"must be true or false, not {shown(self.exclusive)}.", field="exclusive"
             )
+        if self.labels:
+            _check_labels(self.labels)
         if not isinstance(self.measured_on, str) or not self.measured_on:
             raise InputError(
                 f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"
@@ -147,7 +158,7 @@ class Job:
                 f"must be {graph.ranks:,}, the ranks of the job's graph, not {self.gpus:,}.",
                 field="gpus",
             )
-        own = () if self.parallel else ("model", "batch_size")
+        own = () if self.parallel else ("batch_size",)
         for name in ("forward_ns", "backward_ns", "gradient_bytes", *own):
             if getattr(self, name):
                 raise InputError("a job with a graph has none.", field=name)
@@ -155,3 +166,16 @@ class Job:
             raise InputError("must not be empty in a job with parallel.", field="model")
         if self.estimated and not self.parallel:
             raise InputError("the times of a graph are not estimated.", field="estimated")
+
+
+def _check_labels(labels: Mapping[str, Label]) -> None:
+    for name, value in labels.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"names must be non-empty strings, not {shown(name)}.", field="labels")
+        if isinstance(value, int) and not isinstance(value, bool):
+            whole(value, f"label {shown(name)}", -MAX_LABEL, MAX_LABEL)
+        elif not (isinstance(value, str) or (type(value) is float and math.isfinite(value))):
+            raise InputError(
+                f"must be a text or a finite number, not {shown(value)}.",
+                field=f"label {shown(name)}",
+            )

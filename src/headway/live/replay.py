@@ -100,8 +100,8 @@ class History:
 
 
 def _with_graph(fields: dict[str, Any], profile: IterationProfiled) -> dict[str, Any]:
-    """Return the fields of a job with a graph instead of times, bytes and a model."""
-    kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes", "exclusive")
+    """Return the fields of a job with a graph instead of times and bytes."""
+    kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes", "model", "exclusive")
     return {name: fields[name] for name in kept} | {"graph": _graph(fields["gpus"], profile)}
 
 

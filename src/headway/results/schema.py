@@ -172,7 +172,7 @@ class Result:
 
         Columns: `job_id`, `model`, `gpu_count`, `iterations`, `arrival_ns`, `start_ns`,
         `finish_ns`, `jct_s`, `jct_margin_s` (0 if exact), `waiting_s` (in the queue), `gpus` and
-        `energy_j`.
+        `energy_j`; then `parallel`, if some jobs have it, and the jobs' labels.
         """
         return job_table(job_columns(self))
 

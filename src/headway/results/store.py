@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headway import jit
 from headway.domain.errors import InputError, shown
 from headway.files import open_input, open_output
-from headway.results.columns import job_columns, job_schema, job_table
+from headway.results.columns import is_job_table, job_columns, job_schema, job_table
 from headway.results.schema import Result, Summary
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
     try:
         data = json.loads(content)
         rows = data.pop("jobs")
-        return data, job_table({name: [row[name] for row in rows] for name in job_schema()})
+        names = rows[0] if rows else job_schema()
+        return data, job_table({name: [row[name] for row in rows] for name in names})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise _not_a_result() from None
 
@@ -132,7 +133,7 @@ def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -
     """Return a result from its values by key and its table of jobs."""
     import numpy as np
 
-    if jobs.schema != job_schema():
+    if not is_job_table(jobs.schema):
         raise _not_a_result()
     try:
         return StoredResult(

@@ -30,7 +30,7 @@ from headway.domain.records import COMMUNICATION, COMPUTE, PLACEMENT, TASK, Reco
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.interrupts import before_forced_exit, uninterruptible
-from headway.results.columns import job_columns, job_schema, job_table, text
+from headway.results.columns import job_columns, job_table, text
 from headway.results.schema import Result
 from headway.results.store import PARQUET_MAGIC, metadata_values, parquet_content, run_metadata
 from headway.results.timeline.nodes import PlacedMessages
@@ -243,7 +243,7 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
     import polars
 
     try:
-        jobs = job_table({name: values["jobs"][name] for name in job_schema()})
+        jobs = job_table(values["jobs"])
         from_ns, to_ns = values["window"]
         server_gpus = tuple(int(count) for count in values["server_gpus"])
         known = dict(enumerate(_graph(graph) for graph in values["graphs"]))
