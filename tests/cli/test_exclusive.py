@@ -45,13 +45,13 @@ def test_simulate_and_compare_say_whether_jobs_share_gpus(
 ) -> None:
     line, (workload, *options) = WAYS[arguments], arguments.split()
     done = headway(capsys, "simulate", *arguments.split(), "--json", "r.json", "-o", "r.html")
-    assert (done.status, done.out.splitlines()[1]) == (0, line)
+    assert (done.status, done.out.splitlines()[3]) == (0, line)
     assert line in Path("r.html").read_text()
     start_ns = [one["start_ns"] for one in json.loads(Path("r.json").read_text())["jobs"]]
     assert start_ns == ([0, 0] if line == SHARED else [0, 624_000_000])
     policies = ("--policies", "paper,ff+srsf:1")
     done = headway(capsys, "compare", *arguments.split(), *policies, "-o", "c.html")
-    assert (done.status, done.out.splitlines()[1]) == (0, line)
+    assert (done.status, done.out.splitlines()[2]) == (0, line)
     assert line in Path("c.html").read_text()
     done = headway(capsys, "explain", workload, "b", *options)
     assert re.search(r"^queued +0\.000 ", done.out, re.M) is None or line == SHARED

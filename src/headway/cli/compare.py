@@ -122,7 +122,7 @@ def compare_command(
     console = results(to_stderr=json == STANDARD)
     several = len(jobs) > 1
     described = f"{_described(workloads, draws)} on {where}"
-    print_lines(console, described, sharing, f"network {link}", "")
+    print_lines(console, described, f"network {link}", sharing, "")
     print_table(console, _means(found, several))
     console.print()
     print_table(console, _against_first(found))

@@ -34,9 +34,9 @@ class Job:
     are `estimated` if scaled from a measurement at another batch size.
 
     A job with a `graph` has tasks and messages instead, with times on `measured_on`: it has no
-    forward, backward or gradient. `model` and `parallel`, such as `ddp` or `pp4x1f1b:8`, then only
-    name what it trains and how; it has a batch size only if its graph was made from the layers of
-    that model. `compute_ns` is for both kinds of job.
+    forward, backward or gradient. `model` and `parallel`, such as `ddp` or `pp4x1f1b:8`, may then
+    name what it trains and how: both or none. It has a batch size only if its graph was made from
+    the layers of that model. `compute_ns` is for both kinds of job.
 
     A job that is `exclusive` has its GPUs to itself: it takes only GPUs that hold no job, and they
     take no other while it has them.
@@ -158,7 +158,7 @@ class Job:
                 f"must be {graph.ranks:,}, the ranks of the job's graph, not {self.gpus:,}.",
                 field="gpus",
             )
-        own = () if self.parallel else ("batch_size",)
+        own = () if self.parallel else ("model", "batch_size")
         for name in ("forward_ns", "backward_ns", "gradient_bytes", *own):
             if getattr(self, name):
                 raise InputError("a job with a graph has none.", field=name)

@@ -102,7 +102,8 @@ class History:
 def _with_graph(fields: dict[str, Any], profile: IterationProfiled) -> dict[str, Any]:
     """Return the fields of a job with a graph instead of times and bytes."""
     kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes", "model", "exclusive")
-    return {name: fields[name] for name in kept} | {"graph": _graph(fields["gpus"], profile)}
+    found = {name: fields[name] for name in kept} | {"graph": _graph(fields["gpus"], profile)}
+    return found | {"parallel": "ddp" if fields["model"] else ""}
 
 
 def _graph(ranks: int, profile: IterationProfiled) -> Graph:

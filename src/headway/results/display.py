@@ -36,9 +36,9 @@ def describe_settings(result: Result) -> list[str]:
     lines = [
         f"{count:,} job{'s' * (count != 1)}{'' if source is None else f' from {source}'} "
         f"on {settings.cluster}",
-        describe_sharing(result.exclusive_jobs, count),
         *policies,
         f"network {settings.network}",
+        describe_sharing(result.exclusive_jobs, count),
     ]
     return lines + describe_estimates(result.estimated)
 

@@ -150,12 +150,6 @@ class Result:
         return self.workload.exclusive_jobs(self.settings.cluster)
 
     @property
-    def settings_values(self) -> dict[str, Any]:
-        """The settings as plain values; `exclusive_jobs` is there if some jobs were."""
-        exclusive = {"exclusive_jobs": self.exclusive_jobs} if self.exclusive_jobs else {}
-        return self.settings.to_dict() | exclusive
-
-    @property
     def use_by_type(self) -> tuple[TypeUse, ...]:
         """Use and energy of the GPUs of each type, in the order of the cluster's `gpu_types`."""
         makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())

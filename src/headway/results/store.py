@@ -46,9 +46,11 @@ def to_dict(result: Result) -> dict[str, Any]:
 
 def run_values(result: Result) -> dict[str, Any]:
     """Return all of a result but its jobs as plain values, by the keys that files use."""
+    exclusive = result.exclusive_jobs
     return {
         "summary": asdict(result.summary),
-        "settings": result.settings_values,
+        "settings": result.settings.to_dict(),
+        **({"exclusive_jobs": exclusive} if exclusive else {}),
         "estimated": [list(pair) for pair in result.estimated],
         "gpu_busy_ns": result.gpu_busy_ns.tolist(),
         "code": code_version(),
@@ -94,6 +96,8 @@ class StoredResult:
     estimated: list[tuple[str, str]]
     code: str
     """The hash of the sources that made the result."""
+    exclusive_jobs: int = 0
+    """How many of the jobs had their GPUs to themselves."""
 
 
 def read_result(path: str | os.PathLike[str]) -> StoredResult:
@@ -144,6 +148,7 @@ def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -
             gpu_busy_ns=np.array(values["gpu_busy_ns"], np.int64),
             estimated=[(str(model), str(gpu)) for model, gpu in values["estimated"]],
             code=str(values["code"]),
+            exclusive_jobs=int(values.get("exclusive_jobs", 0)),
         )
     except (KeyError, TypeError, ValueError):
         raise _not_a_result() from None

@@ -245,8 +245,7 @@ def _kind_values(run: RecordedRun) -> dict[str, Any]:
     """Return what only live runs have, or only simulated ones."""
     live = run.live
     if live is None:
-        exclusive = run.settings.get("exclusive_jobs", 0)
-        return {"sharing": describe_sharing(exclusive, len(run.jobs))}
+        return {"sharing": describe_sharing(run.exclusive_jobs, len(run.jobs))}
     return {
         "job_name": live.names,
         "last_state": live.last_states,

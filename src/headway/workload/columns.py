@@ -147,6 +147,8 @@ def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles, labels: La
             "must be empty in a row with a graph, unless trained_model is given.", field="parallel"
         )
     gpus = whole(_integer("gpus", present["gpus"]), "gpus", 1, MAX_GPUS)
+    if "trained_model" in present and "parallel" not in present:
+        raise InputError("needs parallel in the same row, such as ddp.", field="trained_model")
     return Job(
         job_id=str(present["job_id"]),
         arrival_ns=_measure("arrival_s", present["arrival_s"]),

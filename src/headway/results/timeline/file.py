@@ -259,6 +259,7 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
             settings={**values["settings"]},
             server_gpus=server_gpus,
             graphs=graphs,
+            exclusive_jobs=int(values.get("exclusive_jobs", 0)),
         )
     except (KeyError, TypeError, ValueError, InputError, polars.exceptions.PolarsError) as error:
         raise InputError("is damaged: its metadata is incomplete.") from error

@@ -149,6 +149,8 @@ class RecordedRun:
     """The number of GPUs of each server; GPUs are numbered server by server."""
     graphs: tuple[Graph | None, ...]
     """The graph of each job's iterations, or None."""
+    exclusive_jobs: int = 0
+    """How many of the jobs had their GPUs to themselves."""
     live: LiveDetails | None = None
     """What is known of a live run; None for a simulated one."""
 
@@ -169,9 +171,10 @@ class RecordedRun:
             window=Window(0, int(result.finish_ns.max())),
             tasks=task_table(tasks, jobs["job_id"].to_list(), placed),
             jobs=jobs,
-            settings=result.settings_values,
+            settings=result.settings.to_dict(),
             server_gpus=cluster.server_gpus,
             graphs=graphs,
+            exclusive_jobs=result.exclusive_jobs,
         )
 
     @property

@@ -43,7 +43,7 @@ class RecordedPage extends Page {
       this.job = run.jobOf.get(before.ids[this.job]) ?? null;
     }
     this.server = null;
-    byId("title").textContent = `${run.policy} · ${counted(run.jobs, "job")} · ${counted(run.servers, run.nouns.server)}, ${counted(run.allGpus, run.nouns.gpu)}${run.settings.sharing ? ` · ${run.settings.sharing}` : ""}`;
+    byId("title").textContent = `${run.policy} · ${counted(run.jobs, "job")} · ${counted(run.servers, run.nouns.server)}, ${counted(run.allGpus, run.nouns.gpu)}`;
     document.title = `${run.name} – Headway`;
     this.shown = null;
   }
@@ -81,7 +81,10 @@ class RecordedPage extends Page {
   }
 
   summary() {
-    return element("p", { class: "summary" }, keyFigures(this.run).map(([name, value]) => element("span", {}, `${name} `, element("b", {}, briefly(value)))));
+    const { sharing } = this.run.settings;
+    return element("p", { class: "summary" },
+      keyFigures(this.run).map(([name, value]) => element("span", {}, `${name} `, element("b", {}, briefly(value)))),
+      sharing ? element("span", {}, sharing) : null);
   }
 
   drawNow() {
