@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import V100
@@ -19,6 +20,10 @@ from headway.domain.limits import (
 )
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import batch_size_of, model_names, profile_at
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Label = str | int | float
 MAX_LABEL = 2**53
@@ -166,6 +171,21 @@ class Job:
             raise InputError("must not be empty in a job with parallel.", field="model")
         if self.estimated and not self.parallel:
             raise InputError("the times of a graph are not estimated.", field="estimated")
+
+
+def numeric_labels(jobs: Sequence[Job]) -> dict[str, NDArray[np.float64]]:
+    """Return the labels that are numbers, by name and job; NaN where a job has none."""
+    import numpy as np
+
+    texts: set[str] = set()
+    found: dict[str, NDArray[np.float64]] = {}
+    for index, job in enumerate(jobs):
+        for name, value in job.labels.items():
+            if isinstance(value, str):
+                texts.add(name)
+            else:
+                found.setdefault(name, np.full(len(jobs), np.nan))[index] = value
+    return {name: values for name, values in found.items() if name not in texts}
 
 
 def _check_labels(labels: Mapping[str, Label]) -> None:

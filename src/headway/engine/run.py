@@ -36,6 +36,7 @@ from headway.engine.setup import (
 )
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
+from headway.jit import MissingColumnError
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
@@ -455,6 +456,11 @@ def _advance(
         # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
         with np.errstate(over="ignore"):
             return advance(state, budget)
+    except MissingColumnError as error:
+        raise PolicyError(
+            f"{_culprit(error, policies, state)} reads cluster.extra.{error.name}, but the "
+            f"workload has no column {shown(error.name)} of numbers."
+        ) from error
     except Exception as error:
         raise PolicyError(
             f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.compute_times import ComputeTimes
 from headway.domain.errors import InputError
 from headway.domain.graph import Graph
+from headway.domain.job import numeric_labels
 from headway.domain.layout import lay_out_cluster
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.message_kinds import KINDS, message_size_bytes
@@ -26,6 +27,7 @@ from headway.engine.compilation import (
 )
 from headway.engine.graph_layout import lay_out_graphs
 from headway.engine.state import PACE, RULES, State, make_state
+from headway.jit import Columns
 from headway.network.contention import NetworkModel
 from headway.network.system import make_system
 from headway.policies.policy_set import Choices
@@ -112,6 +114,7 @@ def prepare(
         compiled_rare_steps(),
         compiled_graph_steps(some_graphs),
         timeline_rows,
+        Columns(numeric_labels(workload.jobs)),
     )
 
 

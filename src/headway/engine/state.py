@@ -23,7 +23,7 @@ from headway.domain.records import (
     Records,
     zeros,
 )
-from headway.jit import View, signature
+from headway.jit import Columns, View, signature
 from headway.network.traffic import Traffic, make_traffic
 from headway.policies.compilation import SIGNATURES
 from headway.policies.registry import NO_LIMIT
@@ -446,6 +446,7 @@ def make_state(
     rare: RareSteps,
     graph_steps: GraphSteps,
     timeline_rows: int,
+    extra: Columns,
 ) -> State:
     """Lay out a simulation that has not begun; `policies` decide in the order of `State`."""
     placement, priority, admission = policies
@@ -507,6 +508,7 @@ def make_state(
         sending_ns=integers(len(links) if has_graph.any() else 0),
         shares=np.zeros(len(links) if rails > len(servers) else 0),
         ports=ports,
+        extra=extra,
         sending_by_server=graph_steps.sending_by_server,
     )
     return State(

@@ -32,10 +32,12 @@ from headway.jit.code import (
     source_hash,
     write_code,
 )
-from headway.jit.views import Signature, View, signature
+from headway.jit.views import Columns, MissingColumnError, Signature, View, signature
 
 __all__ = [
+    "Columns",
     "EntryPoint",
+    "MissingColumnError",
     "ResultError",
     "Signature",
     "View",

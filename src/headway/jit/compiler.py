@@ -42,7 +42,14 @@ from numba.extending import (
 
 from headway.jit import ResultError, shortcuts
 from headway.jit.code import Code
-from headway.jit.views import Signature, View, fields_of
+from headway.jit.views import (
+    Columns,
+    MissingColumnError,
+    Signature,
+    View,
+    column_key,
+    fields_of,
+)
 
 _WORD = ir.IntType(64)
 _TABLE = _WORD.as_pointer()
@@ -354,6 +361,8 @@ def numba_type(kind: Any) -> Any:
     """Return Numba's type for what a signature or a view's field says."""
     if isinstance(kind, np.dtype):
         return _array_type(kind)
+    if kind is Columns:
+        return _columns_type
     if isinstance(kind, type) and issubclass(kind, View):
         return _view_type(kind)
     return _SCALARS[kind]
@@ -421,10 +430,15 @@ def _field(context: Any, builder: Any, view: ViewType, table: Any, name: str) ->
     address = _load(builder, table, index)
     if not isinstance(kind, np.dtype):
         return builder.inttoptr(address, _TABLE)
+    return _array(context, builder, kind, address, _load(builder, table, index + 1))
+
+
+def _array(context: Any, builder: Any, kind: np.dtype[Any], address: Any, length: Any) -> Any:
+    """Return an array of which the address and the length are known."""
     array_type = numba_type(kind)
     model = context.data_model_manager[array_type]
     item = context.get_data_type(array_type.dtype).as_pointer()
-    length, size = _load(builder, table, index + 1), _WORD(kind.itemsize)
+    size = _WORD(kind.itemsize)
     nobody = ir.IntType(8).as_pointer()(None)
     values = {
         "meminfo": nobody,
@@ -439,6 +453,49 @@ def _field(context: Any, builder: Any, view: ViewType, table: Any, name: str) ->
     for position, field in enumerate(model._fields):
         array = builder.insert_value(array, values[field], position)
     return array
+
+
+class ColumnsType(types.Type):
+    """Columns by name: the address of their table."""
+
+
+_columns_type = ColumnsType("Columns")
+
+
+@register_model(ColumnsType)
+class _ColumnsModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _TABLE)
+
+
+@infer_getattr
+class _ColumnsByName(AttributeTemplate):
+    key = ColumnsType
+
+    def generic_resolve(self, columns: ColumnsType, name: str) -> Any:
+        """Return the type of a column, of which there may be any."""
+        return numba_type(_FLOATS)
+
+
+_FLOATS = np.dtype(np.float64)
+
+
+@lower_getattr_generic(ColumnsType)
+def _column(context: Any, builder: Any, columns: ColumnsType, table: Any, name: str) -> Any:
+    """Look for a column in the table; it is an error if it is not there."""
+    at = cgutils.alloca_once_value(builder, _WORD(-1))
+    with cgutils.for_range(builder, _load(builder, table, 0)) as loop:
+        first = builder.add(builder.mul(loop.index, _WORD(3)), _WORD(1))
+        key = builder.load(builder.gep(table, [first]))
+        with builder.if_then(builder.icmp_signed("==", key, _WORD(column_key(name)))):
+            builder.store(first, at)
+            loop.do_break()
+    found = builder.load(at)
+    with cgutils.if_unlikely(builder, builder.icmp_signed("<", found, _WORD(0))):
+        context.call_conv.return_user_exc(builder, MissingColumnError, (name,))
+    address = builder.load(builder.gep(table, [builder.add(found, _WORD(1))]))
+    length = builder.load(builder.gep(table, [builder.add(found, _WORD(2))]))
+    return _array(context, builder, _FLOATS, address, length)
 
 
 _methods: dict[tuple[ViewType, str], type[AbstractTemplate]] = {}
