@@ -179,6 +179,7 @@ def _print(console: Console, found: Explanation) -> None:
         f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "
         f"server{'s' * (servers > 1)}, {found.iterations:,} "
         f"iteration{'s' * (found.iterations != 1)}",
+        *([f"trains {found.model} with {found.parallel}"] if found.parallel else []),
         f"arrived at {found.arrival_ns / 1e9:,.3f} s, placed at {found.start_ns / 1e9:,.3f} s, "
         f"finished at {found.finish_ns / 1e9:,.3f} s",
         "",

@@ -29,6 +29,7 @@ from headway.domain.graph import Graph
 from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
 from headway.reports.critical_path import Path, Spans, critical_path
 from headway.reports.entry_times import EntryTime, entry_times
+from headway.results.columns import PARALLEL
 from headway.results.timeline.compiled import Integers
 from headway.results.timeline.nodes import message_servers
 from headway.results.timeline.recorded import RecordedRun
@@ -82,6 +83,9 @@ class Explanation:
 
     Their times add up to all parts but `queued`. A job without a graph has none.
     """
+    model: str = ""
+    parallel: str = ""
+    """How a job with a graph trains its model, if that is known."""
 
     @property
     def jct_ns(self) -> int:
@@ -99,6 +103,8 @@ class Explanation:
             "gpus": list(self.gpus),
             "servers": list(self.servers),
             "iterations": self.iterations,
+            "model": self.model,
+            "parallel": self.parallel,
             "parts_ns": self.parts_ns,
             "others": {
                 part: [{"job_id": other.job_id, "ns": other.ns} for other in others]
@@ -210,6 +216,8 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
         parts_ns=parts,
         others={part: _most(shares, job_ids) for part, shares in others.items()},
         entries=() if graph is None else entry_times(graph, path, alone_ns),
+        model=run.jobs["model"][job],
+        parallel=(run.jobs[PARALLEL][job] or "") if PARALLEL in run.jobs.columns else "",
     )
 
 
