@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ import pytest
 import headway
 from builders import make_job
 from cli.commands import headway as run
+from graphs.imports.chakra_messages import unpack
 from headway.domain.errors import InputError
 from headway.domain.workload import Workload
 from headway.results.store import read_result, write_json, write_parquet
+from headway.results.timeline.file import read_timeline
+from headway.web import columns
+from headway.web.run_data import RunData
 from headway.workload.files import read_workload, write_workload
 
 HEADER = "job_id,arrival_s,gpus,iterations,model"
@@ -83,8 +88,6 @@ def test_labels_of_parquet_are_dates_and_flags_too() -> None:
 def test_a_timeline_keeps_labels(capsys: pytest.CaptureFixture[str]) -> None:
     file = written("user", "bob", "eve")
     assert run(capsys, "simulate", file, "--timeline", "t.parquet", "-q").status == 0
-    from headway.results.timeline.file import read_timeline
-
     assert read_timeline("t.parquet").jobs["user"].to_list() == ["bob", "eve"]
 
 
@@ -143,3 +146,69 @@ def test_a_label_has_no_name_of_a_column(name: str) -> None:
 
 def test_jobs_with_labels_can_be_kept_in_sets() -> None:
     assert len({make_job(labels={"user": "bob"}), make_job(labels={"user": "bob"})}) == 1
+
+
+GRAPH = '{"ranks": 2, "tasks": [{"name": "all", "ms": 5}]}'
+WITH_GRAPH = "job_id,arrival_s,gpus,iterations,graph,trained_model,parallel"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_graphs_that_are_generated_keep_the_names_of_what_they_train(
+    suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = ("--jobs", "4", "--mix", "4:1", "--models", "vgg16,resnet50", "--iterations", "2:3")
+    options = ("--profiles", "h200", "--parallel", "ddp,fsdp:12", "-o", f"w{suffix}")
+    assert run(capsys, "workload", "generate", *recipe, *options).status == 0
+    names = [(job.model, job.parallel) for job in read_workload(f"w{suffix}")]
+    assert {parallel for _, parallel in names} == {"ddp", "fsdp:12"}
+    described = run(capsys, "workload", "describe", f"w{suffix}").out
+    assert "(graph)" not in described
+    assert all(f"{model} {parallel} " in described for model, parallel in names)
+    assert run(capsys, "simulate", f"w{suffix}", "--timeline", "t.parquet").status == 0
+    jobs = read_timeline("t.parquet").jobs
+    assert list(zip(jobs["model"], jobs["parallel"], strict=True)) == names
+    values, _ = columns.unpack(RunData(read_timeline("t.parquet"), "t").overview)
+    assert values["model"] == [f"{model} {parallel}" for model, parallel in names]
+    done = run(capsys, "explain", "t.parquet", "0", "--json", "-")
+    found = json.loads(done.out)
+    assert (found["model"], found["parallel"]) == names[0]
+    assert f"trains {names[0][0]} with {names[0][1]}\n" in done.err
+
+
+def test_large_models_keep_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--preset", "llm", "--jobs", "2", "-o", "w.csv")
+    assert run(capsys, "workload", "generate", *options).status == 0
+    assert {job.model for job in read_workload("w.csv")} == {"gpt2-1.5b"}
+    assert {job.parallel for job in read_workload("w.csv")} == {"mb4-gb16"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("a,0,2,1,g.json,gpt,mine", ""),
+        ("a,0,2,1,g.json,vgg16,of my own", ""),
+        ("a,0,2,1,g.json,,", ""),
+        ("a,0,2,1,g.json,gpt,", "column 6 (trained_model): needs parallel in the same row, such"),
+        ("a,0,2,1,g.json,,ddp", "column 7 (parallel): must be empty in a row with a graph, unless"),
+        ("a,0,2,1,,gpt,", "column 6 (trained_model): is for a row with a graph; give a model"),
+    ],
+)
+def test_a_graph_has_both_names_or_none(rows: str, problem: str) -> None:
+    Path("g.json").write_text(GRAPH)
+    Path("w.csv").write_text(f"{WITH_GRAPH}\n{rows}\n")
+    if problem:
+        with pytest.raises(InputError) as caught:
+            read_workload("w.csv")
+        assert f"w.csv, line 2, {problem}" in str(caught.value)
+        return
+    workload = read_workload("w.csv")
+    assert [(job.model, job.parallel) for job in workload] == [tuple(rows.split(",")[5:])]
+    write_workload(workload, "again.csv")
+    assert read_workload("again.csv").jobs == workload.jobs
+
+
+def test_an_import_says_what_belongs_beside_its_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    unpack("gpt_dp2pp2", Path())
+    arguments = ("graph", "import", "chakra", "gpt_dp2pp2", "-o", "g.json")
+    done = run(capsys, *arguments, "--gpu", "h100")
+    assert "In a workload: gpus 4, measured_on h100-sxm5\n" in done.err
