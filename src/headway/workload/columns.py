@@ -99,7 +99,7 @@ def job_from_row(
         if name not in present:
             raise InputError("must not be empty.", field=name)
     if present.get("graph"):
-        return _job_with_graph(present, graphs, labels)
+        return _job_with_graph(row, present, graphs, labels)
     if "trained_model" in present:
         raise InputError("is for a row with a graph; give a model here.", field="trained_model")
     model = str(present.get("model", ""))
@@ -132,13 +132,15 @@ def job_from_row(
         backward_ns=given["backward_ns"],
         gradient_bytes=given["gradient_bytes"],
         memory_bytes=given["memory_bytes"],
-        exclusive=_exclusive(present),
-        labels=labels.of_row(present),
+        exclusive=EXCLUSIVE in present and _exclusive(present[EXCLUSIVE]),
+        labels=labels.of_row(row, present),
     )
     return parallel.job(job, str(present["parallel"])) if present.get("parallel") else job
 
 
-def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles, labels: Labels) -> Job:
+def _job_with_graph(
+    row: Mapping[str, Value], present: Mapping[str, Value], graphs: GraphFiles, labels: Labels
+) -> Job:
     for name in NOT_WITH_GRAPH:
         if name in present:
             raise InputError("must be empty in a row with a graph.", field=name)
@@ -159,8 +161,8 @@ def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles, labels: La
         model=str(present.get("trained_model", "")),
         graph=graphs.graph(str(present["graph"]), gpus),
         parallel=str(present.get("parallel", "")),
-        exclusive=_exclusive(present),
-        labels=labels.of_row(present),
+        exclusive=EXCLUSIVE in present and _exclusive(present[EXCLUSIVE]),
+        labels=labels.of_row(row, present),
     )
 
 
@@ -170,9 +172,8 @@ def _batch_size(present: Mapping[str, Value]) -> int | None:
     return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MAX_BATCH)
 
 
-def _exclusive(present: Mapping[str, Value]) -> bool:
-    """Return whether the job has its GPUs to itself."""
-    value = present.get(EXCLUSIVE, 0)
+def _exclusive(value: Value) -> bool:
+    """Return whether a job has its GPUs to itself."""
     if isinstance(value, str):
         value = {"0": 0, "1": 1}.get(value, value)
     if value not in (0, 1):

@@ -20,22 +20,25 @@ class Labels:
     def __init__(self, known: Collection[str]) -> None:
         """Keep the columns that are not among the known ones."""
         self._known = known
+        self._names: list[str] | None = None
         self._rows: list[dict[str, Label]] = []
 
-    def of_row(self, present: Mapping[str, Value]) -> dict[str, Label]:
-        """Return the labels of a row, of which empty cells are left out."""
-        found: dict[str, Label] = {
-            name: value
-            for name, value in present.items()
-            if name not in self._known and value is not None
-        }
+    def of_row(self, row: Mapping[str, Value], present: Mapping[str, Value]) -> dict[str, Label]:
+        """Return the labels of a row, of which `present` are the cells that are not empty."""
+        if self._names is None:
+            self._names = [name for name in row if name not in self._known]
+        found: dict[str, Label] = {}
+        for name in self._names:
+            value = present.get(name)
+            if value is not None:
+                found[name] = value
         if found:
             self._rows.append(found)
         return found
 
     def read_numbers(self) -> None:
         """Make numbers of the texts in columns of numbers, once all rows have been read."""
-        for name in {name for row in self._rows for name in row}:
+        for name in self._names or ():
             rows = [row for row in self._rows if name in row]
             try:
                 numbers = [_number(row[name]) for row in rows]
