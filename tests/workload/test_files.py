@@ -97,6 +97,16 @@ def is_own_name(text: str) -> bool:
     return text not in ALIASES
 
 
+labels = st.fixed_dictionaries(
+    {},
+    optional={
+        "note": texts.map("x{}".format),
+        "weight": st.one_of(
+            st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)
+        ),
+    },
+)
+
 jobs = st.builds(
     Job,
     job_id=texts,
@@ -109,6 +119,8 @@ jobs = st.builds(
     memory_bytes=st.integers(0, 2**50),
     model=st.sampled_from(["", "vgg16", "my-net"]),
     measured_on=st.one_of(st.sampled_from(["v100-sxm2", "h100-sxm5"]), texts.filter(is_own_name)),
+    exclusive=st.booleans(),
+    labels=labels,
 )
 
 
