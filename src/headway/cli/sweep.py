@@ -176,7 +176,7 @@ def _print(
     over = averaged_over(frame, layout)
     missing = f", of {expected:,}" if len(frame) < expected else ""
     means = f"; means over {over} with 95% intervals" if over else ""
-    print_lines(console, f"{len(frame):,} runs{missing}{means}", *([sharing] if sharing else []))
+    print_lines(console, f"{len(frame):,} runs{missing}{means}")
     if about := about_intervals(frame, layout):
         print_lines(console, about)
     for made in tables(frame, layout, baseline):
@@ -187,6 +187,8 @@ def _print(
         for row in made.rows:
             table.add_row(*row)
         print_table(console, table)
+    if sharing:
+        print_lines(console, "", f"In these runs {sharing}.")
 
 
 def _print_failures(failures: list[Failure]) -> None:
