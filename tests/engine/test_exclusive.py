@@ -21,8 +21,8 @@ ITERATION_NS = make_job().compute_ns
 ONE_GPU = Cluster(1, 1)
 
 
-def job(exclusive: bool, memory_mb: int = 0, gpus: int = 1) -> Job:
-    return make_job(exclusive=exclusive, memory_bytes=memory_mb * MB, gpus=gpus)
+def job(exclusive: bool, memory_mb: int = 0, iterations: int = 1) -> Job:
+    return make_job(exclusive=exclusive, memory_bytes=memory_mb * MB, iterations=iterations)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,12 @@ def job(exclusive: bool, memory_mb: int = 0, gpus: int = 1) -> Job:
         ([job(True), job(True), job(False), job(False)], False, [0, 1, 2, 2]),
         # The job that needs its GPU to itself holds back no other of its size.
         ([job(False), job(True), job(False)], False, [0, 2, 0]),
+        # Nor one that needs more memory and fits when another leaves.
+        (
+            [job(False, 8000), job(False, 5000, 9), job(True), job(False, 6000)],
+            False,
+            [0, 0, 11, 1],
+        ),
     ],
 )
 def test_a_gpu_that_a_job_has_to_itself_has_no_room_for_another(
