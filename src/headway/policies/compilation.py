@@ -84,6 +84,7 @@ def _load(policy: Policy) -> Callable[..., Any]:
 
 
 _ADVICE = (
+    (r"getitem\(Columns, ", "A column's name comes before the job: cluster.extra.NAME[job]."),
     (
         r"Untyped global name '(\w+)': Cannot determine Numba type of <class 'function'>",
         r"It calls \1, which is plain Python: decorate \1 with headway.policies.routine, or with "
