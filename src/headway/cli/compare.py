@@ -12,6 +12,7 @@ from headway.cli.console import RunsBar, messages, print_lines, print_table, rep
 from headway.cli.options import (
     AccuracyOption,
     ClusterOption,
+    ExclusiveOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
@@ -25,6 +26,7 @@ from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.files import STANDARD, check_outputs, inputs_read, open_output
 from headway.reports.page import check_page_or_picture, is_page
+from headway.results.display import describe_sharing
 from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ def compare_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    exclusive: ExclusiveOption = False,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     accuracy: AccuracyOption = None,
@@ -92,7 +95,8 @@ def compare_command(
     check_outputs(
         [json, output], [*files, *files_among(cluster, network, policies, *(profiles or ()))]
     )
-    where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
+    where = cluster_from(cluster, gpu_memory_gb, gpu, exclusive)
+    link = network_from(network)
     with inputs_read() as read:
         jobs, draws = _workloads(workloads, seeds, profiles or ())
     check_outputs([json, output], read)
@@ -112,14 +116,16 @@ def compare_command(
             started=bar.start,
             done=bar.step,
         )
+    sharing = describe_sharing(sum(one.exclusive_jobs(where) for one in jobs), sum(map(len, jobs)))
     if json is not None:
         with open_output(json) as stream:
             stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
     if output is not None:
-        _write_figures(found, output, f"{_described(workloads, draws)} on {where}")
+        _write_figures(found, output, f"{_described(workloads, draws)} on {where}; {sharing}")
     console = results(to_stderr=json == STANDARD)
     several = len(jobs) > 1
-    print_lines(console, f"{_described(workloads, draws)} on {where}", f"network {link}", "")
+    described = f"{_described(workloads, draws)} on {where}"
+    print_lines(console, described, f"network {link}", sharing, "")
     print_table(console, _means(found, several))
     console.print()
     print_table(console, _against_first(found))

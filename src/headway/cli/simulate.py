@@ -23,6 +23,7 @@ from headway.cli.options import (
     AdmissionOption,
     BucketOption,
     ClusterOption,
+    ExclusiveOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
@@ -64,6 +65,7 @@ def simulate_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    exclusive: ExclusiveOption = False,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     a_ns: Annotated[
@@ -173,7 +175,7 @@ def simulate_command(
     with inputs_read() as read:
         jobs = workload_from(workload, seed=seed, profiles=profiles or ())
     check_outputs(outputs, read)
-    chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
+    chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu, exclusive)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
     chosen_network = replace(
         network_from(network),

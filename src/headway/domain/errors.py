@@ -85,9 +85,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return closest(word, choices) or f" Known: {', '.join(choices)}."
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean …?' with the closest known word, or nothing if none is close."""
-    near = difflib.get_close_matches(word.lower(), sorted(known), n=1)
+def closest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return ' Did you mean …?' with the closest known word, or nothing if none is this close."""
+    near = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=likeness)
     return f" Did you mean '{printable(near[0])}'?" if near else ""
 
 

@@ -37,6 +37,7 @@ from headway.engine.setup import (
 )
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
+from headway.jit import MissingColumnError
 from headway.network.contention import NetworkModel
 from headway.policies.checks import is_watched
 from headway.policies.policy_set import Choices, PolicySet
@@ -522,6 +523,11 @@ def _blaming(state: State, policies: Choices) -> Iterator[None]:
         # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
         with np.errstate(over="ignore"):
             yield
+    except MissingColumnError as error:
+        raise PolicyError(
+            f"{_culprit(error, policies, state)} reads cluster.extra.{error.name}, but the "
+            f"workload has no column {shown(error.name)} of numbers."
+        ) from error
     except Exception as error:
         raise PolicyError(
             f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"

@@ -39,8 +39,21 @@ def describe_settings(result: Result) -> list[str]:
         f"on {settings.cluster}",
         *policies,
         f"network {settings.network}",
+        describe_sharing(result.exclusive_jobs, count),
     ]
     return lines + describe_estimates(result.estimated)
+
+
+def describe_sharing(exclusive: int, jobs: int) -> str:
+    """Return a line that says whether jobs share GPUs, given how many of them do not."""
+    sharing = "share GPUs if their memory fits"
+    if exclusive == 0:
+        return f"jobs {sharing}"
+    if exclusive == jobs:
+        return "every job has its GPUs to itself"
+    some = "1 of" if exclusive == 1 else f"{exclusive:,} of"
+    have = "has its GPUs to itself" if exclusive == 1 else "have their GPUs to themselves"
+    return f"{some} {jobs:,} jobs {have}; others {sharing}"
 
 
 def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -75,7 +75,10 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without what a cluster or its groups need not say."""
         values = asdict(self)
-        optional = ("servers_per_rack", "oversubscription", "groups", "profiles", "rails", "tiers")
+        optional = (
+            *("servers_per_rack", "oversubscription", "groups", "profiles"),
+            *("rails", "tiers", "exclusive"),
+        )
         _drop_defaults(values["cluster"], Cluster, optional)
         for group in values["cluster"].get("groups", ()):
             _drop_defaults(group, ServerGroup, ("rails", "switches"))
@@ -130,11 +133,11 @@ class Result:
 
     def __post_init__(self) -> None:
         """Make the arrays read-only, as other figures follow from them."""
-        for field in fields(self):
-            if isinstance(array := getattr(self, field.name), np.ndarray):
+        for each in fields(self):
+            if isinstance(array := getattr(self, each.name), np.ndarray):
                 fixed = array.view()
                 fixed.flags.writeable = False
-                object.__setattr__(self, field.name, fixed)
+                object.__setattr__(self, each.name, fixed)
 
     @property
     def energy_j(self) -> NDArray[np.float64]:
@@ -160,6 +163,11 @@ class Result:
         return np.array(energies)
 
     @property
+    def exclusive_jobs(self) -> int:
+        """How many of the jobs had their GPUs to themselves."""
+        return self.workload.exclusive_jobs(self.settings.cluster)
+
+    @property
     def use_by_type(self) -> tuple[TypeUse, ...]:
         """Use and energy of the GPUs of each type, in the order of the cluster's `gpu_types`."""
         makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())
@@ -176,7 +184,7 @@ class Result:
 
         Columns: `job_id`, `model`, `gpu_count`, `iterations`, `arrival_ns`, `start_ns`,
         `finish_ns`, `jct_s`, `jct_margin_s` (0 if exact), `waiting_s` (in the queue), `gpus` and
-        `energy_j`.
+        `energy_j`; then `parallel`, if some jobs have it, and the jobs' labels.
         """
         return job_table(job_columns(self))
 

@@ -14,7 +14,7 @@ from headway import jit
 from headway.domain.errors import InputError
 from headway.domain.limits import MAX_JOBS
 from headway.files import open_input, open_output
-from headway.results.columns import job_columns, job_schema, job_table
+from headway.results.columns import is_job_table, job_columns, job_schema, job_table
 from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
 from headway.results.schema import Result, Summary
 
@@ -46,9 +46,11 @@ def to_dict(result: Result) -> dict[str, Any]:
 
 def run_values(result: Result) -> dict[str, Any]:
     """Return all of a result but its jobs as plain values, by the keys that files use."""
+    exclusive = result.exclusive_jobs
     return {
         "summary": asdict(result.summary),
         "settings": result.settings.to_dict(),
+        **({"exclusive_jobs": exclusive} if exclusive else {}),
         "estimated": [list(pair) for pair in result.estimated],
         "gpu_busy_ns": result.gpu_busy_ns.tolist(),
         "code": code_version(),
@@ -101,6 +103,8 @@ class StoredResult:
     estimated: list[tuple[str, str]]
     code: str
     """The hash of the sources that made the result."""
+    exclusive_jobs: int = 0
+    """How many of the jobs had their GPUs to themselves."""
 
 
 def read_result(path: str | os.PathLike[str]) -> StoredResult:
@@ -136,7 +140,8 @@ def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
                 "was meant, remove the key 'checksum'."
             )
         rows = data.pop("jobs")
-        return data, job_table({name: [row[name] for row in rows] for name in job_schema()})
+        names = rows[0] if rows else job_schema()
+        return data, job_table({name: [row[name] for row in rows] for name in names})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise _not_a_result() from None
 
@@ -145,7 +150,7 @@ def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -
     """Return a result from its values by key and its table of jobs."""
     import numpy as np
 
-    if jobs.schema != job_schema():
+    if not is_job_table(jobs.schema):
         raise _not_a_result()
     try:
         return StoredResult(
@@ -156,6 +161,7 @@ def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -
             gpu_busy_ns=np.array(values["gpu_busy_ns"], np.int64),
             estimated=[(str(model), str(gpu)) for model, gpu in values["estimated"]],
             code=str(values["code"]),
+            exclusive_jobs=int(values.get("exclusive_jobs", 0)),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise _not_a_result() from None

@@ -233,6 +233,8 @@ def _cell(run: Mapping[str, Any], layout: Layout) -> tuple[Label, Label]:
 
 def _label(at: Mapping[str, Coordinate], axes: Sequence[str]) -> Label:
     def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
         return NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     return tuple(text(at[axis]) for axis in axes)

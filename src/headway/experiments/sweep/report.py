@@ -64,7 +64,7 @@ def write_sweep_report(
     with house_style():
         page = html_page(
             f"Sweep: {folder.resolve().name}",
-            _summary(frame, layout, baseline, expected),
+            _summary(frame, layout, baseline, expected, metadata.get("headway.sharing", "")),
             [*_sections(frame, layout, baseline, rows is None), _made(metadata)],
         )
     with open_output(target) as stream:
@@ -72,11 +72,15 @@ def write_sweep_report(
     return target
 
 
-def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: int) -> str:
+def _summary(
+    frame: polars.DataFrame, layout: Layout, baseline: str, expected: int, sharing: str
+) -> str:
     missing = expected - len(frame)
     parts = [f"{len(frame):,} runs by Headway {escape(version('headway'))}."]
     if missing:
         parts.append(f"<strong>{missing:,} more are not finished.</strong>")
+    if sharing:
+        parts.append(f"In these runs {escape(sharing)}.")
     if over := averaged_over(frame, layout):
         parts.append(f"Figures are means over {escape(over)}, with 95% confidence intervals.")
     about = about_intervals(frame, layout)
