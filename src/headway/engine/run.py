@@ -118,7 +118,8 @@ def simulate(
 
     Raises:
         InputError: An argument is not what it must be, or a job can never run.
-        PolicyError: A policy does not compile, or leaves jobs waiting for ever.
+        PolicyError: A policy does not compile, uses what it must not, decides otherwise in an equal
+            run, or leaves jobs waiting for ever.
     """
     if isinstance(cluster, str):
         cluster = cluster_from(cluster)
