@@ -30,6 +30,7 @@ def reproduce_command(
     experiment: Annotated[
         Experiment,
         typer.Argument(
+            metavar="paper|overlap",
             help="paper: the paper's evaluation. overlap: the same jobs with and without gradients "
             "that are sent during the backward pass."
         ),

@@ -9,6 +9,7 @@ HeadwayError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from headway.text_table import printable
@@ -70,10 +71,16 @@ _MANY = 50
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ' Did you mean …?' with the closest known word, or else the known words, if few."""
-    choices = sorted(known)
+    choices = sorted(known, key=_with_numbers_in_order)
     if len(choices) > _MANY:
         return f" There are {len(choices):,}, from '{choices[0]}' to '{choices[-1]}'."
     return closest(word, choices) or f" Known: {', '.join(choices)}."
+
+
+def _with_numbers_in_order(word: str) -> list[object]:
+    """Return a key that sorts `job-9` before `job-10`."""
+    parts = re.split("([0-9]+)", word)
+    return [(len(part), part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def closest(word: str, known: Iterable[str]) -> str:

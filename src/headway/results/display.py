@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -39,16 +40,24 @@ def describe_settings(result: Result) -> list[str]:
         *policies,
         f"network {settings.network}",
     ]
+    lines = [part for line in lines for part in _wrapped(line)]
     return lines + describe_estimates(result.estimated)
 
 
+def _wrapped(line: str) -> list[str]:
+    """Divide a line at spaces where it is too long; names stay whole."""
+    if len(line) <= _COLUMNS:
+        return [line]
+    return textwrap.wrap(line, _COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
 def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line that names the models with estimated times on each GPU type, or nothing."""
+    """Return lines that name the models with estimated times on each GPU type, or nothing."""
     by_type: dict[str, list[str]] = {}
     for model, gpu in pairs:
         by_type.setdefault(gpu, []).append(model or "jobs without a model")
     parts = [f"{', '.join(models)} on {gpu}" for gpu, models in sorted(by_type.items())]
-    return [f"times estimated, not measured: {'; '.join(parts)}"] if parts else []
+    return _wrapped(f"times estimated, not measured: {'; '.join(parts)}") if parts else []
 
 
 def describe_summary(result: Result) -> list[tuple[str, str, str]]:
