@@ -85,6 +85,53 @@ def test_progress_begins_with_the_number_of_runs() -> None:
     assert seen == [(0, 4), None, None, None, None]
 
 
+@pytest.mark.parametrize(
+    ("runs", "policies", "workloads_left", "missing"),
+    [
+        (
+            1,
+            POLICIES[:1],
+            1,
+            f" Left out: {', '.join(POLICIES[1:])}. Compared on 1 of 3 workloads.",
+        ),
+        (3, POLICIES[:3], 1, f" Left out: {POLICIES[3]}. Compared on 1 of 3 workloads."),
+        (4, POLICIES, 1, " Compared on 1 of 3 workloads."),
+        (11, POLICIES[:3], 3, f" Left out: {POLICIES[3]}."),
+    ],
+)
+def test_an_interrupt_leaves_a_comparison_of_what_has_finished(
+    found: Comparison,
+    runs: int,
+    policies: tuple[str, ...],
+    workloads_left: int,
+    missing: str,
+) -> None:
+    parts: list[Comparison] = []
+    left = iter(range(runs - 1, -1, -1))
+
+    def interrupt() -> None:
+        if next(left) == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(
+            workloads(3),
+            POLICIES,
+            "3x2",
+            network=headway.NetworkModel(a_ns=5),
+            threads=1,
+            done=interrupt,
+            ended_early=parts.append,
+        )
+    (part,) = parts
+    assert (part.policies, len(part.workloads)) == (policies, workloads_left)
+    assert part.missing == f"Incomplete: {runs} of 12 runs have finished.{missing}"
+    for policy in policies:
+        assert part.sample(policy).tolist() == found.sample(policy)[:workloads_left].tolist()
+    assert str(part).startswith("Incomplete")
+    assert draw(part).axes[0].get_title() == "(a) incomplete"
+
+
 def test_jobs_that_do_not_fit_are_refused_before_anything_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
