@@ -146,6 +146,14 @@ def test_simulate_takes_a_set_or_its_text() -> None:
         ("ff+srsf:1@nan", "must be a finite number of MB"),
         ("nope+srsf:1", "unknown placement policy 'nope'"),
         ("ff+nope", "unknown scheduler 'nope'"),
+        ("ff+k-way", "is an admission policy, not a scheduler. Write ff+srsf+k-way."),
+        ("ff+fifo", "is a priority policy, not a scheduler. Write ff+fifo+ada-dual."),
+        ("ff+lwf:1", "'lwf:1' is a placement policy, not a scheduler. Known: ada-srsf"),
+        (
+            f"ff+{EXAMPLES}/my_policies.py:patient:2",
+            f"Write ff+srsf+{EXAMPLES}/my_policies.py:patient:2.",
+        ),
+        (f"ff+{EXAMPLES}/my_policies.py:nope", "has no function 'nope'"),
         ("ff+nope+srsf:1", "unknown priority policy 'nope'"),
     ],
 )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
 from headway.domain.limits import MAX_BYTES, number_from, scaled
-from headway.policies.registry import NEEDED_FIRST, Choice, Kind, choose, policies, registered
+from headway.policies.registry import NEEDED_FIRST, Choice, Kind, choose, registered
 
 SCHEDULERS = {
     "ada-srsf": ("srsf", "ada-dual"),
@@ -105,7 +105,7 @@ class PolicySet:
                 "placement+scheduler, such as lwf:1+ada-srsf, or placement+priority+admission."
             )
         placement, *rest = parts
-        priority, admission = rest if len(rest) == 2 else _scheduler(rest[0])
+        priority, admission = rest if len(rest) == 2 else _scheduler(rest[0], placement)
         return cls(placement, priority, admission, bucket_bytes, text)
 
     def override(
@@ -176,20 +176,39 @@ def _name(kind: Kind, given: PolicyLike) -> str:
     return given if isinstance(given, str) else registered(kind, given).name
 
 
-def _scheduler(name: str) -> tuple[str, str]:
-    """Return a scheduler's priority and admission."""
+def _scheduler(name: str, placement: str | None = None) -> tuple[str, str]:
+    """Return a scheduler's priority and admission; it may be part of a text, after a placement."""
     if name.endswith(NEEDED_FIRST):
-        priority, admission = _scheduler(name.removesuffix(NEEDED_FIRST))
+        priority, admission = _scheduler(name.removesuffix(NEEDED_FIRST), placement)
         return priority, admission + NEEDED_FIRST
     if name in SCHEDULERS:
         return SCHEDULERS[name]
     if name.startswith("srsf:"):
         return "srsf", name
-    problem = f"unknown scheduler {shown(name)}."
-    for kind in ("placement", "priority"):
-        if name != "srsf" and name in [policy.name for policy in policies(kind)]:
-            problem = f"{shown(name)} is a {kind} policy, not a scheduler."
-    raise InputError(f"{problem}{did_you_mean(name, SCHEDULERS)}")
+    kinds = [] if name == "srsf" else _kinds(name)
+    if not kinds:
+        raise InputError(f"unknown scheduler {shown(name)}.{did_you_mean(name, SCHEDULERS)}")
+    articles = {"placement": "a placement", "priority": "a priority", "admission": "an admission"}
+    named = " or ".join(articles[kind] for kind in kinds)
+    problem = f"{shown(name)} is {named} policy, not a scheduler."
+    whole = {"priority": f"{placement}+{name}+ada-dual", "admission": f"{placement}+srsf+{name}"}
+    right = [whole[kind] for kind in kinds if kind in whole and placement is not None]
+    advice = f" Write {' or '.join(right)}." if right else did_you_mean(name, SCHEDULERS)
+    raise InputError(f"{problem}{advice}")
+
+
+def _kinds(name: str) -> list[Kind]:
+    """Return the kinds of policy that a name stands for; a plain function may be of two."""
+    found: list[Kind] = []
+    for kind in KINDS:
+        try:
+            choose(kind, name)
+        except HeadwayError:
+            continue
+        found.append(kind)
+    if ".py:" in name and not found:
+        choose("admission", name)  # It says what is wrong with the file.
+    return found
 
 
 def _bucket_bytes(bucket_mb: float, field: str) -> int | None:
