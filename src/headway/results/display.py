@@ -7,13 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from headway.durations import duration_text
-from headway.results.time_parts import parts_ns
 from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.results.schema import Result, Summary
+    from headway.results.schema import Outcome, Summary
 
 _SHOWN_JOBS = 10
 _COLUMNS = 80
@@ -22,13 +21,13 @@ _LONG_S = 600
 """From this many seconds on, a time is also given in minutes, hours or days."""
 
 
-def describe_settings(result: Result) -> list[str]:
+def describe_settings(result: Outcome) -> list[str]:
     """Return lines that say what was simulated, and how."""
-    settings, source = result.settings, result.workload.source
+    settings, source = result.settings, result.origin
     buckets = ""
     if settings.bucket_bytes is not None:
         buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB"
-    count = len(result.workload)
+    count = len(result.gpus)
     jobs = f"placement {settings.placement}, priority {settings.priority},"
     messages = f"admission {settings.admission}{buckets}"
     policies = [f"{jobs} {messages}"]
@@ -60,11 +59,11 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return _wrapped(f"times estimated, not measured: {'; '.join(parts)}") if parts else []
 
 
-def describe_summary(result: Result) -> list[tuple[str, str, str]]:
+def describe_summary(result: Outcome) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
     parts = [
-        _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns(result).items()
+        _seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in result.parts_ns.items()
     ]
     return [
         _seconds("average JCT", summary.average_jct_s, summary.average_jct_margin_s),
@@ -93,7 +92,7 @@ def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str
     return label, f"{time_s:,.2f} s", words
 
 
-def describe_accuracy(result: Result) -> list[str]:
+def describe_accuracy(result: Outcome) -> list[str]:
     """Return a line if nothing was sampled, or the interval is wider than wanted; or nothing."""
     wanted, summary = result.settings.accuracy, result.summary
     if wanted is None:
@@ -109,14 +108,14 @@ def describe_accuracy(result: Result) -> list[str]:
     ]
 
 
-def result_text(result: Result) -> str:
+def result_text(result: Outcome) -> str:
     """Return settings and summary as plain text."""
     table = [line.text for line in summary_table(result).lines()]
     notes = [f"\n{line}" for line in describe_accuracy(result)]
     return "\n".join([*describe_settings(result), "", *table, *notes])
 
 
-def summary_table(result: Result) -> TextTable:
+def summary_table(result: Outcome) -> TextTable:
     """Return the summary as a table."""
     table = TextTable([""], [""], [""])
     for row in describe_summary(result):
@@ -124,7 +123,7 @@ def summary_table(result: Result) -> TextTable:
     return table
 
 
-def result_html(result: Result) -> str:
+def result_html(result: Outcome) -> str:
     """Return settings, summary and the first jobs as HTML."""
     lines = "<br>".join(escape(line) for line in describe_settings(result))
     rows = "".join(
@@ -135,11 +134,11 @@ def result_html(result: Result) -> str:
     notes = "".join(f"<p>{escape(line)}</p>\n" for line in describe_accuracy(result))
     return (
         f"<div><p>{lines}</p>\n<table>{rows}</table>\n{notes}"
-        f"<p>First jobs of {len(result.workload):,}:</p>\n{_first_jobs(result)}</div>"
+        f"<p>First jobs of {len(result.gpus):,}:</p>\n{_first_jobs(result)}</div>"
     )
 
 
-def _first_jobs(result: Result) -> str:
+def _first_jobs(result: Outcome) -> str:
     table = result.jobs.head(_SHOWN_JOBS)
     header = (
         "job",
