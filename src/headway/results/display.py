@@ -12,7 +12,7 @@ from headway.text_table import TextTable, small_number
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.results.schema import Outcome, Summary
+    from headway.results.schema import AnyResult, Summary
 
 _SHOWN_JOBS = 10
 _COLUMNS = 80
@@ -21,7 +21,7 @@ _LONG_S = 600
 """From this many seconds on, a time is also given in minutes, hours or days."""
 
 
-def describe_settings(result: Outcome) -> list[str]:
+def describe_settings(result: AnyResult) -> list[str]:
     """Return lines that say what was simulated, and how."""
     settings, source = result.settings, result.origin
     buckets = ""
@@ -59,7 +59,7 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return _wrapped(f"times estimated, not measured: {'; '.join(parts)}") if parts else []
 
 
-def describe_summary(result: Outcome) -> list[tuple[str, str, str]]:
+def describe_summary(result: AnyResult) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
     parts = [
@@ -92,7 +92,7 @@ def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str
     return label, f"{time_s:,.2f} s", words
 
 
-def describe_accuracy(result: Outcome) -> list[str]:
+def describe_accuracy(result: AnyResult) -> list[str]:
     """Return a line if nothing was sampled, or the interval is wider than wanted; or nothing."""
     wanted, summary = result.settings.accuracy, result.summary
     if wanted is None:
@@ -108,14 +108,14 @@ def describe_accuracy(result: Outcome) -> list[str]:
     ]
 
 
-def result_text(result: Outcome) -> str:
+def result_text(result: AnyResult) -> str:
     """Return settings and summary as plain text."""
     table = [line.text for line in summary_table(result).lines()]
     notes = [f"\n{line}" for line in describe_accuracy(result)]
     return "\n".join([*describe_settings(result), "", *table, *notes])
 
 
-def summary_table(result: Outcome) -> TextTable:
+def summary_table(result: AnyResult) -> TextTable:
     """Return the summary as a table."""
     table = TextTable([""], [""], [""])
     for row in describe_summary(result):
@@ -123,7 +123,7 @@ def summary_table(result: Outcome) -> TextTable:
     return table
 
 
-def result_html(result: Outcome) -> str:
+def result_html(result: AnyResult) -> str:
     """Return settings, summary and the first jobs as HTML."""
     lines = "<br>".join(escape(line) for line in describe_settings(result))
     rows = "".join(
@@ -138,7 +138,7 @@ def result_html(result: Outcome) -> str:
     )
 
 
-def _first_jobs(result: Outcome) -> str:
+def _first_jobs(result: AnyResult) -> str:
     table = result.jobs.head(_SHOWN_JOBS)
     header = (
         "job",

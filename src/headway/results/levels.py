@@ -16,7 +16,7 @@ from headway.results.usage import Integers
 if TYPE_CHECKING:
     import polars
 
-    from headway.results.schema import Outcome
+    from headway.results.schema import AnyResult
     from headway.results.timeline.recorded import RecordedRun
 
 _MAX_BINS = 1_000_000
@@ -24,8 +24,8 @@ _MAX_BINS = 1_000_000
 _log = logging.getLogger("headway")
 
 
-def utilization(result: Outcome, bins: int) -> polars.DataFrame:
-    """Return the use of the GPUs in each of `bins` periods; `Outcome.utilization` says how."""
+def utilization(result: AnyResult, bins: int) -> polars.DataFrame:
+    """Return the use of the GPUs in each of `bins` periods; `AnyResult.utilization` says how."""
     import polars
 
     whole(bins, "bins", 1, _MAX_BINS)
@@ -68,7 +68,7 @@ def contention(run: RecordedRun, server: int) -> polars.DataFrame:
     return polars.DataFrame({"from_s": from_s, "to_s": to_s, "messages": number[kept]})
 
 
-def held_spans(result: Outcome) -> tuple[Integers, Integers]:
+def held_spans(result: AnyResult) -> tuple[Integers, Integers]:
     """Return the spans in which each GPU holds at least one job."""
     counts = [len(gpus) for gpus in result.gpus]
     gpu = np.concatenate([np.array(gpus, np.int64) for gpus in result.gpus])

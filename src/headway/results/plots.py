@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from headway.results.schema import Outcome
+    from headway.results.schema import AnyResult
     from headway.results.timeline.recorded import RecordedRun
     from headway.results.timeline.window import Window
     from headway.results.usage import Integers
@@ -27,7 +27,7 @@ _WIDE_RANGE = 20
 """Completion times that differ by a larger factor are drawn on a logarithmic axis."""
 
 
-def overview_figure(result: Outcome) -> Figure:
+def overview_figure(result: AnyResult) -> Figure:
     """Draw a run on one page: completion times, GPUs in use, queue, waits by job size."""
     from matplotlib.figure import Figure
 
@@ -41,7 +41,7 @@ def overview_figure(result: Outcome) -> Figure:
     return figure
 
 
-def jct_figure(result: Outcome) -> Figure:
+def jct_figure(result: AnyResult) -> Figure:
     """Draw the cumulative distribution of completion times, with average and percentiles."""
     from matplotlib.figure import Figure
 
@@ -51,7 +51,7 @@ def jct_figure(result: Outcome) -> Figure:
     return figure
 
 
-def use_figure(result: Outcome) -> Figure:
+def use_figure(result: AnyResult) -> Figure:
     """Draw how many GPUs hold a job, and how many jobs are queued, over time."""
     from matplotlib.figure import Figure
 
@@ -64,7 +64,7 @@ def use_figure(result: Outcome) -> Figure:
     return figure
 
 
-def waits_figure(result: Outcome) -> Figure:
+def waits_figure(result: AnyResult) -> Figure:
     """Draw how long jobs of each size waited in the queue, and what else their time went to."""
     from matplotlib.figure import Figure
 
@@ -74,7 +74,7 @@ def waits_figure(result: Outcome) -> Figure:
     return figure
 
 
-def contention_by_server_figure(result: Outcome) -> Figure:
+def contention_by_server_figure(result: AnyResult) -> Figure:
     """Draw the time that jobs lost to contention, divided evenly among the servers of each job."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -97,7 +97,7 @@ def contention_by_server_figure(result: Outcome) -> Figure:
     return figure
 
 
-def _draw_jct(axes: Axes, result: Outcome) -> None:
+def _draw_jct(axes: Axes, result: AnyResult) -> None:
     jct_s, summary = np.sort(result.jct_s), result.summary
     share = np.arange(1, len(jct_s) + 1) / len(jct_s)
     axes.step(
@@ -128,7 +128,7 @@ def _draw_jct(axes: Axes, result: Outcome) -> None:
     axes.legend(loc="upper left" if axes.get_xscale() == "log" else "lower right")
 
 
-def _draw_held(axes: Axes, result: Outcome) -> None:
+def _draw_held(axes: Axes, result: AnyResult) -> None:
     total = result.settings.cluster.gpus
     _draw_level(axes, *held_spans(result), COLOURS[0], result)
     axes.axhline(total, color=INK, linestyle=DASHES[1], linewidth=0.8)
@@ -137,7 +137,7 @@ def _draw_held(axes: Axes, result: Outcome) -> None:
     axes.set_title(f"GPUs in use, of {total:,}")
 
 
-def _draw_queue(axes: Axes, result: Outcome) -> None:
+def _draw_queue(axes: Axes, result: AnyResult) -> None:
     most = _draw_level(axes, result.arrival_ns, result.start_ns, COLOURS[2], result)
     axes.set_ylim(0, max(1.0, most * 1.08))
     axes.set_ylabel("jobs")
@@ -145,7 +145,7 @@ def _draw_queue(axes: Axes, result: Outcome) -> None:
 
 
 def _draw_level(
-    axes: Axes, start_ns: Integers, end_ns: Integers, colour: str, result: Outcome
+    axes: Axes, start_ns: Integers, end_ns: Integers, colour: str, result: AnyResult
 ) -> int:
     """Draw the number of open spans over the makespan; return the largest."""
     from matplotlib.ticker import MaxNLocator
@@ -162,7 +162,7 @@ def _draw_level(
     return int(number.max())
 
 
-def _draw_waits(axes: Axes, result: Outcome) -> None:
+def _draw_waits(axes: Axes, result: AnyResult) -> None:
     """Draw the mean completion time of the jobs of each size, divided into its parts."""
     parts = result.parts_ns
     sizes = np.array([len(gpus) for gpus in result.gpus])

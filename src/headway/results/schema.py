@@ -88,8 +88,8 @@ def _drop_defaults(values: dict[str, Any], kind: type[Any], names: Sequence[str]
             del values[field.name]
 
 
-class Outcome:
-    """What a simulation and its file have in common: figures, tables and text."""
+class AnyResult:
+    """A result, of a simulation or from a file: its figures, tables and text."""
 
     __slots__ = ()
 
@@ -210,7 +210,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Result(Outcome):
+class Result(AnyResult):
     """The outcome of a simulation: each job's times and GPUs in workload order, and a summary."""
 
     workload: Workload

@@ -18,7 +18,7 @@ from headway import jit
 from headway.domain.errors import InputError, shown
 from headway.files import open_input, open_output
 from headway.results.columns import job_columns, job_schema, job_table
-from headway.results.schema import Outcome, Result, Settings, Summary
+from headway.results.schema import AnyResult, Result, Settings, Summary
 from headway.results.time_parts import PARTS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StoredResult(Outcome):
+class StoredResult(AnyResult):
     """A result read from a file: what `simulate` returns, but for the workload and the tasks."""
 
     source: str
