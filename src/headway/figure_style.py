@@ -7,13 +7,15 @@ also differ in their dashes, so that figures survive a black-and-white printer.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.domain.errors import InputError
 from headway.files import check_output, open_output
+from headway.text_table import wrap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,6 +51,37 @@ _SETTINGS: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+
+
+_LABEL_LINES = 6
+
+_FOLDER = re.compile(r"[^+,\s]*/(?=[^/+,]*\.py:)")
+"""The folder of a policy's file, where a label names one."""
+
+
+def label_lines(names: Sequence[str], width: int = 38) -> list[str]:
+    """Return labels in lines that fit beside a figure, and still differ from each other.
+
+    Where names are too long, the folders of files are left out, then the middle.
+    """
+    texts = ["".join(one if one.isprintable() else "·" for one in name) for name in names]
+    if max(map(len, texts)) > width:
+        texts = _if_different([_FOLDER.sub("", text) for text in texts], texts)
+    whole = [wrap(text, width) for text in texts]
+    cut = [
+        [*lines[:2], "…", *lines[3 - _LABEL_LINES :]] if len(lines) > _LABEL_LINES else lines
+        for lines in whole
+    ]
+    return _if_different(["\n".join(lines) for lines in cut], ["\n".join(one) for one in whole])
+
+
+def _if_different(shorter: list[str], longer: list[str]) -> list[str]:
+    return shorter if len({*shorter}) == len({*longer}) else longer
+
+
+def label_width(labels: Iterable[str]) -> int:
+    """Return the length of the longest line of some labels."""
+    return max(len(line) for label in labels for line in label.split("\n"))
 
 
 @contextmanager

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress as Bar
 
 from cli.terminals import on_terminal
 from headway.cli.console import PATIENCE_S, PlansBar, ReadingBar, RunsBar, StagesLine, messages
@@ -71,6 +75,25 @@ def test_runs_kept_from_an_earlier_start_do_not_shorten_the_time_left(
         assert task.percentage == 25
         bar.step(15)
         assert task.description == "100 runs done, writing the results"
+
+
+def test_no_bar_is_drawn_again_below_the_notice_of_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drawn(bar: Bar) -> str:
+        console = Console(file=StringIO(), width=80)
+        with console.capture() as capture:
+            console.print(bar.get_renderable())
+        return capture.get().strip()
+
+    line = StagesLine(messages(), {"reading": 2.0})
+    with RunsBar(messages(), "out") as bar:
+        bar.start(0, 2)
+        assert bar._bar is not None
+        assert "0 of 2 runs" in drawn(bar._bar)
+        assert "reading" in str(line._text())
+        monkeypatch.setattr("headway.interrupts._received", [signal.SIGINT])
+        assert (drawn(bar._bar), str(line._text())) == ("", "")
 
 
 def test_what_came_before_the_first_report_of_a_run_does_not_count(

@@ -17,6 +17,7 @@ from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments import statistics
 from headway.experiments.compare import METRICS, Comparison, compare, draw
+from headway.figure_style import label_lines
 from headway.results.schema import Result
 
 POLICIES = ("lwf:1+ada-srsf", "rand+srsf:1", "ff+fifo+srsf:2", "lwf:1+srsf:1@1.5")
@@ -195,6 +196,19 @@ def test_the_figure_shows_every_policy(found: Comparison) -> None:
     assert [label.get_text() for label in average.get_yticklabels()] == list(POLICIES)
     assert len(average.patches) == len(POLICIES)
     assert len(ratios.lines) == 1 + 2 * (len(POLICIES) - 1)
+
+
+def test_labels_of_figures_differ_however_long_they_are() -> None:
+    long = ["/a/long/way/to/mine.py:quiet+srtf+/a/long/way/to/mine.py:smaller", "paper"]
+    assert label_lines(long) == ["mine.py:quiet+srtf+mine.py:smaller", "paper"]
+    other = [long[0], long[0].replace("/a/long", "/another")]
+    assert [label.replace("\n", "") for label in label_lines(other)] == other
+    longer = [f"{'x' * 400}{end}" for end in "ab"]
+    first, second = label_lines(longer)
+    assert "…" in first
+    assert (first[-1], second[-1]) == ("a", "b")
+    middle = [f"{'x' * 200}{one}{'x' * 200}" for one in "ab"]
+    assert [label.replace("\n", "") for label in label_lines(middle)] == middle
 
 
 def test_own_policies_can_be_compared() -> None:

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,10 +17,11 @@ from rich.text import Text
 
 from headway.durations import duration_text, left_text, time_left_text
 from headway.files import STANDARD
-from headway.interrupts import before_forced_exit
+from headway.interrupts import before_forced_exit, is_leaving
 from headway.text_table import UNLIMITED, TextTable, escapes_allowed, printable
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.progress import Progress as Bar
 
@@ -237,6 +238,8 @@ class StagesLine(_Bar):
             self._live.refresh()
 
     def _text(self) -> Text:
+        if is_leaving():
+            return Text()  # As `_bar` does.
         stage_s = (time.monotonic() - self._stage_started) / self._pace
         done_s = self._done_s + min(stage_s, 0.95 * self._stages[self._stage])
         left = left_text(self._pace * (self._total_s - done_s))
@@ -311,7 +314,13 @@ def _bar(console: Console, total: float) -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    bar = Bar(
+    class VanishingBar(Bar):
+        """A bar that is not drawn again below the notice of an interrupt."""
+
+        def get_renderables(self) -> Iterable[RenderableType]:
+            return [Text()] if is_leaving() else super().get_renderables()
+
+    bar = VanishingBar(
         TaskProgressColumn(),
         *([BarColumn(12)] if console.width >= _USUAL_WIDTH else []),
         TextColumn("{task.description}"),

@@ -28,7 +28,7 @@ from headway.engine.setup import check_inputs
 from headway.experiments import statistics
 from headway.experiments.statistics import Estimate, Sample
 from headway.experiments.wording import ratio_with_bounds, with_margin
-from headway.figure_style import COLOURS, INK
+from headway.figure_style import COLOURS, INK, label_lines, label_width
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Summary, margin_of
@@ -350,8 +350,8 @@ def draw(found: Comparison) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    names = found.policies
-    height = 0.85 + 0.3 * len(names)
+    names, labels = found.policies, label_lines(found.policies)
+    height = 0.85 + sum(0.16 + 0.14 * len(label.split("\n")) for label in labels)
     figure = Figure(figsize=(_WIDTH_INCHES, height))
     figure.subplots_adjust(bottom=0.48 / height, top=1 - 0.24 / height)
     average, ratios = figure.subplots(1, 2, sharey=True)
@@ -374,7 +374,7 @@ def draw(found: Comparison) -> Figure:
     )
     average.xaxis.set_major_locator(MaxNLocator(4))
     average.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    average.set_yticks(rows, [_short(name) for name in names])
+    average.set_yticks(rows, labels)
     for label in average.get_yticklabels():
         label.set_parse_math(False)
     ratios.axvline(1, color=INK, linewidth=0.9)
@@ -386,12 +386,6 @@ def draw(found: Comparison) -> Figure:
     ratios.set(xlabel="Ratio to the first", title="(b) below 1: faster")
     ratios.tick_params(axis="y", length=0, labelleft=False)
     ratios.grid(visible=False, axis="y")
-    widest = max(len(_short(name)) for name in names)
-    figure.subplots_adjust(left=min(0.4, 0.03 + 0.0098 * widest), right=0.98, wspace=0.08)
+    left = min(0.4, 0.03 + 0.0098 * label_width(labels))
+    figure.subplots_adjust(left=left, right=0.98, wspace=0.08)
     return figure
-
-
-def _short(name: str, limit: int = 38) -> str:
-    """Return a name cut at its start where it is too long: a path's end says most."""
-    text = "".join(letter if letter.isprintable() else "·" for letter in name)
-    return text if len(text) <= limit else f"…{text[1 - limit :]}"
