@@ -18,10 +18,15 @@ from headway.files import check_output, open_output
 from headway.text_table import wrap
 
 if TYPE_CHECKING:
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#000000")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (7, 1)), (0, (2, 1)))
+_LOG_TICKS = (
+    *((1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3_600, "1 h"), (18_000, "5 h")),
+    *((86_400 * 10**power, f"{10**power:,} d") for power in range(6)),
+)
 ENDINGS = (".svg", ".pdf", ".png")
 INK = "#222222"
 FAINT = "#D8D8D8"
@@ -91,6 +96,37 @@ def house_style() -> Iterator[None]:
 
     with matplotlib.rc_context(_SETTINGS):
         yield
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit for times up to this one, and its seconds."""
+    for name, size_s, from_s in (("days", 86_400, 4 * 86_400), ("h", 3_600, 10 * 3_600)):
+        if longest_s >= from_s:
+            return name, size_s
+    return "s", 1
+
+
+def set_time_axis(axis: XAxis | YAxis, label: str, longest_s: float) -> None:
+    """Label an axis whose values are seconds in seconds, hours or days."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    class WholeUnits(MaxNLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            return [size_s * tick for tick in super().tick_values(vmin / size_s, vmax / size_s)]
+
+    unit, size_s = time_unit(longest_s)
+    axis.set_label_text(f"{label} [{unit}]")
+    if size_s > 1 and axis.get_scale() == "log":
+        axis.set_label_text(label)
+        low, high = sorted(axis.get_view_interval())
+        axis.set_ticks(
+            [size for size, _ in _LOG_TICKS if low <= size <= high],
+            [text for size, text in _LOG_TICKS if low <= size <= high],
+        )
+        axis.set_ticks([], minor=True)
+    elif size_s > 1:
+        axis.set_major_locator(WholeUnits("auto", steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size_s:,.10g}"))
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style
+from headway.durations import duration_text
+from headway.figure_style import (
+    COLOURS,
+    DASHES,
+    FAINT,
+    INK,
+    house_style,
+    set_time_axis,
+    time_unit,
+)
 from headway.results.levels import held_spans, level, mean_level
 
 if TYPE_CHECKING:
@@ -92,7 +101,7 @@ def contention_by_server_figure(result: AnyResult) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
         axes.set_xlim(-0.6, len(lost_s) - 0.4)
         axes.set_xlabel("server")
-        axes.set_ylabel("time lost [s]")
+        set_time_axis(axes.yaxis, "time lost", float(lost_s.max()))
         axes.set_title("Contention by server")
     return figure
 
@@ -117,15 +126,21 @@ def _draw_jct(axes: Axes, result: AnyResult) -> None:
             color=COLOURS[style],
             linestyle=DASHES[style],
             linewidth=1.2,
-            label=f"{label}: {value_s:,.1f} s",
+            label=f"{label}: {_time_text(value_s, float(jct_s[-1]))}",
         )
     if jct_s[-1] > _WIDE_RANGE * jct_s[0]:
         axes.set_xscale("log")
     axes.set_ylim(0, 100)
-    axes.set_xlabel("job completion time [s]")
+    set_time_axis(axes.xaxis, "job completion time", float(jct_s[-1]))
     axes.set_ylabel("jobs finished within [%]")
     axes.set_title(f"Completion times of {len(jct_s):,} job{'s' * (len(jct_s) != 1)}")
     axes.legend(loc="upper left" if axes.get_xscale() == "log" else "lower right")
+
+
+def _time_text(time_s: float, longest_s: float) -> str:
+    """Return a time in words where the axis is not in seconds."""
+    unit, _ = time_unit(longest_s)
+    return f"{time_s:,.1f} s" if unit == "s" else duration_text(time_s)
 
 
 def _draw_held(axes: Axes, result: AnyResult) -> None:
@@ -156,9 +171,9 @@ def _draw_level(
     axes.fill_between(time_s, number, step="post", color=colour, alpha=0.25, linewidth=0)
     axes.step(time_s, number, where="post", color=colour, linewidth=1.0)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    axes.set_xlabel("simulated time [s]")
     axes.set_xlim(first_ns / 1e9, last_ns / 1e9)
     axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+    set_time_axis(axes.xaxis, "simulated time", last_ns / 1e9)
     return int(number.max())
 
 
@@ -188,7 +203,7 @@ def _draw_waits(axes: Axes, result: AnyResult) -> None:
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_ylabel("GPUs of the job")
-    axes.set_xlabel("mean completion time [s]")
+    set_time_axis(axes.xaxis, "mean completion time", float(left.max()))
     axes.set_title("Where the time goes, by job size")
     axes.legend(ncols=2)
 
@@ -224,11 +239,11 @@ def contention_figure(run: RecordedRun) -> Figure:
             extent=(window.from_ns / 1e9, window.to_ns / 1e9, servers - 0.5, -0.5),
         )
         left.grid(visible=False)
-        left.set_xlabel("simulated time [s]")
         left.set_ylabel("server")
         left.set_title("Messages on each server")
         left.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
         left.ticklabel_format(axis="x", useOffset=False, style="plain")
+        set_time_axis(left.xaxis, "simulated time", window.to_ns / 1e9)
         bar = figure.colorbar(image, ax=left, location="bottom", aspect=50, pad=0.02)
         bar.set_label("messages at a time, mean")
         bar.outline.set_linewidth(0.5)
