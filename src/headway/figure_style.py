@@ -106,15 +106,15 @@ def time_unit(longest_s: float) -> tuple[str, float]:
     return "s", 1
 
 
-def set_time_axis(axis: XAxis | YAxis, label: str, longest_s: float) -> None:
+def set_time_axis(axis: XAxis | YAxis, label: str, length_s: float) -> None:
     """Label an axis whose values are seconds in seconds, hours or days."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
     class WholeUnits(MaxNLocator):
         def tick_values(self, vmin: float, vmax: float) -> Any:
             return [size_s * tick for tick in super().tick_values(vmin / size_s, vmax / size_s)]
 
-    unit, size_s = time_unit(longest_s)
+    unit, size_s = time_unit(length_s)
     axis.set_label_text(f"{label} [{unit}]")
     if size_s > 1 and axis.get_scale() == "log":
         axis.set_label_text(label)
@@ -127,6 +127,10 @@ def set_time_axis(axis: XAxis | YAxis, label: str, longest_s: float) -> None:
     elif size_s > 1:
         axis.set_major_locator(WholeUnits("auto", steps=[1, 2, 2.5, 5, 10]))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size_s:,.10g}"))
+    elif axis.get_scale() == "linear":
+        plain = ScalarFormatter(useOffset=False)
+        plain.set_scientific(False)
+        axis.set_major_formatter(plain)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:

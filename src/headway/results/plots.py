@@ -172,8 +172,7 @@ def _draw_level(
     axes.step(time_s, number, where="post", color=colour, linewidth=1.0)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.set_xlim(first_ns / 1e9, last_ns / 1e9)
-    axes.ticklabel_format(axis="x", useOffset=False, style="plain")
-    set_time_axis(axes.xaxis, "simulated time", last_ns / 1e9)
+    set_time_axis(axes.xaxis, "simulated time", (last_ns - first_ns) / 1e9)
     return int(number.max())
 
 
@@ -242,8 +241,7 @@ def contention_figure(run: RecordedRun) -> Figure:
         left.set_ylabel("server")
         left.set_title("Messages on each server")
         left.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
-        left.ticklabel_format(axis="x", useOffset=False, style="plain")
-        set_time_axis(left.xaxis, "simulated time", window.to_ns / 1e9)
+        set_time_axis(left.xaxis, "simulated time", (window.to_ns - window.from_ns) / 1e9)
         bar = figure.colorbar(image, ax=left, location="bottom", aspect=50, pad=0.02)
         bar.set_label("messages at a time, mean")
         bar.outline.set_linewidth(0.5)
