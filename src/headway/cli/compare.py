@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import RunsBar, messages, print_lines, print_table, report_written, results
+from headway.cli.console import (
+    AccuracyHint,
+    RunsBar,
+    messages,
+    print_lines,
+    print_table,
+    report_written,
+    results,
+)
 from headway.cli.options import (
     AccuracyOption,
     ClusterOption,
@@ -96,16 +104,24 @@ def compare_command(
     where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
     jobs, draws = _workloads(workloads, seeds, profiles or ())
 
+    from headway.engine.run import can_be_sampled
     from headway.experiments.compare import compare
+    from headway.policies.policy_set import PolicySet
 
-    names = [name.strip() for name in policies.split(",") if name.strip()]
+    names = [name.strip() for name in policies.split(",")]
+    chosen = [PolicySet.parse(name) for name in names if name]
     setting = f"{_described(workloads, draws)} on {where}"
+    hint = None
+    if accuracy is None and any(
+        can_be_sampled(workload, policy) for workload in jobs for policy in chosen
+    ):
+        hint = AccuracyHint()
     parts: list[Comparison] = []
     try:
         with RunsBar(messages()) as bar:
             found = compare(
                 jobs,
-                names,
+                chosen,
                 where,
                 network=link,
                 seeds=draws,
@@ -113,6 +129,7 @@ def compare_command(
                 threads=threads,
                 started=bar.start,
                 done=bar.step,
+                progress=hint,
                 ended_early=parts.append,
             )
     except BaseException:

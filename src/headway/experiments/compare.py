@@ -23,6 +23,7 @@ from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.workload import Workload
 from headway.engine.compilation import compile_ahead
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
+from headway.engine.progress import Progress
 from headway.engine.run import simulate
 from headway.engine.setup import check_inputs
 from headway.experiments import statistics
@@ -204,6 +205,7 @@ def compare(
     threads: int | None = None,
     started: Callable[[int, int], None] | None = None,
     done: Callable[[], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     ended_early: Callable[[Comparison], None] | None = None,
 ) -> Comparison:
     """Simulate every policy on every workload, on all cores, and compare them with the first.
@@ -223,6 +225,7 @@ def compare(
             there are fewer runs than threads, each sampled run gets several.
         started: Called before the first run with 0 and the number of runs.
         done: Called after each run.
+        progress: Called now and then during long runs, from the threads that they are in.
         ended_early: Called with what has finished, if anything has, when an error or an interrupt
             ends the comparison; it then propagates.
 
@@ -244,6 +247,12 @@ def compare(
 
     def work(task: tuple[PolicySet, int], checkpoint: Checkpoint) -> tuple[str, int, Summary]:
         policy, index = task
+
+        def report(now: Progress) -> None:
+            checkpoint(now)
+            if progress is not None:
+                progress(now)
+
         result = simulate(
             jobs[index],
             where,
@@ -252,7 +261,7 @@ def compare(
             seed=draws[index],
             accuracy=wanted,
             threads=max(1, workers // len(tasks)),
-            progress=checkpoint,
+            progress=report,
         )
         return policy.name, index, result.summary
 
