@@ -1,7 +1,7 @@
 """Settings for all tests, and the invariants that every small run must keep.
 
-The Hypothesis profile `ci` repeats the same examples on every run; `fuzz` draws many more, different
-each time. `quick` (`make check`) runs only some of those of `ci`, and shows the first example that
+The Hypothesis profile `ci` repeats the same examples on every run; `fuzz` draws many more,
+different each time. `quick` (`make check`) draws fewer than `ci`, and shows the first example that
 fails as it is: looking for the smallest one takes minutes.
 """
 
