@@ -75,9 +75,9 @@ def _sections(evaluation: Evaluation, found: dict[str, list[Finding]]) -> Iterat
         "Verdicts",
         [
             "Each verdict follows from the data by the rule named beside it; the rules are below. "
-            "Why some claims do not hold: the paper's public artifact counts bytes that were sent "
-            "twice under Ada-SRSF, so that its messages end sooner than the network allows. With "
-            "that one line corrected, artifact and Headway agree within about 5%. "
+            "Why some claims do not hold: under Ada-SRSF the paper's public artifact counts sent "
+            "bytes twice, so that messages end sooner than the network allows. With that one line "
+            "corrected, artifact and Headway agree within about 5%. "
             "<code>docs/reproduction.md</code> in Headway's sources has the evidence, and why the "
             "placement claims hold in full only with 32 GB.",
             _absolute(evaluation),
