@@ -96,7 +96,7 @@ def test_a_result_says_whether_its_jobs_shared_gpus(
     for name in ("r.json", "r.parquet"):
         stored = read_result(tmp_path / name)
         assert stored.exclusive_jobs == count
-        assert stored.settings["cluster"].get("exclusive", False) == exclusive_cluster
+        assert stored.settings.cluster.exclusive == exclusive_cluster
 
 
 @pytest.mark.parametrize(

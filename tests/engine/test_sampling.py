@@ -310,7 +310,7 @@ def test_margins_are_stored(sampled: Result, tmp_path_factory: pytest.TempPathFa
     for name in ("run.json", "run.parquet"):
         stored = read_result(folder / name)
         assert stored.summary == sampled.summary
-        assert stored.settings["accuracy"] == 0.01
+        assert stored.settings.accuracy == 0.01
         assert stored.jobs["jct_margin_s"].to_list() == sampled.jct_margin_s.tolist()
 
 

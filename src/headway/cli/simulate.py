@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from headway.cli.console import (
+    AccuracyHint,
     ProgressBar,
     messages,
     print_lines,
@@ -146,7 +147,7 @@ def simulate_command(
     ] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
-    from headway.engine.run import simulate
+    from headway.engine.run import can_be_sampled, simulate
     from headway.results.links import SentMessages, check_links_file, link_table, write_links
     from headway.results.store import write_json, write_parquet
     from headway.results.timeline.sinks import SeveralSinks
@@ -196,7 +197,9 @@ def simulate_command(
         sinks: list[TimelineSink] = [] if sink is None else [sink]
         if links is not None:
             sinks.append(sent)
-        bar = stack.enter_context(ProgressBar(messages()))
+        is_exact_by_default = accuracy is None and not sinks and acceleration == "full"
+        hint = is_exact_by_default and can_be_sampled(jobs, policies)
+        bar = stack.enter_context(ProgressBar(messages(), AccuracyHint() if hint else None))
         result = simulate(
             jobs,
             chosen_cluster,

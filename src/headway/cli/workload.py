@@ -175,7 +175,7 @@ def describe(
     measured = {job.measured_on for job in workload}
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
-        print_lines(console, f"GPU hours and load are for a {names}, not for the cluster's types.")
+        print_lines(console, f"GPU hours and load are for {names}, not for the cluster's types.")
     sharing = describe_sharing(workload.exclusive_jobs(chosen), len(workload))
     print_lines(console, f"On this cluster {sharing}.")
     print_lines(console, *describe_estimates(estimated), "")

@@ -148,7 +148,7 @@ def simulate(
         initial.check(workload, cluster)
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted, initial)
     _check_decisions(run)
-    if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
+    if wanted is None or not can_be_sampled(workload, policy):
         return run.result(_EXACT, timeline, progress)
     return _sampled(run, workers, progress)
 
@@ -181,8 +181,10 @@ def _decided(state: State) -> list[bytes]:
     return [array.tobytes() for array in (cluster.jobs, cluster.seats, cluster.messages)]
 
 
-def _has_few_tasks(workload: Workload) -> bool:
-    return sum(job.iterations * job.task_count for job in workload) < _FEW_TASKS
+def can_be_sampled(workload: Workload, policy: PolicySet) -> bool:
+    """Return whether there are enough tasks, and policies that allow it."""
+    tasks = sum(job.iterations * job.task_count for job in workload)
+    return policy.choices.may_be_skipped and tasks >= _FEW_TASKS
 
 
 def _check_sampling(
