@@ -148,7 +148,7 @@ SERVER = np.dtype(
 PORT = np.dtype(
     [
         ("factor", np.float64),  # a byte's cost here relative to its cost on a server's port
-        ("carries", np.int32),  # how many messages have room here, and no one slows another
+        ("carries", np.int32),  # how many messages have room here beside each other
         ("messages", np.int32),  # how many are in flight here
         ("first_in_flight", np.int32),  # the link of the latest of them
         ("held", np.int32),  # the first of the list of links here, one for each job
