@@ -73,7 +73,7 @@ def built_in(kind: Kind) -> list[str]:
     """Return every built-in policy of a kind, as text, with each of its PARAMETERS."""
     texts = []
     for policy in policies(kind):
-        if not policy.function.__module__.startswith("headway.policies."):
+        if not policy.is_built_in:
             continue
         if policy.parameter is None:
             texts.append(policy.name)

@@ -34,6 +34,7 @@ class OracleJob:
     gradient_bytes: int
     memory_bytes: int
     graph: Any = None  # with entries `tasks` and `messages`; the three fields above are then 0
+    priority: int = 0
 
 
 @dataclass(frozen=True, order=True)
@@ -337,6 +338,10 @@ class Simulation:
 
     def order(self, job: Job) -> tuple[int, ...]:
         """The sort key that stands wherever the specification says "SRSF order"."""
+        return -job.spec.priority, *self.order_by_policy(job)
+
+    def order_by_policy(self, job: Job) -> tuple[int, ...]:
+        """The order of jobs of one priority."""
         policy, _, quantum_s = self.priority.partition(":")
         match policy:
             case "las":
@@ -769,6 +774,7 @@ class Simulation:
                 load[gpu] += self.remaining_service(holder)
                 server_load[server[gpu]] += self.remaining_service(holder)
         fitting = [gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes]
+        fitting = [gpu for gpu in fitting if not self.is_reserved(gpu, job)]
 
         policy, _, kappa = self.placement.partition(":")
         if policy == "ff":
@@ -807,6 +813,15 @@ class Simulation:
                     in_server[number] = []
             return self.fewest_servers(in_server, job.spec.gpus)
         raise ValueError(f"unknown placement policy {self.placement!r}")
+
+    def is_reserved(self, gpu: int, job: Job) -> bool:
+        """Whether a GPU is kept for another queued job: of higher priority, and above 0."""
+        return any(
+            other.spec.priority > max(0, job.spec.priority)
+            and other.spec.memory_bytes <= self.memory_of(gpu)
+            for other in self.queue
+            if not other.gpus
+        )
 
     def memory_of(self, gpu: int) -> int:
         """Bytes that a GPU has."""

@@ -211,6 +211,7 @@ def cases(
     )
     arrivals = st.one_of(st.sampled_from([0, 0, 1, 1_000_000]), st.integers(0, 20_000_000))
     most_gpus = min(cluster.gpus, draw(st.sampled_from([4, 8, 64])))
+    priorities = draw(st.sampled_from([(0,), (0,), (0, 1), (-1, 0, 5, 7), (1, 2)]))
     jobs = []
     for index in range(draw(st.integers(4 if crowded else 1, 10))):
         forward, backward, gradient, memory = draw(st.sampled_from(profiles))
@@ -225,6 +226,7 @@ def cases(
             backward_ns=backward,
             gradient_bytes=gradient,
             memory_bytes=memory,
+            priority=draw(st.sampled_from(priorities)),
         )
         graph = draw(graphs_of_jobs(job.gpus)) if graphs else None
         if graph is not None:
@@ -320,6 +322,7 @@ def _with_oracle(do: Callable[..., _Made], case: Case) -> _Made:
                 job.gradient_bytes,
                 job.memory_bytes,
                 job.graph,
+                job.priority,
             )
             for job in case.workload
         ],

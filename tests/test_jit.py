@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from headway.experiments.sweep import run as sweep
 from headway.jit import EntryPoint
 from headway.jit.code import read_code
 from headway.jit.compiler import compile_code
+from headway.jit.dependencies import fingerprint
 from headway.jit.views import View, fields_of
 from headway.network.cuts import sending_by_server
 from headway.policies.policy_set import PolicySet
@@ -61,8 +64,6 @@ def test_a_folder_that_cannot_be_made_is_replaced_by_a_temporary_one(tmp_path: P
 
 
 def test_an_edit_anywhere_in_the_sources_changes_the_folder(tmp_path: Path) -> None:
-    import shutil
-
     import headway
 
     copy = tmp_path / "headway"
@@ -103,6 +104,9 @@ def work(pair, factor):
     pair.right[0] = 2.5
     return total(pair) * factor
 
+def other(pair, factor):
+    return factor
+
 @routine
 def squares(count):
     values = np.zeros(count, np.int64)
@@ -139,9 +143,11 @@ def through_numba(cluster, message):
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Any:
-    """A module of small functions to compile, new to the cache in every test."""
-    (tmp_path / "small.py").write_text(f"{SMALL}\n# {tmp_path}\n")
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of small functions to compile, with a cache of its own in every test."""
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr("headway.jit.code.cache_folder", lambda: tmp_path / "cache")
+    (tmp_path / "small.py").write_text(SMALL)
     return load_file(tmp_path / "small.py", "small")
 
 
@@ -292,7 +298,9 @@ def test_what_runs_in_threads_is_compiled_before_them(
     assert {entry.title for entry in looked_for} == {"the engine"} | wanted
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "header", "other"])
+@pytest.mark.parametrize(
+    "damage", ["empty", "cut", "flipped", "header", "other", "another's", "huge", "pipe"]
+)
 def test_damaged_code_is_compiled_again(
     small: Any, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,7 +317,17 @@ def test_damaged_code_is_compiled_again(
         "header": b'{"symbol": 3}\n' + intact.partition(b"\n")[2],
         "other": b"\x00\xff" * 1000,
     }
-    path.write_bytes(damaged[damage])
+    if damage == "another's":
+        other = EntryPoint(small.other, jit.signature(int, small.Pair, int), "another")
+        jit.load(other)
+        shutil.copy(other.path() or "", path)
+    elif damage == "huge":
+        os.truncate(path, 2**40)
+    elif damage == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        path.write_bytes(damaged[damage])
     assert jit.load(working(small))(pair(small), 1) == 5
     assert "The compiled code of a test is damaged" in caplog.text
     assert read_code(path) is not None
@@ -324,6 +342,68 @@ def test_an_edit_of_the_file_is_compiled(tmp_path: Path) -> None:
         sys.modules.pop("edited_edited", None)
         module = load_file(tmp_path / "edited.py", "edited")
         assert jit.load(EntryPoint(module.f, jit.signature(int, int), "a test"))(10) == 10 + number
+
+
+CONSTANTS = """
+import numpy as np
+from headway.jit import routine
+
+NUMBER, PAIR, TABLE = 1, (5, 1), np.array([5, 1])
+
+class settings:
+    pass
+
+@routine
+def helper():
+    return NUMBER
+
+def of_number(x):
+    return x + NUMBER
+
+def of_tuple(x):
+    return x + PAIR[1]
+
+def of_array(x):
+    return x + TABLE[1]
+
+def of_helper(x):
+    return x + helper()
+
+def of_module(x):
+    return x + settings.NUMBER
+"""
+
+
+@pytest.mark.parametrize("name", ["number", "tuple", "array", "helper", "module"])
+def test_code_is_kept_for_the_values_of_its_globals(tmp_path: Path, name: str) -> None:
+    (tmp_path / "constants.py").write_text(CONSTANTS)
+    module: Any = load_file(tmp_path / "constants.py", "constants")
+    module.settings = ModuleType("settings")
+    function = getattr(module, f"of_{name}")
+
+    def entry() -> EntryPoint:
+        return EntryPoint(function, jit.signature(int, int), "a test")
+
+    here = entry()
+    for number in (1, 2, 1):
+        module.NUMBER = module.TABLE[1] = module.settings.NUMBER = number
+        module.PAIR = (5, number)
+        assert jit.load(here)(10) == 10 + number, "in this process"
+        assert jit.load(entry())(10) == 10 + number, "from the disk"
+        assert not here.is_missing()
+    module.NUMBER = module.PAIR = module.TABLE = module.settings = object()
+    assert here.path() is None
+
+
+def test_code_is_kept_for_the_way_in_which_its_parts_are_compiled(tmp_path: Path) -> None:
+    found = set()
+    for decorator in ("part", "routine", "inlined"):
+        (tmp_path / "parts.py").write_text(
+            f"from headway.jit import {decorator}\n@{decorator}\ndef one():\n    return 1\n"
+            "def f():\n    return one()\n"
+        )
+        found.add(fingerprint(load_file(tmp_path / "parts.py", "parts").f))
+    assert len(found) == 3
 
 
 def test_functions_of_a_factory_differ_by_what_they_enclose(tmp_path: Path) -> None:
@@ -389,6 +469,43 @@ def test_an_interrupted_compilation_leaves_nothing_behind(tmp_path: Path) -> Non
     assert (process.returncode, out, err) == (130, "", "\nheadway: interrupted\n")
     eventually(lambda: not Path(f"/proc/{started}").exists())
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".code"]
+
+
+BROKEN_OFF = """
+import os, signal, sys
+from llvmlite.binding import ModuleRef
+from headway import interrupts, jit
+from headway.user_files import load_file
+from pathlib import Path
+
+detach = ModuleRef.detach
+
+def interrupted(module):
+    os.kill(os.getpid(), signal.SIGINT)  # LLVM has taken the module; llvmlite is about to note it.
+    detach(module)
+
+small = load_file(Path("small.py"), "small")
+interrupts.handle_signals()
+ModuleRef.detach = interrupted
+try:
+    jit.load(jit.EntryPoint(small.work, jit.signature(int, small.Pair, int), "a test"))
+finally:
+    interrupts.leave_now()
+"""
+
+
+def test_an_interrupt_within_llvm_does_not_crash_the_process(tmp_path: Path) -> None:
+    (tmp_path / "small.py").write_text(SMALL)
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN_OFF],
+        env={**os.environ, "HEADWAY_CACHE_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert (done.returncode, said) == (130, "headway: interrupted")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -63,8 +64,11 @@ def house_style() -> Iterator[None]:
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure to a file; its suffix (`.svg`, `.pdf`, `.png`) chooses the format."""
     kind = os.path.splitext(path)[1].removeprefix(".").lower()
+    # Not into the file: on a full disk the error would be that of a compressor.
+    content = BytesIO()
+    write_figure(figure, content, kind)
     with open_output(path) as stream:
-        write_figure(figure, stream, kind)
+        stream.write(content.getvalue())
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import secrets
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -17,6 +19,9 @@ from headway.interrupts import before_forced_exit, check, is_leaving
 STANDARD = "-"
 """Stands for standard input or output."""
 
+_POLARS = ("polars", "pyo3_runtime")
+"""Modules of polars' exceptions; the second is that of its panics."""
+
 
 @contextlib.contextmanager
 def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
@@ -28,11 +33,34 @@ def _explained(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{error.strerror or error}.", source=os.fspath(path)) from error
     except Exception as error:
-        # polars has exceptions of its own for a full disk.
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None or not type(error).__module__.startswith("polars"):
+        if (problem := system_problem(error)) is None:
             raise
-        raise InputError(f"{os.strerror(int(number[1]))}.", source=os.fspath(path)) from error
+        raise InputError(problem, source=os.fspath(path)) from error
+
+
+def system_problem(error: BaseException) -> str | None:
+    """Return what the operating system said, if polars was refused something by it."""
+    number = re.search(r"\(os error (\d+)\)|\bOs \{ code: (\d+)", str(error))
+    if number is None or not type(error).__module__.startswith(_POLARS):
+        return None
+    code = int(number[1] or number[2])
+    if code == errno.EPIPE:
+        raise BrokenPipeError(code, os.strerror(code)) from error
+    return f"{os.strerror(code)}."
+
+
+_being_noted: list[set[str]] = []
+
+
+@contextlib.contextmanager
+def inputs_read() -> Iterator[set[str]]:
+    """Note the files that are opened as inputs, among them those that other inputs name."""
+    paths: set[str] = set()
+    _being_noted.append(paths)
+    try:
+        yield paths
+    finally:
+        _being_noted.pop()
 
 
 @contextlib.contextmanager
@@ -44,6 +72,8 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 raise InputError("is closed.", source="standard input")
             yield sys.stdin.buffer
         else:
+            for paths in _being_noted:
+                paths.add(os.fspath(path))
             with open(path, "rb") as stream:
                 yield stream
 
@@ -124,19 +154,22 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 yield stream
             return
         cleaning_up = is_leaving()
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with before_forced_exit(lambda: os.unlink(temporary)):
-                with os.fdopen(handle, "wb") as stream:
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
+        with before_forced_exit(temporary.unlink):
+            try:
+                with open(temporary, "x+b", opener=_private) as stream:
                     yield stream
                 if not cleaning_up:
                     check()
-            os.chmod(temporary, _mode(target))
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+                os.chmod(temporary, _mode(target))
+                os.replace(temporary, target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _mode(target: Path) -> int:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end the program by an ordinary exit, so that cleanup runs.
+"""SIGINT, SIGTERM and SIGHUP end the program by an ordinary exit, so that cleanup runs.
 
 The handler raises `SystemExit`. Where that could get lost, or nobody would see it for long, as
 around compiled code, it only notes the signal: `check` acts on it soon, and if a policy never
@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-INTERRUPTED, TERMINATED = 130, 143
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, `kill`, and a terminal that is closed."""
 
 GRACE_S = 1.0
 """How long code that cannot be interrupted may go on after a signal."""
@@ -30,10 +31,16 @@ _cleanups: dict[object, Callable[[], None]] = {}
 
 
 def handle_signals() -> None:
-    """Install handlers for SIGINT and SIGTERM that exit the program."""
-    signal.signal(signal.SIGINT, _leave)
-    signal.signal(signal.SIGTERM, _leave)
+    """Install handlers that exit the program."""
+    for number in ending_signals():
+        signal.signal(number, _leave)
     sys.unraisablehook = _report_unless_leaving
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end the program; under `nohup` a closed terminal does not."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
 
 
 def _report_unless_leaving(lost: sys.UnraisableHookArgs) -> None:
@@ -48,6 +55,7 @@ def _report_unless_leaving(lost: sys.UnraisableHookArgs) -> None:
 def leave_now() -> None:
     """Ignore signals from now on, as the program is ending; exit by one that came before."""
     _ignore_signals()
+    _clean_up()
     check()
 
 
@@ -96,12 +104,21 @@ def uninterruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def before_forced_exit(cleanup: Callable[[], None]) -> Iterator[None]:
-    """Have a cleanup done if the process must end without leaving the block."""
+    """Have a cleanup done if the process must end without leaving the block.
+
+    It is done again after an exit from the block: a second signal may have broken off the cleanup
+    there.
+    """
     key = object()
     _cleanups[key] = cleanup
     try:
         yield
-    finally:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        del _cleanups[key]
+        raise
+    else:
         del _cleanups[key]
 
 
@@ -114,8 +131,8 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def _ignore_signals() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _watch(reader: int, ended: threading.Event) -> None:
@@ -123,17 +140,21 @@ def _watch(reader: int, ended: threading.Event) -> None:
     # A byte is the number of a signal; the end of the pipe is the end of the section.
     while received := os.read(reader, 1):
         number = received[0]
-        if number in (signal.SIGINT, signal.SIGTERM) and not ended.wait(GRACE_S):
+        if number in SIGNALS and not ended.wait(GRACE_S):
             _force_exit(number)
 
 
 def _force_exit(number: int) -> None:
     if not _received:
         _announce(number)
+    _clean_up()
+    os._exit(_status(number))
+
+
+def _clean_up() -> None:
     for cleanup in [*_cleanups.values()]:
         with contextlib.suppress(Exception):
             cleanup()
-    os._exit(_status(number))
 
 
 def _announce(number: int) -> None:
@@ -143,4 +164,4 @@ def _announce(number: int) -> None:
 
 
 def _status(number: int) -> int:
-    return INTERRUPTED if number == signal.SIGINT else TERMINATED
+    return 128 + number

@@ -80,6 +80,10 @@ class TextTable:
         for column, cell in zip(self._columns, cells, strict=True):
             column.cells.append(printable(cell))
 
+    def fits(self, width: int) -> bool:
+        """Whether no column has to continue in another band."""
+        return _total([column.narrowest for column in self._columns]) <= width
+
     def lines(self, width: int = UNLIMITED) -> list[Line]:
         """Return the table in lines of at most this many characters."""
         lines: list[Line] = []

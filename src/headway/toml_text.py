@@ -10,6 +10,9 @@ Scalar = str | int | float | bool
 Row = Sequence[Scalar]
 Value = Scalar | Row | Sequence[Row] | Sequence[Mapping[str, Scalar]]
 
+LARGEST_FILE_BYTES = 2**20
+"""The largest file that is read."""
+
 _WIDEST = 100
 """Longest list in one line, in columns; a longer one has a line for each item."""
 

@@ -71,12 +71,22 @@ def attach(
     """Make a model's all-reduces ask the gate; call it on every rank, before the first iteration.
 
     Args:
-        ddp_model: the model; it must have no communication hook.
+        ddp_model: what DistributedDataParallel returned; it must have no communication hook.
         gate: ask for each bucket of gradients, or once per iteration for all of them.
         compute: also ask before each forward and backward pass, on every rank, so that jobs on a
             shared GPU compute one at a time. Inside a pass the model must not communicate.
         optimizer: with `compute`, also ask before each of its steps; these must not communicate.
+
+    Raises:
+        TypeError: the model is not in DistributedDataParallel; also without a gate.
     """
+    # What torch.compile returns holds the model that it was given.
+    if not isinstance(getattr(ddp_model, "_orig_mod", ddp_model), DistributedDataParallel):
+        raise TypeError(
+            "attach() takes the model that DistributedDataParallel(model) returned, not "
+            f"{type(ddp_model).__name__}. FSDP and pipelines cannot be attached; jobs that call "
+            "their collectives themselves use headway.torch.communication()."
+        )
     if gate not in ("bucket", "iteration"):
         raise InputError(f"must be 'bucket' or 'iteration', not {shown(gate)}.", field="gate")
     if compute and any(

@@ -651,7 +651,7 @@ def test_a_bad_network_file(name: str, capsys: pytest.CaptureFixture[str]) -> No
 
 FAULTY = DATA / "faulty.py"
 FUNCTIONS = (
-    "beyond, grows_the_job, makes_an_array, never_admit, never_place, no_room, out_of_range, "
+    "beyond, makes_an_array, never_admit, never_place, no_room, out_of_range, "
     "raises, returns_nothing, same_twice, short_keys, too_few_arguments, unknown_field"
 )
 SHAPE = "must look like 16x4 (servers x GPUs per server) or be the path of a .toml file"
@@ -753,6 +753,29 @@ def test_a_policy_file_with_a_mistake_names_the_line(
     assert message in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("decorator", "problem"),
+    [
+        ("placement_policy('p', steady='yes')", "steady must be True or False, not 'yes'."),
+        ("admission_policy('p', by_port=1)", "by_port must be True or False, not 1."),
+        (
+            "priority_policy('p', parameter='k')",
+            "parameter must be such as Parameter('share', least=0), not 'k'.",
+        ),
+        ("priority_policy('p', parameter=Parameter('k', '0'))", "a Parameter's least must not be "),
+        ("priority_policy", "a policy's name must not be empty or hold a colon, not <func"),
+    ],
+)
+def test_a_decorator_with_a_mistake_names_the_line(
+    decorator: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.csv").write_text(GOOD)
+    Path("mine.py").write_text(f"from headway.policies import *\n\n@{decorator}\ndef p(*_): 0\n")
+    outcome = headway(capsys, "simulate", "w.csv", "--placement", "mine.py:p")
+    assert outcome.status == 2
+    assert f"mine.py, line 3: {problem}" in outcome.err
+
+
 def test_a_line_of_100_megabytes_is_refused_without_reading_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -835,7 +858,7 @@ def test_an_unwritable_folder_is_reported(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("os.replace", refuse)
     expect(capsys, "out.json: No space left on device.", "w.csv")
 
 

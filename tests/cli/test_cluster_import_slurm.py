@@ -98,6 +98,7 @@ def test_a_running_slurm_is_asked(
         ("NodeName=a[1- Gres=gpu:1\n", TREE, "slurm.conf, line 1, column 1: must be a list of"),
         ("NodeName=a\nNodeName=a\n", TREE, "slurm.conf, line 2, column 1: node 'a' is described"),
         ("ClusterName=x\n", TREE, "slurm.conf: describes no nodes."),
+        ("NodeName=a Gres=gpu:-1\n", TREE, "slurm.conf, line 1, column 12: 'gpu:-1' is not under"),
         ("NodeName=a\n", TREE, "Slurm knows no node with GPUs."),
         ("include x.conf\n", TREE, "x.conf: No such file or directory."),
         (CONF, "SwitchName=a\n", "topology.conf, line 1, column 1: needs 'Nodes' or 'Switches'."),

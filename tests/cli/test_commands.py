@@ -56,7 +56,8 @@ def test_the_fixed_interface_writes_the_fixed_json(
     )
     assert headway(capsys, "simulate", small, *options.split()).status == 0
     data = json.loads(Path("OUT.json").read_text())
-    assert set(data) == {"summary", "settings", "estimated", "gpu_busy_ns", "code", "jobs"}
+    keys = {"summary", "settings", "estimated", "gpu_busy_ns", "code", "checksum", "jobs"}
+    assert set(data) == keys
     assert len(data["jobs"]) == 12
     assert [job["job_id"] for job in data["jobs"]] == [str(index) for index in range(12)]
 

@@ -80,14 +80,59 @@ def test_a_compiled_policy_that_never_returns_can_be_stopped(
     assert {name for name in os.listdir() if name.startswith((".", "t."))} == set()
 
 
-@pytest.mark.parametrize("body", ["time.sleep(600)", "exec('while True:\\n try: 0\\n except: 0')"])
-def test_an_interrupt_while_a_policy_file_is_imported_exits_with_130(body: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ("time.sleep(600)", signal.SIGINT),
+        ("time.sleep(600)", signal.SIGTERM),
+        ("time.sleep(600)", signal.SIGHUP),
+        ("exec('while True:\\n try: 0\\n except: 0')", signal.SIGINT),
+    ],
+)
+def test_a_signal_while_a_policy_file_is_imported_ends_the_command(
+    body: str, number: signal.Signals
+) -> None:
     Path("slow.py").write_text(f"import time\nopen('begun', 'w').close()\n{body}\n")
     process = subprocess.Popen(
         [*HEADWAY, "simulate", "w.csv", "--priority", "slow.py:x"], stderr=subprocess.PIPE
     )
     eventually(lambda: os.path.exists("begun"))
-    assert ended_by(signal.SIGINT, process) == 130
+    assert ended_by(number, process) == 128 + number
+
+
+SECOND = """
+import os, pathlib, signal
+from headway import interrupts
+from headway.files import open_output
+
+unlink = pathlib.Path.unlink
+
+def interrupted(path, **options):
+    os.kill(os.getpid(), signal.SIGINT)
+    unlink(path, **options)
+
+pathlib.Path.unlink = interrupted
+interrupts.handle_signals()
+try:
+    with open_output("o.json") as stream:
+        raise KeyboardInterrupt  # as polars does
+finally:
+    interrupts.leave_now()
+"""
+
+
+def test_a_second_interrupt_while_files_are_removed_leaves_none() -> None:
+    done = subprocess.run([sys.executable, "-c", SECOND], capture_output=True, check=False)
+    assert (done.returncode, os.listdir()) == (130, ["w.csv"])
+
+
+def test_a_closed_terminal_does_not_end_a_command_under_nohup() -> None:
+    script = (
+        "import os, signal; from headway import interrupts; interrupts.handle_signals(); "
+        "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
+    )
+    command = ["bash", "-c", 'trap "" HUP; "$0" -c "$1"', sys.executable, script]
+    assert subprocess.check_output(command) == b"alive\n"
 
 
 UNFINISHED = """

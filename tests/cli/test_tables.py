@@ -84,6 +84,7 @@ class _Client:
             "nodes": 2,
             "slots": 8,
             "workers": 12,
+            "ungated": [],
             "grants": 1_234_567,
             "jobs": {"queued": 1, "running": 1, "done": 2},
             "policy_problem": "",
@@ -91,7 +92,7 @@ class _Client:
             "log_problem": "",
         }
 
-    def jobs(self, limit: int) -> list[dict[str, Any]]:
+    def jobs(self, limit: int = 100, _: str | None = None) -> list[dict[str, Any]]:
         now = time.time() - 0.5
         why = "waits for 4 free slots with 12,345 MB each; the most free is 2 slots on node-1"
         rows = [
@@ -227,16 +228,28 @@ def test_a_narrow_terminal_loses_nothing(
     _assert_complete(printed, uncut, width)
 
 
-@pytest.mark.parametrize("width", [80, 60])
 def test_top_shows_what_status_and_nodes_show(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = [run_command(capsys, name).out.split("\n\n")[-1] for name in ("status", "nodes")]
-    printed = on_terminal(monkeypatch, width, "top", quit_with=b"q", height=80)
+    printed = on_terminal(monkeypatch, 120, "top", quit_with=b"q", height=80)
     without_reasons = [
         line for table in tables for line in table.splitlines() if ": the p" not in line
     ]
-    _assert_complete(printed, without_reasons, width)
+    _assert_complete(printed, without_reasons, 120)
+
+
+def test_top_keeps_names_and_reasons_beside_their_jobs_on_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = on_terminal(monkeypatch, 80, "top", quit_with=b"q", height=40)
+    assert [line for line in printed if cells_wide(line) > 80] == []
+    (header,) = [line for line in printed if line.startswith("job ")]
+    titles = " ".join(header.split())
+    assert titles == "job state GPUs iterations ends name and status"
+    rows = [line for line in printed if line.startswith("10")]
+    assert all(r"[bold]resnet" in line for line in rows)
+    assert len(rows) == len(_Client().jobs())
 
 
 def test_every_command_that_prints_a_table_is_covered() -> None:

@@ -41,6 +41,12 @@ def test_a_cluster_reads_back_as_it_was_written(cluster: Cluster, file: Path) ->
     assert cluster_from(str(file)) == cluster
 
 
+def test_a_cluster_whose_file_would_be_too_large_to_be_read_is_not_written() -> None:
+    groups = [ServerGroup(1, 1 + number % 2) for number in range(20_000)]
+    with pytest.raises(InputError, match="bytes, and at most 1,048,576 are read"):
+        cluster_text(Cluster.of(groups))
+
+
 @settings(max_examples=min(settings().max_examples, 50))
 @given(data=st.data())
 def test_a_fabric_reads_back_as_it_was_written(data: st.DataObject, file: Path) -> None:

@@ -47,11 +47,6 @@ def short_keys(cluster: Any, job: int, candidates: Integers, parameter: float) -
     return True
 
 
-def grows_the_job(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
-    cluster.jobs[job].gpus = len(cluster.gpus) + 1
-    return True
-
-
 def unknown_field(cluster: Any, job: int, candidates: Integers, parameter: float) -> bool:
     return bool(cluster.gpus[0].colour > 0)
 

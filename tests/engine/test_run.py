@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def test_a_job_across_servers_pays_for_its_messages() -> None:
     assert result.finish_ns.tolist() == [2 * (3_000_000 + message_ns)]
     assert result.summary.simulated_tasks == 2 * (2 * 2 + 1)
     assert result.summary.skipped_tasks == (2 * 2 + 1) + 1
+
+
+@pytest.mark.parametrize(
+    ("priority", "starts"),
+    [
+        # The large job waits while small ones come and go; all last 3 ms.
+        (0, [0, 7, 1, 3, 4]),
+        (-1, [0, 7, 1, 3, 4]),
+        # Both GPUs are kept for it, but from jobs of lower priority only.
+        (1, [0, 3, 6, 6, 9]),
+    ],
+)
+def test_a_job_of_a_priority_above_0_does_not_wait_for_those_behind_it(
+    priority: int, starts: list[int]
+) -> None:
+    ms = 1_000_000
+    jobs = [make_job(memory_bytes=16 << 30, arrival_ns=n * ms) for n in (0, 1, 1, 2, 4)]
+    jobs[1] = replace(jobs[1], gpus=2, priority=priority)
+    result = simulate(make_workload(*jobs), "1x2", policy="ff+fifo+srsf:1")
+    assert [ns / ms for ns in result.start_ns.tolist()] == starts
 
 
 def test_two_messages_share_a_server_and_both_slow_down() -> None:
@@ -175,7 +196,7 @@ def test_a_long_queue_is_not_searched_in_vain() -> None:
     assert (result.finish_ns > 0).all()
 
 
-@pytest.mark.parametrize("name", ["same_twice", "out_of_range", "no_room", "grows_the_job"])
+@pytest.mark.parametrize("name", ["same_twice", "out_of_range", "no_room"])
 def test_a_placement_outside_the_candidates_is_refused(name: str) -> None:
     full = make_job(gpus=1, memory_bytes=16384 * MB)
     with pytest.raises(PolicyError, match=f"'{name}' gave the job with index"):

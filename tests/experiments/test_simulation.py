@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import headway
+from builders import make_job, make_workload
 from headway.policies import Integers
 from headway.policies.compilation import compiled
 from headway.policies.registry import Policy, policies
@@ -185,3 +186,37 @@ def test_a_usual_mistake_in_a_policy_is_explained(function: Any) -> None:
     assert str(caught.value).startswith(start)
     assert " Numba says: " in str(caught.value)
     assert function not in {policy.function for policy in policies("priority")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workload": b"x"}, "workload: must be a workload, or the path or name of one, not b'x'."),
+        ({"workload": 5}, "workload: must be a workload, or the path or name of one, not 5."),
+        ({"cluster": 5}, "cluster: must be a Cluster, not 5."),
+        ({"cluster": None}, "cluster: must be a Cluster, not None."),
+        ({"network": 5}, "network: must be a NetworkModel, not 5."),
+        ({"policy": 5}, "policy: must be a text or a PolicySet, not 5."),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(headway.InputError) as caught:
+        headway.simulate(**({"workload": make_workload(make_job())} | arguments))
+    assert str(caught.value) == message
+
+
+def test_the_arrays_of_a_result_are_read_only() -> None:
+    result = headway.simulate(make_workload(make_job()))
+    for name in ("start_ns", "finish_ns", "gpu_busy_ns", "jct_margin_s"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(result, name)[0] = 7
+
+
+@pytest.mark.parametrize("field", ["job_id", "model", "measured_on", "parallel"])
+def test_a_jobs_texts_are_text(field: str) -> None:
+    values: list[Any] = [5, None, b"x"]
+    for value in values:
+        with pytest.raises(headway.InputError, match=f"{field}: must be a string, not {value!r}"):
+            make_job(**{field: value})
+    with pytest.raises(headway.InputError, match=f"{field}: is no Unicode text: 'half"):
+        make_job(**{field: "half \ud83d"})

@@ -18,6 +18,7 @@ from headway.experiments.what_if import (
     ENDLESS,
     GUESSED,
     NOT_MEASURED,
+    UNGATED,
     Present,
     changed_present,
     notes,
@@ -38,6 +39,7 @@ from headway.live.core.events import (
     MessageReady,
     NodeDrained,
     NodeUp,
+    PriorityChanged,
 )
 from headway.live.core.forecast import Change, Common
 from headway.live.core.present_state import ObservedPace, PresentState
@@ -80,8 +82,9 @@ def jobs_of(dice: random.Random) -> Workload:
                 backward_ns=dice.randint(20 * MS, 40 * MS),
                 gradient_bytes=dice.randint(10**6, 4 * 10**7),
                 memory_bytes=6,
+                priority=priority,
             )
-            for number in range(6)
+            for number, priority in enumerate((0, 0, 1, 3, -2, 0))
         ]
     )
 
@@ -382,14 +385,35 @@ def test_jobs_that_take_longer_than_the_simulator_together_are_left_out_one_by_o
     assert len(known) == 2
 
 
-def test_guesses_and_priorities_are_told() -> None:
+def test_a_job_of_a_higher_priority_goes_first_in_a_forecast_too() -> None:
+    small, large = spec(1), spec(2, priority=1)
+    core = core_with(small, large, small, nodes=1)
+    now = seen(core).forecast()
+    ends = [(job.start_ns, job.finish_ns) for job in now.jobs]
+    # The last one waits for the large one, for which a slot is kept.
+    assert ends[0][1] == ends[1][0]
+    assert ends[1][1] == ends[2][0]
+    core.handle(PriorityChanged(at_ns=12, job_id="1", priority=0))
+    assert seen(core).forecast().jobs[2].start_ns == 12
+
+
+def test_the_end_of_a_job_that_does_not_ask_the_gate_is_unknown() -> None:
+    state = state_of(core_with(spec(1), spec(1)), POLICY, 100)
+    first = msgspec.structs.replace(state.jobs[0], ungated=True)
+    now = present(msgspec.structs.replace(state, jobs=[first, *state.jobs[1:]]))
+    silent, known = now.forecast().jobs
+    assert (silent.finish_ns, silent.note) == (None, UNGATED)
+    assert known.finish_ns is not None
+    assert [note.split()[:3] for note in notes(now)] == [["Not", "at", "the"]]
+
+
+def test_guesses_are_told() -> None:
     undeclared = JobSpec(command=("x",), iterations=5)
-    now = seen(core_with(spec(1, None), spec(1, priority=3), undeclared))
+    now = seen(core_with(spec(1, None), spec(1), undeclared))
     assert (now.endless, now.unknown) == (("0",), ("2",))
-    assert now.prioritized
     # What is not known is taken to be as with the others.
     assert (now.jobs[2].forward_ns, now.jobs[2].gradient_bytes) == (10 * MS, 10**6)
-    assert [note.split()[0] for note in notes(now)] == ["Submitted", "Not", "Priorities"]
+    assert [note.split()[0] for note in notes(now)] == ["Submitted", "Not"]
     endless, known, guessed = now.forecast().jobs
     assert (endless.finish_ns, endless.note) == (None, ENDLESS)
     assert known.note == ""

@@ -24,7 +24,7 @@ from headway.cli.live.plain_log import PlainFormatter
 from headway.domain.errors import InputError
 from headway.live.daemon.state_folder import StateFolder, locked_folder, read_address
 from live.ports import free_ports
-from live.scheduler_process import PRINTS, SchedulerProcess, python, running_scheduler
+from live.scheduler_process import PRINTS, SLEEPS, SchedulerProcess, python, running_scheduler
 from waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,7 @@ CLIENTS = (
     ("status",),
     ("logs", "1"),
     ("cancel", "1"),
+    ("priority", "1", "2"),
     ("nodes",),
     ("drain", "n"),
     ("policy",),
@@ -71,7 +72,8 @@ def test_a_script_runs_with_this_python_and_unchanged_arguments(
     words = ("submit", "--wait", "--name", "mine", "--gpus", "2", "train.py", "--gpus", "$(id) *")
     status, out, err = headway(*words, folder=shared.folder, here=tmp_path)
     job = out.strip()
-    assert (status, err) == (0, f"job {job} is done\n")
+    ended = f"job {job} is done; headway logs {job} prints its output\n"
+    assert (status, err) == (0, ended)
     status, out, _ = headway("logs", job, "--rank", "1", folder=shared.folder)
     assert out == f"{sys.executable} ['train.py', '--gpus', '$(id) *']\n"
     status, out, _ = headway("status", job, folder=shared.folder)
@@ -205,7 +207,101 @@ def test_status_nodes_drain_policy_and_cancel_print_what_they_did(
     shared.wait_for(job, "cancelled")
 
 
+def test_a_job_gets_the_variables_that_are_named_and_no_others(
+    shared: SchedulerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HERE", "NOT_NAMED"):
+        monkeypatch.setenv(name, f"of this shell={name}")
+    script = "import os; print([os.environ.get(name) for name in ('A', 'B', 'HERE', 'NOT_NAMED')])"
+    (tmp_path / "train.py").write_text(script)
+    named = ("--env", "A=1=2", "--env", "B=", "--env", "HERE")
+    words = ("submit", "--wait", *named, "train.py")
+    _, out, _ = headway(*words, folder=shared.folder, here=tmp_path)
+    assert headway("logs", out.strip(), folder=shared.folder)[1] == (
+        "['1=2', '', 'of this shell=HERE', None]\n"
+    )
+
+
+def test_priorities_are_changed_and_several_jobs_listed_and_cancelled(
+    shared: SchedulerProcess,
+) -> None:
+    running = shared.submit(python(SLEEPS), gpus=4)
+    shared.wait_for(running, "running")
+    jobs = [shared.submit(python(SLEEPS), gpus=gpus) for gpus in (4, 1, 1)]
+    assert headway("priority", jobs[2], "-3", folder=shared.folder)[1] == (
+        f"job {jobs[2]} has priority -3\n"
+    )
+    assert headway("priority", jobs[0], "9", folder=shared.folder)[0] == 0
+    lines = headway("status", jobs[0], folder=shared.folder)[1].splitlines()
+    assert "priority:   9" in lines
+    shared.kill()
+    shared.start()
+    assert [shared.client.job(job)["spec"]["priority"] for job in jobs] == [9, 0, -3]
+    status, out, _ = headway("status", "--state", "queued", folder=shared.folder)
+    listed = [line.split()[0] for line in out.splitlines() if line.split()[1:2] == ["queued"]]
+    assert (status, listed) == (0, jobs[::-1])
+    out = headway("status", "--last", "1", folder=shared.folder)[1]
+    header, only = out.splitlines()[-2:]
+    assert (header.split()[0], only.split()[:2]) == ("job", [jobs[2], "queued"])
+    status, out, err = headway("cancel", "998", *jobs, jobs[0], "999", folder=shared.folder)
+    assert out.splitlines() == [f"job {job} is cancelled" for job in jobs]
+    assert (status, err.splitlines()) == (
+        2,
+        [f"headway: error: there is no job {job}." for job in ("998", "999")],
+    )
+    status, _, err = headway("priority", jobs[0], "1", folder=shared.folder)
+    assert (status, err) == (2, f"headway: error: job {jobs[0]} is already cancelled.\n")
+    shared.client.cancel(running)
+
+
+FAILS_FIRST = """
+import os, sys, time
+if not os.path.exists(sys.argv[1]):
+    open(sys.argv[1], "w").close()
+    sys.exit("no luck")
+print("second", flush=True)
+time.sleep(600)
+"""
+
+
+def test_of_a_job_that_runs_again_the_earlier_attempt_is_told_apart(
+    shared: SchedulerProcess, tmp_path: Path
+) -> None:
+    job = shared.submit(python(FAILS_FIRST, str(tmp_path / "first")), retries=1)
+    eventually(lambda: shared.client.job(job)["attempts"] == 2)
+    eventually(lambda: b"".join(shared.client.logs(job)) == b"second\n")
+    shared.wait_for(job, "running")
+    lines = headway("status", job, folder=shared.folder)[1].splitlines()
+    assert lines[0] == "state:      running"
+    (attempts,) = [line for line in lines if line.startswith("attempts:")]
+    assert attempts.startswith("attempts:   2; attempt 1 ended: ")
+    assert "no luck" in headway("logs", job, "--attempt", "1", folder=shared.folder)[1]
+    assert headway("logs", job, "--attempt", "2", folder=shared.folder)[1] == "second\n"
+    status, _, err = headway("logs", job, "--attempt", "3", folder=shared.folder)
+    assert (status, err) == (
+        2,
+        f"headway: error: --attempt: job {job} has had 2, not 3.\n",
+    )
+    shared.client.cancel(job)
+
+
 FAILURES = {
+    "an unknown state": (
+        ("status", "--state", "runing"),
+        "--state: unknown state 'runing'. Did you mean 'running'?",
+    ),
+    "a priority out of bounds": (
+        ("priority", "1", "1000001"),
+        "priority: must be at most 1,000,000, not 1000001.",
+    ),
+    "an unset variable": (
+        ("submit", "--env", "HW_UNSET", "x"),
+        "--env: 'HW_UNSET' is not set here; give NAME=VALUE.",
+    ),
+    "a variable of the scheduler": (
+        ("submit", "--env", "HEADWAY_GATE=x", "x"),
+        "environment: HEADWAY_GATE is set by the scheduler.",
+    ),
     "an unknown job": (("status", "9999"), "there is no job 9999."),
     "an unknown node": (("drain", "x"), "there is no node x."),
     "an unknown policy": (("policy", "papr"), "unknown policy 'papr'. Did you mean 'paper'?"),

@@ -45,7 +45,7 @@ def events() -> list[AnyEvent]:
     told: dict[str, Any] = {"forward_ns": 1_000_000, "backward_ns": 2_000_000}
     spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=5, gradient_bytes=8, **told)
     one: dict[str, Any] = {"job_id": "one", "attempt": 1}
-    measured = {"forward_ns": 10_000_000, "gradient_bytes": 3 * MB}
+    measured = {"forward_ns": 10_000_000, "backward_ns": 20_000_000, "gradient_bytes": 3 * MB}
     return [
         NodeUp(at_ns=0, node="a", gpus=2, memory_bytes=8 * MB),
         NodeUp(at_ns=0, node="b", gpus=1, memory_bytes=9 * MB),
@@ -208,6 +208,35 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     assert two.memory_bytes == 8 * MB
 
 
+def test_nothing_is_exported_that_was_neither_declared_nor_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declared: dict[str, Any] = {"forward_ns": 3, "backward_ns": 4}
+    told: list[AnyEvent] = [NodeUp(at_ns=0, node="a", gpus=8, memory_bytes=8 * MB)]
+    jobs: dict[str, dict[str, Any]] = {
+        "silent": {},
+        "half": {"forward_ns": 3},
+        "sends nothing": declared,
+        "urgent": declared | {"gradient_bytes": 7, "priority": 5},
+    }
+    for job, fields in jobs.items():
+        spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=6, **fields)
+        told.append(JobSubmitted(at_ns=1, job_id=job, spec=spec))
+        told.append(JobExited(at_ns=2, job_id=job, attempt=1, code=0))
+    log, target = write(tmp_path / "log", told), tmp_path / "w.csv"
+    outcome = headway(capsys, "replay", str(log), "--workload", str(target))
+    assert outcome.err.splitlines()[-1] == (
+        "skipped 2 jobs whose iterations were neither declared nor measured: silent, half."
+    )
+    nothing, urgent = read_workload(target)
+    assert (nothing.job_id, nothing.gradient_bytes, nothing.priority) == ("sends nothing", 0, 0)
+    assert (urgent.job_id, urgent.gradient_bytes, urgent.priority) == ("urgent", 7, 5)
+    nobody = write(tmp_path / "nobody", told[:5])
+    outcome = headway(capsys, "replay", str(nobody), "--workload", str(target))
+    assert outcome.status == 2
+    assert "no job has done an iteration whose times were declared or measured" in outcome.err
+
+
 def write(path: Path, told: list[AnyEvent], network: NetworkModel = NETWORK) -> Path:
     """Write the log of a core that is told these events."""
     core = Core(POLICY, network)
@@ -229,6 +258,10 @@ def test_a_run_is_simulated_on_the_cluster_and_network_that_it_had(
     assert [one.gpu.memory_bytes for one in read.groups] == [8 * MB, 9 * MB]
 
 
+def times(forward_ns: int) -> dict[str, Any]:
+    return {"forward_ns": forward_ns, "backward_ns": 2 * forward_ns}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a state folder with two runs, the first of them in two parts.
@@ -239,7 +272,7 @@ def folder(tmp_path: Path) -> Path:
     first: list[AnyEvent] = [
         NodeUp(at_ns=0, node="a", gpus=2, memory_bytes=8 * MB),
         JobSubmitted(at_ns=5, job_id="1", spec=JobSpec(command=("x",), memory_bytes=MB)),
-        IterationDone(at_ns=9, job_id="1", attempt=1, iterations=3, forward_ns=700),
+        IterationDone(at_ns=9, job_id="1", attempt=1, iterations=3, **times(700)),
     ]
     spec = JobSpec(command=("x",), memory_bytes=MB)
     second: list[AnyEvent] = [
@@ -256,7 +289,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         JobSubmitted(at_ns=22, job_id="2", spec=spec),
         IterationDone(at_ns=23, job_id="1", attempt=1, iterations=8),
-        IterationDone(at_ns=24, job_id="2", attempt=1, iterations=4, forward_ns=800),
+        IterationDone(at_ns=24, job_id="2", attempt=1, iterations=4, **times(800)),
         JobExited(at_ns=25, job_id="1", attempt=1, code=0),
     ]
     write(tmp_path / "whole", first)
@@ -329,7 +362,7 @@ def test_a_folder_without_a_log_is_refused(
 def test_a_job_that_lost_all_its_slots_is_part_of_the_workload_too(tmp_path: Path) -> None:
     start = events()[:1]
     start.append(JobSubmitted(at_ns=1, job_id="x", spec=JobSpec(command=("x",))))
-    start.append(IterationDone(at_ns=2, job_id="x", attempt=1, iterations=4))
+    start.append(IterationDone(at_ns=2, job_id="x", attempt=1, iterations=4, **times(5)))
     start.append(NodeLost(at_ns=3, node="a"))
     for told in (start, [*start, JobExited(at_ns=4, job_id="x", attempt=1, code=1)]):
         (job,) = replay(write(tmp_path / "log", told)).history.workload()
@@ -388,7 +421,7 @@ def profiled(at_ns: int, *buckets: tuple[int, int], job: str = "x") -> Iteration
 def test_measured_buckets_become_the_graph_of_an_iteration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=9, forward_ns=5)
+    spec = JobSpec(command=("x",), gpus=2, memory_bytes=MB, iterations=9, **times(5))
     told: list[AnyEvent] = [
         *events()[:2],
         JobSubmitted(at_ns=1, job_id="x", spec=spec),
@@ -418,7 +451,7 @@ def test_measured_buckets_become_the_graph_of_an_iteration(
         ("gradients-2", 2 * MB, ("backward-2",)),
     ]
     assert (two.job_id, two.graph, two.forward_ns, two.gradient_bytes) == ("y", None, 5, 3 * MB)
-    assert [path.name for path in (tmp_path / "run.graphs").iterdir()] == ["0.json"]
+    assert [path.suffix for path in (tmp_path / "run.graphs").iterdir()] == [".json"]
 
     # Standard output has no room for graphs.
     outcome = headway(capsys, "replay", str(log), "--workload", "-")

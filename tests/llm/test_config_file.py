@@ -323,6 +323,9 @@ def test_own_keys_mean_the_same_in_toml_and_json(tmp_path: Path) -> None:
         ("a.json", LLAMA | {"vocab_size": 0}, "a.json, vocabulary: must be at least 1"),
         ("a.json", LLAMA | {"torch_dtype": "int8"}, "a.json, torch_dtype: unknown precision"),
         ("a.json", LLAMA | {"torch_dtype": ["x"]}, "a.json, torch_dtype: must be a string, not ["),
+        ("a.json", LLAMA | {"torch_dtype": []}, "a.json, torch_dtype: must be a string, not []."),
+        ("a.json", LLAMA | {"quantization_config": 5}, "quantization_config: must be an object"),
+        ("a.json", '{"layers": 4, "layers": 5}', "a.json: the key 'layers' is repeated; give it"),
         (
             "a.json",
             {key: value for key, value in DEEPSEEK.items() if key != "kv_lora_rank"},

@@ -141,6 +141,8 @@ def test_a_file_is_read_as_it_ships(tmp_path: Path) -> None:
         ("gpus = 2\n", "gpus = 9\n", "must be in ascending order"),
         ("estimate = false", "estimate =", "not TOML"),
         ("estimate = false", "estimate = false\nestimates = 1", "must be a list of keys, not 1"),
+        ("memory_efficiency = ", "memory_efficiency = 1e18 #", "must be at most 2, not 1e[+]18"),
+        ("estimate = false", 'estimate = false\nestimates = ["x"]', "unknown key 'x'"),
         ("launch_ns = ", "launch_ns = inf #", "must be 0 or more, and finite, not inf"),
         ("launch_ns = ", "launch_ns = nan #", "must be 0 or more, and finite, not nan"),
         ("launch_ns = ", f"launch_ns = {10**400} #", "must be from 1e-30 to 1e[+]30, not 1000"),

@@ -352,3 +352,5 @@ def test_overlapped_gradients_of_interleaved_stages_are_sent_earlier() -> None:
 def test_a_graph_that_is_too_large_is_refused_before_it_is_built(plan: str) -> None:
     with pytest.raises(InputError, match=r"the graph would have [0-9,]+ tasks; at most 4,194,304"):
         iteration_graph(make_model(), Plan.parse(plan), A100)
+    with pytest.raises(InputError, match=r"would have 524,296 passes \(2 x 4 stages"):
+        iteration_graph(make_model(), Plan.parse("pp4-mb1-gb65537"), A100)

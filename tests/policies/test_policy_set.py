@@ -151,6 +151,17 @@ def test_simulate_takes_a_set_or_its_text() -> None:
         ("nope+srsf:1", "unknown placement policy 'nope'"),
         ("ff+nope", "unknown scheduler 'nope'"),
         ("ff+nope+srsf:1", "unknown priority policy 'nope'"),
+        ("ff+ls", "'ls' is a placement policy, not a scheduler"),
+        ("ff+ada-dual+srsf", "'ada-dual' is an admission, not a priority: write ff+srsf+ada-dual."),
+        ("ada-srsf+ff@25", "'ada-srsf' is a scheduler, not a placement: write ff+ada-srsf@25."),
+        ("ff+fifo", "'fifo' is a priority, not a scheduler: write ff+fifo+ada-dual."),
+        ("ff", "'ff' is a placement, not a set of policies: write ff+srsf+ada-dual."),
+        (
+            f"{OWN}:packed+{OWN}:patient:2",
+            f"is an admission, not a scheduler: write {OWN}:packed+srsf+{OWN}:patient:2.",
+        ),
+        (f"{OWN}:packed+{OWN}:patiend", "has no function 'patiend'. Did you mean 'patient'?"),
+        (f"{OWN}:packed+{OWN}:packed", "'packed' is a placement policy, not an admission policy"),
     ],
 )
 def test_an_invalid_text_gets_a_clear_error(text: str, problem: str) -> None:
@@ -163,6 +174,7 @@ def test_an_invalid_text_gets_a_clear_error(text: str, problem: str) -> None:
     [
         ({"bucket_mb": -1}, "bucket_mb: must be 0 or more MB"),
         ({"scheduler": "nope"}, "unknown scheduler 'nope'"),
+        ({"scheduler": f"{OWN}:patient:2"}, "is one policy, not a scheduler."),
         ({"placement": "lwf"}, "placement policy 'lwf:KAPPA' needs a whole number"),
     ],
 )

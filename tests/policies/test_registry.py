@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,9 @@ def test_a_policy_typed_at_a_prompt_works_too() -> None:
 @pytest.mark.slow
 def test_own_policies_come_from_the_disk_cache_next_time(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "def mine(cluster, job, candidates, parameter):\n    return True\n"
+        "def mine(cluster, job, candidates, parameter):\n"
+        f"    'Unlike any before: {uuid.uuid4()}.'\n"
+        "    return True\n"
     )
     command = [
         *(sys.executable, "-m", "headway", "simulate", "-", "-q"),

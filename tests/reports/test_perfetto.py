@@ -193,27 +193,25 @@ def test_it_works_without_the_compiler(tmp_path: Path) -> None:
     assert (tmp_path / "slow").read_bytes() == (tmp_path / "quick").read_bytes()
 
 
-@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000, "half \ud83d"])
+@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000])
 def test_ids_of_all_kinds_come_through(tmp_path: Path, job_id: str) -> None:
     workload = Workload(
         [Job(job_id, 0, 4, 12, 1_000, 1_000, 1_000, 1), Job("other", 0, 4, 12, 5, 5, 5, 1)]
     )
     record(tmp_path / "t", workload, TWO_BY_TWO)
-    shown = job_id.encode(errors="backslashreplace").decode()
     names = {name for _, _, name, _, _ in parse(tmp_path / "t").slices}
-    assert f"{shown} #11 all-reduce" in names
+    assert f"{job_id} #11 all-reduce" in names
 
 
-@pytest.mark.parametrize("name", ["ü β 🚂", "x" * 5_000, "half \ud83d", "#1 forward"])
+@pytest.mark.parametrize("name", ["ü β 🚂", "x" * 5_000, "#1 forward"])
 def test_entries_of_all_names_come_through(tmp_path: Path, name: str) -> None:
     graph = Graph(2, [Task(name, [0, 1], 5)], [Message("m", "send", [[0, 1]], 5)])
     workload = Workload([Job("0", 0, 2, 3, graph=graph), Job("1", 0, 4, 12, 5, 5, 5, 1)])
     record(tmp_path / "t", workload, TWO_BY_TWO)
-    shown = name.encode(errors="backslashreplace").decode()
     slices = {(category, text) for _, category, text, _, _ in parse(tmp_path / "t").slices}
-    assert ("compute", f"0 #2 {shown}") in slices
+    assert ("compute", f"0 #2 {name}") in slices
     recording.record(tmp_path / "p", workload, TWO_BY_TWO)
-    assert shown in set(read_timeline(tmp_path / "p").tasks["entry"])
+    assert name in set(read_timeline(tmp_path / "p").tasks["entry"])
 
 
 def test_late_starts_are_written_to_the_nanosecond(tmp_path: Path) -> None:

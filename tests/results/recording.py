@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars
+
 from builders import make_graph_job, make_job, make_workload
 from headway.domain.cluster import Cluster
 from headway.domain.workload import Workload
@@ -59,3 +61,10 @@ def window_of(result: Result, cut: tuple[float, float]) -> Window:
     last_ns = int(result.finish_ns.max())
     from_ns = min(int(min(cut) * last_ns), last_ns - 1)
     return Window(from_ns, max(from_ns + 1, int(max(cut) * last_ns)))
+
+
+def drop_checksum(path: Path) -> None:
+    """Write a timeline anew as Headway did before files had checksums."""
+    known = polars.read_parquet_metadata(path)
+    own = {key: value for key, value in known.items() if key.startswith("headway.")}
+    polars.read_parquet(path).write_parquet(path, metadata=own)

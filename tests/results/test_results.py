@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -76,7 +77,8 @@ def test_the_jobs_are_a_table(result: Result) -> None:
 def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
     write_json(result, tmp_path / "out.json")
     data = json.loads((tmp_path / "out.json").read_text())
-    assert list(data) == [*RUN_KEYS, "jobs"]
+    assert list(data) == [*RUN_KEYS, "checksum", "jobs"]
+    del data["checksum"]
     assert list(data["summary"]) == [
         "average_jct_s",
         "average_jct_margin_s",
@@ -135,6 +137,70 @@ def test_a_result_with_graphs_can_be_read_back(
     assert stored.summary == result.summary
     assert set(stored.jobs["model"]) == {""}
     ElementTree.fromstring(result._repr_html_().replace("<br>", "<br/>"))
+
+
+@pytest.mark.parametrize("write", [write_json, write_parquet])
+def test_no_flipped_bit_changes_a_result(
+    result: Result, tmp_path: Path, write: Callable[[Result, Path], None]
+) -> None:
+    path, chance = tmp_path / "out", random.Random(0)
+    write(result, path)
+    whole = path.read_bytes()
+    refused = 0
+    for _ in range(200):
+        content = bytearray(whole)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        try:
+            stored = read_result(path)
+        except InputError:
+            refused += 1
+            continue
+        assert_frame_equal(stored.jobs, result.jobs)
+        assert stored.summary == result.summary
+        assert stored.settings == result.settings.to_dict()
+        assert stored.gpu_busy_ns.tolist() == result.gpu_busy_ns.tolist()
+    assert refused > 150
+
+
+def test_json_can_be_laid_out_anew_but_not_changed_unless_its_checksum_is_removed(
+    result: Result, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.json"
+    write_json(result, path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps(data, indent=1, sort_keys=True))
+    assert read_result(path).summary == result.summary
+    data["jobs"][0]["iterations"] += 1
+    path.write_text(json.dumps(data))
+    with pytest.raises(
+        InputError, match=r"does not match its checksum.* remove the key 'checksum'"
+    ):
+        read_result(path)
+    del data["checksum"]
+    path.write_text(json.dumps(data))
+    assert read_result(path).jobs["iterations"][0] == data["jobs"][0]["iterations"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("summary", '{"a":' * 100_000 + "1" + "}" * 100_000),
+        ("settings", '{"placement": "\\ud800"}'),
+        ("gpu_busy_ns", "[" + "9" * 30 + "]"),
+    ],
+    ids=["deep", "half a surrogate pair", "long number"],
+)
+def test_metadata_that_was_changed_is_refused(
+    result: Result, tmp_path: Path, name: str, value: str
+) -> None:
+    path = tmp_path / "out.parquet"
+    write_parquet(result, path)
+    metadata = polars.read_parquet_metadata(path) | {f"headway.{name}": value}
+    del metadata["ARROW:schema"]
+    polars.read_parquet(path).write_parquet(path, metadata=metadata)
+    with pytest.raises(InputError, match=r"out\.parquet: is (not a result from|damaged: )"):
+        read_result(path)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,15 @@ from headway.results.timeline.file import read_timeline
 from headway.results.timeline.recorded import KINDS, RecordedRun
 from headway.results.timeline.sinks import Timeline
 from headway.results.timeline.window import Window
-from results.recording import CROWD, MIX, TWO_BY_TWO, options_of, record, window_of
+from results.recording import (
+    CROWD,
+    MIX,
+    TWO_BY_TWO,
+    drop_checksum,
+    options_of,
+    record,
+    window_of,
+)
 from strategies import Case, cases
 
 
@@ -182,14 +190,13 @@ def test_a_window_counts_what_the_whole_run_counts(
         assert getattr(part, name).tolist() == getattr(whole, name)[at].tolist()
 
 
-@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000, "half \ud83d"])
+@pytest.mark.parametrize("job_id", ["ü β 🚂", 'a,"#3 forward', "x" * 5_000])
 def test_ids_of_all_kinds_come_through(tmp_path: Path, job_id: str) -> None:
     workload = Workload(
         [Job(job_id, 0, 4, 12, 1_000, 1_000, 1_000, 1), Job("other", 0, 4, 12, 5, 5, 5, 1)]
     )
     record(tmp_path / "t", workload, TWO_BY_TWO)
-    shown = job_id.encode(errors="backslashreplace").decode()
-    assert set(read_timeline(tmp_path / "t").tasks["job_id"]) == {shown, "other"}
+    assert set(read_timeline(tmp_path / "t").tasks["job_id"]) == {job_id, "other"}
 
 
 def test_late_starts_are_written_to_the_nanosecond(tmp_path: Path) -> None:
@@ -295,7 +302,14 @@ def rewritten(good: bytes, path: Path, *changes: polars.Expr, **metadata: str | 
     "name",
     ["timeline", "window", "jobs", "server_gpus", "settings", "graphs", "graph_of_job"],
 )
-@pytest.mark.parametrize("value", [None, "{", "null", "[]", '"x"', "7", "[1, -2, 3]"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, "{", "null", "[]", '"x"', "7", "[1, -2, 3]", "{}", '"\\ud800"'),
+        *(f"[0, {'9' * 30}]", "[" * 100_000 + "]" * 100_000),
+    ],
+    ids=lambda value: str(value)[:12],
+)
 def test_damaged_metadata_is_refused(
     good_mix: bytes, name: str, value: str | None, tmp_path: Path
 ) -> None:
@@ -353,9 +367,34 @@ def test_a_timeline_cut_off_anywhere_is_refused(good: bytes, tmp_path: Path) -> 
             read_timeline(path)
 
 
-def test_damaged_bytes_are_refused_or_harmless(good: bytes, tmp_path: Path) -> None:
+def test_no_flipped_bit_changes_a_timeline(good: bytes, tmp_path: Path) -> None:
+    chance, path = random.Random(0), tmp_path / "t.parquet"
+    path.write_bytes(good)
+    whole = read_timeline(path)
+    refused = 0
+    for _ in range(200):
+        content = bytearray(good)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        try:
+            run = read_timeline(path)
+        except InputError:
+            refused += 1
+            continue
+        assert_frame_equal(run.tasks, whole.tasks)
+        assert_frame_equal(run.jobs, whole.jobs)
+        assert (run.settings, run.window) == (whole.settings, whole.window)
+    assert refused > 150
+
+
+def test_damaged_bytes_without_a_checksum_are_refused_or_harmless(
+    good: bytes, tmp_path: Path
+) -> None:
     chance = random.Random(0)
     path = tmp_path / "t.parquet"
+    path.write_bytes(good)
+    drop_checksum(path)
+    good = path.read_bytes()
     read, messages = 0, set[str]()
     for _ in range(300):
         content = bytearray(good)

@@ -184,10 +184,27 @@ def test_a_state_says_whether_a_node_is_lost_or_draining(
         ("gpu:h100:8(IDX:0-7)", (8, "h100")),
         ("gpu:a100:2(S:0),gpu:v100:1(S:1)", (3, "")),
         ("gpu:2(IDX:0,2),shard:4", (2, "")),
+        ("gpu:2080ti", (1, "2080ti")),
+        ("gpu:a100:4K", (4096, "a100")),
     ],
 )
 def test_gpus_are_counted_among_generic_resources(gres: str, expected: tuple[int, str]) -> None:
     assert gpus_in(gres) == expected
+
+
+@pytest.mark.parametrize("gres", ["gpu:a100:4(S:0-1", "gpu:a100:-4", "gpu:4.5", "gpu:a100:x"])
+def test_a_count_of_gpus_that_makes_no_sense_is_refused(gres: str) -> None:
+    nodes = [{**json.loads(json.dumps(CAPTURES["25.05"]))["nodes"][0], "gres": gres}]
+    for text in (json.dumps({"nodes": nodes}), LINE.replace("gpu:a100:4(S:0-1)", gres)):
+        with pytest.raises(InputError, match="is not understood; GPUs are written such as gpu:4"):
+            parse_nodes(text)
+
+
+def test_a_node_that_is_there_twice_is_refused() -> None:
+    nodes = json.loads(json.dumps(CAPTURES["25.05"]))["nodes"] * 2
+    for text in (json.dumps({"nodes": nodes}), f"{LINE}\n{LINE}"):
+        with pytest.raises(InputError, match="node 'gpu1' is there twice"):
+            parse_nodes(text)
 
 
 def test_a_job_says_what_it_has_on_each_node() -> None:
@@ -208,8 +225,16 @@ def test_a_job_says_what_it_has_on_each_node() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["NodeName=gpu1 Arch=x86_64", '{"nodes": [{"name": "gpu1"}]}', '{"nodes": 3}', "{", '{"a": 1}'],
+    [
+        *("NodeName=gpu1 Arch=x86_64", '{"nodes": [{"name": "gpu1"}]}', '{"nodes": 3}', "{"),
+        *('{"a": 1}', '{"nodes": [null]}', '{"a":' * 20_000 + "1" + "}" * 20_000),
+        *(f'{{"nodes": [{{"name": {name}, "gres": "gpu:4"}}]}}' for name in ("null", "7", '["a"]')),
+        '{"nodes": [{"name": "a", "gres": "gpu:4", "cpus": 4, "real_memory": 1, "state": [[]]}]}',
+        '{"nodes": [{"name": "a", "gres": "gpu:4", "cpus": {}, "real_memory": 1, "state": []}]}',
+    ],
+    ids=lambda text: text[:40],
 )
 def test_an_answer_that_is_not_understood_is_an_error(text: str) -> None:
-    with pytest.raises(InputError, match="not understood"):
+    with pytest.raises(InputError, match="not understood") as caught:
         parse_nodes(text)
+    assert "Error" not in str(caught.value)

@@ -24,6 +24,7 @@ from headway.domain.errors import InputError
 from headway.gate import connections
 from headway.gate.tokens import job_token
 from waiting import eventually
+from worker.alone import ddp_model
 from worker.core_handler import CoreHandler
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -393,9 +394,31 @@ def test_without_a_gate_calls_do_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     import headway.torch
 
     monkeypatch.delenv("HEADWAY_GATE", raising=False)
-    model: Any = torch.nn.Linear(2, 2)
+    model = ddp_model()
     headway.torch.attach(model)
+    compiled: Any = torch.nn.Module()  # like that of torch.compile, which takes seconds to import
+    compiled._orig_mod = model
+    headway.torch.attach(compiled)
     with headway.torch.communication(100):
         headway.torch.iteration()
     with pytest.raises(InputError, match="'bucket' or 'iteration', not 'layer'"):
         headway.torch.attach(model, gate="layer")  # type: ignore[arg-type]
+
+
+class FullyShardedModel(torch.nn.Linear):
+    """Not in DistributedDataParallel."""
+
+
+@pytest.mark.parametrize("gate", [None, "unix:/nowhere"])
+def test_only_ddp_can_be_attached_with_or_without_a_gate(
+    gate: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import headway.torch
+
+    if gate is None:
+        monkeypatch.delenv("HEADWAY_GATE", raising=False)
+    else:
+        monkeypatch.setenv("HEADWAY_GATE", gate)
+    model: Any = FullyShardedModel(2, 2)
+    with pytest.raises(TypeError, match=r"DistributedDataParallel\(model\) .* FullyShardedModel"):
+        headway.torch.attach(model)

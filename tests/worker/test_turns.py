@@ -25,6 +25,7 @@ from headway.worker.timing import (
 )
 from headway.worker.turn_client import TurnClient
 from waiting import PATIENCE_S, eventually
+from worker.alone import ddp_model
 
 pytestmark = pytest.mark.torch
 
@@ -227,7 +228,7 @@ def test_the_wait_for_a_turn_is_not_part_of_a_pass(
 def test_a_model_that_communicates_inside_a_pass_cannot_take_turns() -> None:
     import headway.torch
 
-    model: Any = torch.nn.Sequential(torch.nn.SyncBatchNorm(2))
+    model = ddp_model(torch.nn.SyncBatchNorm(2))
     with pytest.raises(InputError, match="compute: SyncBatchNorm communicates inside a pass"):
         headway.torch.attach(model, compute=True)
     headway.torch.attach(model)

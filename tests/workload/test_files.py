@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.domain.errors import InputError
 from headway.domain.gpus import ALIASES
 from headway.domain.job import Job
 from headway.domain.workload import Workload
@@ -108,6 +109,7 @@ jobs = st.builds(
     gradient_bytes=st.integers(0, 2**50),
     memory_bytes=st.integers(0, 2**50),
     model=st.sampled_from(["", "vgg16", "my-net"]),
+    priority=st.sampled_from([0, 0, 1, -1, 10**6]),
     measured_on=st.one_of(st.sampled_from(["v100-sxm2", "h100-sxm5"]), texts.filter(is_own_name)),
 )
 
@@ -120,6 +122,17 @@ def test_any_workload_survives_writing_and_reading(
     path = tmp_path_factory.mktemp("trip") / f"w.{suffix}"
     write_workload(Workload(members), path)
     assert read_workload(path).jobs == tuple(members)
+
+
+def test_a_priority_is_optional_and_a_whole_number(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text(
+        "job_id,arrival_s,gpus,iterations,model,priority\na,0,1,1,vgg16,-7\nb,0,1,1,vgg16,\n"
+    )
+    assert [job.priority for job in read_workload(path)] == [-7, 0]
+    path.write_text("job_id,arrival_s,gpus,iterations,model,priority\na,0,1,1,vgg16,1000001\n")
+    with pytest.raises(InputError, match=r"line 2, column 6 .priority.: must be at most 1,000,000"):
+        read_workload(path)
 
 
 def test_a_csv_without_overrides_has_only_the_five_columns(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from builders import make_job, make_workload
 from headway.domain.errors import InputError
 from headway.domain.graph import Graph, Message, Task
 from headway.domain.job import Job
+from headway.domain.workload import Workload
 from headway.workload import graphs
 from headway.workload.files import read_workload, write_workload
 from headway.workload.graphs import read_graph, write_graph
@@ -165,7 +168,7 @@ MALFORMED: list[tuple[str, str]] = [
     (with_task(name=None), "g.json, tasks[0], name: must be a non-empty string, not null."),
     (
         with_task(after=[False]),
-        "g.json, task 't', after: unknown name false; there is no other entry.",
+        "g.json, task 't', after: a name must be a string, not false.",
     ),
     (with_task(ms=True), "g.json, task 't', ms: must be a number, not true."),
     (with_task(ms="1"), "g.json, task 't', ms: must be a number, not '1'."),
@@ -199,7 +202,16 @@ MALFORMED: list[tuple[str, str]] = [
     (with_task(ranks=[True]), "g.json, task 't', ranks: a rank must be a whole number, not true."),
     (with_task(after="t"), "g.json, task 't', after: must be a list, not 't'."),
     (with_task(after=["x"]), "g.json, task 't', after: unknown name 'x'; there is no other entry."),
-    (with_task(after=[1]), "g.json, task 't', after: unknown name 1; there is no other entry."),
+    (with_task(after=[1]), "g.json, task 't', after: a name must be a string, not 1."),
+    (with_task(after=[["t"]]), "g.json, task 't', after: a name must be a string, not ['t']."),
+    (
+        with_task(ranks=[[0], {}]),
+        "g.json, task 't', ranks: a rank must be a whole number, not a list or an object.",
+    ),
+    (
+        with_message(groups=[[[0], [1]]]),
+        "g.json, message 'm', groups: a rank must be a whole number, not a list or an object.",
+    ),
     (
         with_message(kind="broadcast"),
         "g.json, message 'm', kind: unknown kind 'broadcast'. Known: all-gather, all-reduce, "
@@ -381,11 +393,76 @@ def test_a_workload_with_graphs_is_written_with_its_graphs_beside_it(name: str) 
         Job("c", 5, 4, 2, graph=Graph(4, [Task("t", ALL, 5)])),
     )
     write_workload(workload, f"out/{name}")
-    assert sorted(str(path) for path in Path("out").rglob("*.json")) == [
-        "out/w.graphs/0.json",
-        "out/w.graphs/1.json",
-    ]
+    assert len([*Path("out/w.graphs").glob("*.json")]) == 2
     Path("out").rename("moved")
     assert read_workload(f"moved/{name}").jobs == workload.jobs
     with pytest.raises(InputError, match="cannot be written to standard output"):
         write_workload(workload, "-")
+
+
+def one_task(duration_ns: int) -> Workload:
+    return make_workload(Job("a", 0, 1, 2, graph=Graph(1, [Task("t", [0], duration_ns)])))
+
+
+def test_tables_that_differ_in_their_suffix_keep_their_own_graphs() -> None:
+    write_workload(one_task(1), "w.csv")
+    write_workload(one_task(2), "w.parquet")
+    assert read_workload("w.csv").jobs == one_task(1).jobs
+    assert read_workload("w.parquet").jobs == one_task(2).jobs
+
+
+def test_a_table_that_is_replaced_takes_along_only_graphs_that_nobody_else_names() -> None:
+    for name, times in (("w.csv", (1, 2, 3)), ("w.parquet", (2,))):
+        jobs = [job for time in times for job in one_task(time)]
+        write_workload(make_workload(*jobs), name)
+    third = Path("w.csv").read_text().splitlines()[3]
+    Path("copy.csv").write_text(f"job_id,arrival_s,gpus,iterations,graph\n{third}\n")
+    Path("w.graphs/mine.json").write_text(EXAMPLE)
+    write_workload(one_task(4), "w.csv")
+    # Of the first table's graphs, the second is in w.parquet too and the third in the copy.
+    assert read_workload("w.parquet").jobs == one_task(2).jobs
+    assert read_workload("copy.csv")[0].graph == one_task(3)[0].graph
+    assert len([*Path("w.graphs").iterdir()]) == 4
+    write_workload(make_workload(make_job()), "w.csv")
+    assert len([*Path("w.graphs").iterdir()]) == 3
+
+
+def test_a_graph_that_was_edited_is_not_taken_for_the_one_that_was_written() -> None:
+    write_workload(one_task(1), "w.csv")
+    (path,) = Path("w.graphs").iterdir()
+    path.write_text(path.read_text().replace("1e-06", "7"))
+    write_workload(one_task(1), "w.csv")
+    assert read_workload("w.csv").jobs == one_task(1).jobs
+    assert "7" in path.read_text()
+
+
+@pytest.mark.parametrize("old", [None, one_task(1)], ids=["new", "replaced"])
+@pytest.mark.parametrize("written", [0, 1, 2], ids=["no graph", "a graph", "both graphs"])
+def test_a_table_that_is_not_written_changes_nothing(
+    old: Workload | None, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if old is not None:
+        write_workload(old, "w.csv")
+    before = {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")}
+    replace, left = os.replace, [written]
+
+    def fail(source: str, target: Path) -> None:
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= 1
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    new = [one_task(2)[0], one_task(3)[0]]
+    with pytest.raises(InputError, match="No space left on device"):
+        write_workload(make_workload(*new), "w.csv")
+    assert {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")} == before
+
+
+def test_a_graph_too_long_to_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MAX_FILE_BYTES", 300)
+    write_graph(Graph(1, [Task("t", [0], 1)]), "small.json")
+    with pytest.raises(InputError, match="would be longer than 300 bytes"):
+        write_graph(PARSED, "g.json")
+    assert not Path("g.json").exists()
+    read_graph("small.json")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import messages, print_lines, report_written
-from headway.files import STANDARD, check_outputs, open_output
+from headway.files import STANDARD, check_outputs, inputs_read, open_output
 
 if TYPE_CHECKING:
     from headway.domain.cluster import Cluster
@@ -150,8 +150,10 @@ def slurm_command(
     from headway.slurm.sources import read_nodes, read_topology
 
     check_outputs([output], [nodes, conf, topology])
-    found = read_nodes(nodes, conf)
-    fabric, about_fabric = read_topology(topology, nodes, conf)
+    with inputs_read() as read:
+        found = read_nodes(nodes, conf)
+        fabric, about_fabric = read_topology(topology, nodes, conf)
+    check_outputs([output], read)
     factors = oversubscription_from(oversubscription)
     if not fabric.tiers and factors != [1]:
         about_fabric.append("--oversubscription has no effect: the network is flat")

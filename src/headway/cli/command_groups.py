@@ -63,7 +63,8 @@ GROUPS = (
             "web": "Open the scheduler's page in a browser",
             "nodes": "Show nodes, and what waits there and why",
             "logs": "Print a job's output",
-            "cancel": "Cancel a job",
+            "cancel": "Cancel jobs",
+            "priority": "Change a job's priority",
             "drain": "Place no new jobs on a node",
             "policy": "Show or switch the running scheduler's policy",
             "whatif": "Predict when live jobs end, as things are or changed",
@@ -81,6 +82,7 @@ _MODULES = {
     "logs": "live.jobs",
     "nodes": "live.cluster",
     "policy": "live.cluster",
+    "priority": "live.jobs",
     "serve": "live.serve",
     "status": "live.jobs",
     "submit": "live.jobs",
@@ -95,11 +97,12 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "add_help_option": False,
         "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
     },
+    "priority": {"context_settings": {"ignore_unknown_options": True}},
     "submit": {
         "context_settings": {"ignore_unknown_options": True, "allow_interspersed_args": False}
     },
 }
-"""The settings of commands that pass options on to other programs."""
+"""The settings of commands that pass options on to other programs, or take negative numbers."""
 
 
 def _load(name: str) -> Any:

@@ -23,7 +23,7 @@ from headway.configuration import cluster_from, network_from
 from headway.domain.errors import InputError
 from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.experiments.wording import ratio_with_bounds, with_margin
-from headway.files import STANDARD, check_outputs, open_output
+from headway.files import STANDARD, check_outputs, inputs_read, open_output
 from headway.reports.page import check_page_or_picture, is_page
 from headway.text_table import TextTable, small_number
 
@@ -93,7 +93,9 @@ def compare_command(
         [json, output], [*files, *files_among(cluster, network, policies, *(profiles or ()))]
     )
     where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
-    jobs, draws = _workloads(workloads, seeds, profiles or ())
+    with inputs_read() as read:
+        jobs, draws = _workloads(workloads, seeds, profiles or ())
+    check_outputs([json, output], read)
 
     from headway.experiments.compare import compare
 

@@ -28,7 +28,7 @@ from headway.cli.options import (
     policy_set,
 )
 from headway.domain.errors import InputError
-from headway.files import STANDARD, check_outputs, open_output
+from headway.files import STANDARD, check_outputs, inputs_read, open_output
 from headway.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ def explain_command(
         )
     else:
         policies = policy_set(policy, placement, scheduler, None, None, None)
-        recorded = _simulated(run, cluster, network, policies, seed, profiles or ())
+        with inputs_read() as read:
+            recorded = _simulated(run, cluster, network, policies, seed, profiles or ())
+        check_outputs([json], read)
     jobs = [job_id] if job_id is not None else _slowest(recorded, worst or 1)
     with working("Explaining"):
         found = [explain(recorded, job) for job in jobs]

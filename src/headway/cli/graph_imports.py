@@ -8,7 +8,7 @@ import typer
 
 from headway.cli.console import ReadingBar, messages, print_lines, print_table, report_written
 from headway.durations import milliseconds_text
-from headway.files import STANDARD, check_outputs
+from headway.files import STANDARD, check_outputs, inputs_read
 
 if TYPE_CHECKING:
     from headway.graphs.imports.imported import Imported
@@ -74,7 +74,7 @@ def chakra(
 
     check_outputs([output], [groups])
     cost = roofline(gpu, flops, memory_bandwidth)
-    with ReadingBar(messages()) as bar:
+    with ReadingBar(messages()) as bar, inputs_read() as read:
         imported = import_chakra(
             folder,
             name=name,
@@ -84,6 +84,7 @@ def chakra(
             cost=cost,
             progress=bar,
         )
+    check_outputs([output], read)
     _write(imported, output)
 
 

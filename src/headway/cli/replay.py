@@ -99,7 +99,16 @@ def _export(history: History, workload: str, descriptions: tuple[str, str] | Non
             with open_output(path) as stream:
                 stream.write(text.encode())
             report_written(path)
-    skipped = len(history.submitted) - len(jobs)
+    unmeasured = history.unmeasured()
+    if unmeasured:
+        typer.echo(
+            printable(
+                f"skipped {len(unmeasured):,} job{'s' * (len(unmeasured) > 1)} whose iterations "
+                f"were neither declared nor measured: {', '.join(unmeasured)}."
+            ),
+            err=True,
+        )
+    skipped = len(history.submitted) - len(jobs) - len(unmeasured)
     if skipped:
         typer.echo(f"skipped {skipped:,} job{'s' * (skipped > 1)} without iterations.", err=True)
 

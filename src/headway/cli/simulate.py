@@ -39,7 +39,7 @@ from headway.configuration import cluster_from, network_from
 from headway.domain.accuracy import accuracy_from
 from headway.domain.errors import InputError
 from headway.figure_style import save_figure
-from headway.files import STANDARD, check_outputs
+from headway.files import STANDARD, check_outputs, inputs_read
 from headway.reports.page import check_page_or_picture, is_page
 from headway.results.display import describe_accuracy, describe_settings, summary_table
 from headway.results.timeline.window import Window
@@ -170,7 +170,9 @@ def simulate_command(
     if links is not None:
         check_links_file(links)
     policies = policy_set(policy, placement, scheduler, priority, admission, bucket_mb)
-    jobs = workload_from(workload, seed=seed, profiles=profiles or ())
+    with inputs_read() as read:
+        jobs = workload_from(workload, seed=seed, profiles=profiles or ())
+    check_outputs(outputs, read)
     chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
     chosen_network = replace(

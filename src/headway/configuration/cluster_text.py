@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headway import toml_text
 from headway.domain.cluster import Cluster, ServerGroup
+from headway.domain.errors import InputError
 from headway.domain.gpus import GPUS, V100, GpuType
 from headway.domain.tiers import Tier
 
@@ -33,7 +34,13 @@ def cluster_text(cluster: Cluster, comment: Sequence[str] = ()) -> str:
     if cluster.tiers:
         tiers = [_tier(tier) for tier in cluster.tiers]
         parts.append(toml_text.tables("tier", tiers, inside="cluster"))
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    if (size := len(text.encode())) > toml_text.LARGEST_FILE_BYTES:
+        raise InputError(
+            f"the cluster's file would have {size:,} bytes, and at most "
+            f"{toml_text.LARGEST_FILE_BYTES:,} are read; its servers differ too much."
+        )
+    return text
 
 
 def _uniform(cluster: Cluster) -> dict[str, toml_text.Value]:

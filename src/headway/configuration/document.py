@@ -13,8 +13,7 @@ from headway.configuration.conversion import Converted, Mismatch, convert
 from headway.configuration.positions import KeyPath, Positions
 from headway.domain.errors import InputError
 from headway.files import open_input
-
-LARGEST_FILE_BYTES = 2**20
+from headway.toml_text import LARGEST_FILE_BYTES
 
 
 class Document:

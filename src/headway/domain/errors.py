@@ -45,7 +45,7 @@ class InputError(HeadwayError):
         self.job_id = job_id
 
     def __str__(self) -> str:
-        where = [] if self.source is None else [printable(self.source)]
+        where = [] if self.source is None else [_shortened(printable(self.source))]
         if self.line is not None:
             where.append(f"line {self.line}")
         if self.column is not None:
@@ -74,11 +74,12 @@ class PolicyError(HeadwayError):
 
 
 _MANY = 50
+_LONG_SOURCE = 500
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ' Did you mean …?' with the closest known word, or else the known words, if few."""
-    choices = sorted(known)
+    choices = [printable(choice) for choice in sorted(known)]
     if len(choices) > _MANY:
         return f" There are {len(choices):,}, from '{choices[0]}' to '{choices[-1]}'."
     return closest(word, choices) or f" Known: {', '.join(choices)}."
@@ -87,7 +88,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def closest(word: str, known: Iterable[str]) -> str:
     """Return ' Did you mean …?' with the closest known word, or nothing if none is close."""
     near = difflib.get_close_matches(word.lower(), sorted(known), n=1)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    return f" Did you mean '{printable(near[0])}'?" if near else ""
+
+
+def _shortened(source: str) -> str:
+    """Return a path, without its middle if it is very long."""
+    half = _LONG_SOURCE // 2
+    return source if len(source) <= _LONG_SOURCE else f"{source[:half]}…{source[-half:]}"
 
 
 def shown(value: object, limit: int = 40) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.graph_expansion import ExpandedGraph, expand
-from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, whole
+from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, text, whole
 from headway.domain.message_kinds import ALL_TO_ALL, KINDS, SEND, message_size_bytes
 
 MAX_NODES = 2**22
@@ -86,6 +87,7 @@ class Message:
 
 
 Entry = Task | Message
+Ranks = TypeVar("Ranks", tuple[int, ...], tuple[tuple[int, ...], ...])
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,6 +174,7 @@ def _check_names(entries: Sequence[Entry]) -> None:
     for entry in entries:
         if not isinstance(entry.name, str) or not entry.name:
             raise InputError("must be a non-empty string.", field=f"{entry.label}, name")
+        text(entry.name, f"{entry.label}, name")
         if entry.name in seen:
             raise InputError(
                 "the name is used twice; names of tasks and messages must all differ.",
@@ -180,6 +183,10 @@ def _check_names(entries: Sequence[Entry]) -> None:
         seen.add(entry.name)
     for entry in entries:
         for name in entry.after:
+            if not isinstance(name, str):
+                raise InputError(
+                    f"a name must be a string, not {shown(name)}.", field=f"{entry.label}, after"
+                )
             if name == entry.name:
                 raise InputError(
                     "an entry cannot wait for itself; leave its own name out.",
@@ -187,7 +194,7 @@ def _check_names(entries: Sequence[Entry]) -> None:
                 )
             if name not in seen:
                 others = seen - {entry.name}
-                known = did_you_mean(str(name), others)
+                known = did_you_mean(name, others)
                 raise InputError(
                     f"unknown name {shown(name)}"
                     + (f".{known}" if others else "; there is no other entry."),
@@ -201,7 +208,7 @@ def _check_tasks(graph: Graph) -> None:
     _check_size(graph.tasks, [len(task.ranks) for task in graph.tasks], "tasks")
     for task in graph.tasks:
         whole(task.duration_ns, f"{task.label}, duration_ns", 1, LONGEST_NS)
-        if task.ranks in checked:
+        if _is_among(checked, task.ranks, f"{task.label}, ranks"):
             continue
         if not task.ranks:
             raise InputError(
@@ -233,6 +240,7 @@ def _check_messages(graph: Graph) -> None:
                 f"must be a non-empty string, not {shown(message.channel)}.",
                 field=f"{message.label}, channel",
             )
+        text(message.channel, f"{message.label}, channel")
         whole(message.buffer_bytes, f"{message.label}, buffer_bytes", 0, MAX_BYTES)
         _check_groups(message, graph.ranks, checked)
         if message.kind == KINDS[ALL_TO_ALL]:
@@ -256,7 +264,7 @@ def _check_groups(message: Message, ranks: int, checked: set[tuple[tuple[int, ..
     where = f"{message.label}, groups"
     if not message.groups:
         raise InputError("must not be empty; a message has at least one group.", field=where)
-    if message.groups not in checked:
+    if not _is_among(checked, message.groups, where):
         seen: set[int] = set()
         for group in message.groups:
             if len(group) < 2:
@@ -273,6 +281,16 @@ def _check_groups(message: Message, ranks: int, checked: set[tuple[tuple[int, ..
                     f"{shown(list(group))}.",
                     field=where,
                 )
+
+
+def _is_among(checked: set[Ranks], ranks: Ranks, where: str) -> bool:
+    """Return whether these ranks, or groups of ranks, have been checked."""
+    try:
+        return ranks in checked
+    except TypeError:  # They cannot be hashed.
+        raise InputError(
+            "a rank must be a whole number, not a list or an object.", field=where
+        ) from None
 
 
 def _check_ranks(ranks: Sequence[int], count: int, where: str, seen: set[int]) -> None:

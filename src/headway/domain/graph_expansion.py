@@ -324,10 +324,11 @@ def _cycle_error(
         more = ", …" if len(ranks) > _FEW_RANKS else ""
         return f"{entry.name!r} among ranks {', '.join(map(str, ranks[:_FEW_RANKS]))}{more}"
 
-    names = [label(node) for node in cycle]
-    if len(names) > _LONG_CYCLE:
-        names = [*names[: _LONG_CYCLE - 1], f"… ({len(names) - _LONG_CYCLE + 1:,} more)"]
+    shown = len(cycle) if len(cycle) <= _LONG_CYCLE else _LONG_CYCLE - 1
+    names = [label(node) for node in cycle[:shown]]
+    if shown < len(cycle):
+        names.append(f"… ({len(cycle) - shown:,} more)")
     return InputError(
-        f"a cycle: {' -> '.join([*names, label(cycle[0])])}, each before the next by `after`, by "
+        f"a cycle: {' -> '.join([*names, names[0]])}, each before the next by `after`, by "
         "the order of a rank's tasks or by that of a channel's messages."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import InputError, did_you_mean
 from headway.domain.gpus import V100
 from headway.domain.graph import Graph
 from headway.domain.limits import (
@@ -14,6 +14,8 @@ from headway.domain.limits import (
     MAX_BYTES,
     MAX_GPUS,
     MAX_ITERATIONS,
+    MAX_PRIORITY,
+    text,
     whole,
 )
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
@@ -32,6 +34,8 @@ class Job:
     forward, backward or gradient. It has a model and a batch size only if its graph was made from
     the model's layers; `parallel` then says how, such as `ddp` or `pp4x1f1b:8`. `compute_ns` is for
     both kinds of job.
+
+    A job of higher `priority` goes first, whatever the policy.
     """
 
     job_id: str
@@ -48,8 +52,11 @@ class Job:
     measured_on: str = V100.name
     graph: Graph | None = None
     parallel: str = ""
+    priority: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("job_id", "model", "measured_on", "parallel"):
+            text(getattr(self, name), name)
         if not self.job_id:
             raise InputError("must not be empty.", field="job_id")
         whole(self.arrival_ns, "arrival_ns", 0, HORIZON_NS)
@@ -64,12 +71,11 @@ class Job:
         else:
             self._check_graph(self.graph)
         whole(self.memory_bytes, "memory_bytes", 0, MAX_BYTES)
+        whole(self.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
         if self.batch_size is not None:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
-        if not isinstance(self.measured_on, str) or not self.measured_on:
-            raise InputError(
-                f"must be a non-empty string, not {shown(self.measured_on)}.", field="measured_on"
-            )
+        if not self.measured_on:
+            raise InputError("must not be empty.", field="measured_on")
         if self.arrival_ns + self.iterations * self.compute_ns > HORIZON_NS:
             raise InputError(
                 "too many: computation alone would end after the simulator's last instant "

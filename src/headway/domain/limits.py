@@ -17,7 +17,9 @@ MAX_BYTES = 2**53
 """The largest message or memory, 8 PiB: up to here float64 represents every whole number."""
 
 MAX_GPUS = 2**24
+MAX_JOBS = 10**7
 MAX_ITERATIONS = 10**12
+MAX_PRIORITY = 10**6
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(
@@ -54,6 +56,17 @@ def whole(value: int, field: str, least: int, most: int, unit: str = "") -> int:
     if not least <= value <= most:
         bound = f"at least {least:,}" if value < least else f"at most {most:,}"
         raise InputError(f"must be {bound}{unit}, not {shown(value)}.", field=field)
+    return value
+
+
+def text(value: str, field: str) -> str:
+    """Return `value` if it is text that files can hold; JSON may have half a surrogate pair."""
+    if not isinstance(value, str):
+        raise InputError(f"must be a string, not {shown(value)}.", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"is no Unicode text: {shown(value)}.", field=field) from None
     return value
 
 

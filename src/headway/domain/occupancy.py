@@ -17,7 +17,20 @@ def has_room(cluster: ClusterView, job: int, gpu: int) -> bool:
 @inlined
 def fits(cluster: ClusterView, job: int, gpu: int) -> bool:
     """Whether a job may be placed on a GPU."""
-    return cluster.gpus[gpu].closed == 0 and has_room(cluster, job, gpu)
+    record = cluster.gpus[gpu]
+    if record.closed != 0 or record.memory_bytes >= cluster.system[0].reserved_bytes:
+        return False
+    return has_room(cluster, job, gpu)
+
+
+@part
+def could_hold(cluster: ClusterView, gpus: int, memory_bytes: int) -> bool:
+    """Whether a job could be placed if the cluster held no other."""
+    count = 0
+    for gpu in range(len(cluster.gpus)):
+        if cluster.gpus[gpu].closed == 0 and cluster.gpus[gpu].memory_bytes >= memory_bytes:
+            count += 1
+    return count >= gpus
 
 
 @part

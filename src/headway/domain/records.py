@@ -33,10 +33,15 @@ SYSTEM = np.dtype(
         ("messages_meet", np.int64),  # whether messages slow each other down by this law
         ("ring_size", np.int64),  # servers among which a and b were measured; 0: they hold for any
         ("bucket_bytes", np.int64),  # the most that one message may carry
+        # GPUs with this much memory are kept for queued jobs that come before the one to be placed.
+        ("reserved_bytes", np.int64),
     ],
     align=True,
 )
 """One record: the clock, the seed and the network (T = a + k*b*M + (k-1)*eta*M)."""
+
+NOT_RESERVED = 2**63 - 1
+"""The `reserved_bytes` that no GPU has."""
 
 JOB = np.dtype(
     [
@@ -61,7 +66,8 @@ JOB = np.dtype(
         ("iterations_left", np.int64),
         ("service_ns", np.int64),  # s_J: one GPU, one iteration
         ("remaining_service_ns", np.int64),  # L_J
-        ("priority_key", np.int64),
+        ("priority", np.int64),  # given by its user: a job of higher priority goes first
+        ("priority_key", np.int64),  # the order among jobs of one priority
         ("start_ns", np.int64),
         ("finish_ns", np.int64),
     ],
@@ -206,7 +212,7 @@ ROW = np.dtype(np.int64)
 
 
 class ClusterView(View):
-    """The cluster as a policy sees it (read only, by convention)."""
+    """The cluster as a policy sees it; users' policies cannot write to it."""
 
     system: Annotated[Records, SYSTEM]
     jobs: Annotated[Records, JOB]

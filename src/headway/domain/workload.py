@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
+from headway.domain.limits import MAX_JOBS
 from headway.domain.profiles import Profile
 
 
@@ -38,6 +39,11 @@ class Workload:
         object.__setattr__(self, "profiles", tuple(profiles))
         if not self.jobs:
             raise InputError("there are no jobs; a workload needs at least one.", source=source)
+        if len(self.jobs) > MAX_JOBS:
+            raise InputError(
+                f"there are {len(self.jobs):,} jobs; at most {MAX_JOBS:,} are allowed.",
+                source=source,
+            )
         first_with: dict[str, int] = {}
         for index, job in enumerate(self.jobs):
             if job.job_id in first_with:

@@ -468,7 +468,7 @@ def _keeps_order(s: State, anchor: int, periods: int) -> bool:
 
 @part
 def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
-    """Whether the keys of two neighbours, the first in the set, do not meet.
+    """Whether two neighbours, the first in the set, keep their order: their keys do not meet.
 
     A solo job comes first, and its key does not rise; the key of an inert one does not move.
     Two members are compared once, however many GPUs and ports they share.
@@ -479,6 +479,8 @@ def _stay_apart(s: State, anchor: int, job: int, other: int) -> bool:
     s.job_progress[other].mark = mark
     in_set = s.job_progress[other].cycle == anchor
     if s.job_progress[other].solo_ns != NOBODY or (in_set and other < job):
+        return True
+    if s.cluster.jobs[job].priority != s.cluster.jobs[other].priority:
         return True
     key = s.cluster.jobs[other].priority_key
     lowest, highest = key, key

@@ -9,15 +9,21 @@ from headway.jit import inlined, part
 
 @inlined
 def comes_before(s: State, job: int, other: int) -> bool:
-    """Priority order: ascending (key, index)."""
-    key, other_key = s.cluster.jobs[job].priority_key, s.cluster.jobs[other].priority_key
+    """Priority order: descending priority, then ascending (key, index)."""
+    jobs = s.cluster.jobs
+    if jobs[job].priority != jobs[other].priority:
+        return bool(jobs[job].priority > jobs[other].priority)
+    key, other_key = jobs[job].priority_key, jobs[other].priority_key
     return bool(key < other_key or (key == other_key and job < other))
 
 
 @inlined
 def message_comes_before(s: State, message: int, other: int) -> bool:
     """Order of admission: jobs in priority order, then messages, which are in order of jobs."""
-    key, other_key = s.waiters[message].key, s.waiters[other].key
+    waiters = s.waiters
+    if waiters[message].priority != waiters[other].priority:
+        return bool(waiters[message].priority > waiters[other].priority)
+    key, other_key = waiters[message].key, waiters[other].key
     return bool(key < other_key or (key == other_key and message < other))
 
 

@@ -95,6 +95,8 @@ def _one_before(s: State, job: int, spot: int) -> int:
 @inlined
 def _sooner(s: State, job: int, other: int, change_ns: int) -> int:
     """Return when two neighbours, the first before the second, have changed their order."""
+    if s.cluster.jobs[job].priority != s.cluster.jobs[other].priority:
+        return change_ns
     if _in_order(s.job_snapshots[job].last_key, job, s.job_snapshots[other].last_key, other):
         return change_ns
     return _meeting_ns(s, job, other, change_ns)

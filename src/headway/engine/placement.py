@@ -3,13 +3,20 @@
 Queued jobs of one size, that is, with the same number of GPUs and the same memory, have a queue of
 their own. If there is no room for one of them there is none for the others, nor for those that need
 more of both; so a step passes over whole queues, and its cost grows with the number of sizes, not
-with the number of jobs that wait.
+with the number of jobs that wait. That also holds where GPUs are kept for jobs of a priority above
+0: the later a job is in the order, the fewer are left to it.
 """
 
 from __future__ import annotations
 
-from headway.domain.occupancy import add_load, add_up_loads, assign_first, list_candidates
-from headway.domain.records import NOBODY, PLACEMENT
+from headway.domain.occupancy import (
+    add_load,
+    add_up_loads,
+    assign_first,
+    could_hold,
+    list_candidates,
+)
+from headway.domain.records import NOBODY, NOT_RESERVED, PLACEMENT
 from headway.engine.compute import insert_in_order, start_iteration
 from headway.engine.order import buckets_of, comes_before
 from headway.engine.ready import record_task
@@ -105,6 +112,7 @@ def _place_all(s: State, now_ns: int) -> int:
             last = queues[queue].next - 1
             for index in range(last, last - queues[queue].kept, -1):
                 s.queue[index] = s.queue[index - 1]
+            queues[queue].first += 1
             tally[0].queue -= 1
         else:
             queues[queue].kept += 1
@@ -113,7 +121,6 @@ def _place_all(s: State, now_ns: int) -> int:
     left = 0
     for i in range(tally[0].active):
         queue = s.active[i]
-        queues[queue].first = queues[queue].next - queues[queue].kept
         if queues[queue].first < queues[queue].end:
             s.active[left] = queue
             left += 1
@@ -150,6 +157,8 @@ def _close(s: State, full: int) -> None:
 @part
 def _try(s: State, job: int, now_ns: int, loads_known: bool) -> int:
     """Place a job if there is room and the policy wants it."""
+    if s.rules[0].reserves != 0:
+        s.cluster.system[0].reserved_bytes = _reserved_bytes(s, job)
     count = list_candidates(s.cluster, job, s.candidates)
     if count < s.cluster.jobs[job].gpus:
         return _NO_ROOM
@@ -162,6 +171,28 @@ def _try(s: State, job: int, now_ns: int, loads_known: bool) -> int:
         return _INVALID
     _start_job(s, job, now_ns)
     return _PLACED
+
+
+@part
+def _reserved_bytes(s: State, job: int) -> int:
+    """Return the memory of the smallest GPUs that are kept for queued jobs of higher priority.
+
+    These have been tried before. A queue's first job has the highest priority in it.
+    """
+    jobs, queues = s.cluster.jobs, s.queues
+    least = NOT_RESERVED
+    for i in range(s.tally[0].active):
+        queue = s.active[i]
+        if queues[queue].first == queues[queue].end:
+            continue
+        priority = jobs[s.queue[queues[queue].first]].priority
+        if (
+            priority > max(0, jobs[job].priority)
+            and queues[queue].memory_bytes < least
+            and could_hold(s.cluster, queues[queue].gpus, queues[queue].memory_bytes)
+        ):
+            least = queues[queue].memory_bytes
+    return int(least)
 
 
 @part

@@ -38,6 +38,7 @@ from headway.engine.setup import (
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
 from headway.network.contention import NetworkModel
+from headway.policies.checks import is_watched
 from headway.policies.policy_set import Choices, PolicySet
 from headway.results.intervals import median_run, with_measuring_error
 from headway.results.metrics import gpu_busy_ns, summarize
@@ -124,6 +125,14 @@ def simulate(
         network = network_from(network)
     if isinstance(policy, str):
         policy = PolicySet.parse(policy)
+    for name, value, kind in (
+        ("workload", workload, Workload),
+        ("cluster", cluster, Cluster),
+        ("network", network, NetworkModel),
+        ("policy", policy, PolicySet),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"must be a {kind.__name__}, not {shown(value)}.", field=name)
     if acceleration not in ACCELERATIONS:
         raise InputError(
             f"must be one of {', '.join(ACCELERATIONS)}, not {shown(acceleration)}.",
@@ -136,9 +145,38 @@ def simulate(
     if initial is not None:
         initial.check(workload, cluster)
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted, initial)
+    _check_decisions(run)
     if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
         return run.result(_EXACT, timeline, progress)
     return _sampled(run, workers, progress)
+
+
+def _check_decisions(run: _Run) -> None:
+    """Refuse users' policies that decide otherwise when the first instants are simulated again."""
+    policies = run.policy.choices
+    own = [choice for choice in policies if not choice.policy.is_built_in]
+    if not own or any(is_watched(choice.policy) for choice in own):
+        return
+    times = compute_times(run.workload, run.cluster)
+    states = [run.state(times, 0, _EXACT) for _ in range(2)]
+    advance = compiled_kernel()
+    check()
+    with uninterruptible():
+        for state in states:
+            _advance(advance, state, _SHORT_SLICE, policies)
+    one, other = map(_decided, states)
+    if one != other:
+        names = " or ".join(f"{choice.policy.kind} policy '{choice.name}'" for choice in own)
+        raise PolicyError(
+            f"{names} decides otherwise when the same run is repeated: it may use nothing but the "
+            "cluster and its parameter."
+        )
+
+
+def _decided(state: State) -> list[bytes]:
+    """Return what follows from the decisions so far."""
+    cluster = state.cluster
+    return [array.tobytes() for array in (cluster.jobs, cluster.seats, cluster.messages)]
 
 
 def _has_few_tasks(workload: Workload) -> bool:

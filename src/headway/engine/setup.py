@@ -67,7 +67,7 @@ def prepare(
 
     system = make_system(network, seed, MAX_BYTES if bucket_bytes is None else bucket_bytes)
     jobs = zeros(len(workload), JOB)
-    for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes"):
+    for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes", "priority"):
         jobs[name] = [getattr(job, name) for job in workload]
     fastest = times.times_ns.sum(axis=2).argmin(axis=1)
     jobs.forward_ns[:], jobs.backward_ns[:] = times.times_ns[np.arange(len(jobs)), fastest].T
@@ -88,6 +88,7 @@ def prepare(
     rules.placement_steady[:] = policies.placement.policy.steady
     rules.admission_steady[:] = policies.admission.policy.steady
     rules.admission_by_port[:] = policies.admission.policy.by_port
+    rules.reserves[:] = (jobs.priority > 0).any()
     rules.types[:] = len(cluster.gpu_types)
     skips = policies.may_be_skipped and timeline_rows == 0
     level = ACCELERATIONS.index(acceleration) if skips else 0

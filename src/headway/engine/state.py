@@ -230,6 +230,7 @@ WAITER = np.dtype(
         ("bytes", np.int64),
         ("first_link", np.int32),
         ("links", np.int32),
+        ("priority", np.int32),  # of its job
         ("asked", np.int32),  # whether it is among those to ask the admission about
         ("port", np.int32),  # the port that it watches, or NOBODY
         ("refused_by", np.int32),  # the port that refused it last, or NOBODY
@@ -265,6 +266,7 @@ RULES = np.dtype(
         ("fuses", np.int64),  # whether a forward and its backward may be one event
         ("skips_solo", np.int64),  # whether jobs may run to their end without events
         ("skips_sets", np.int64),  # whether sets that repeat may be skipped forward
+        ("reserves", np.int64),  # whether GPUs are kept for some queued jobs: of priority above 0
         ("types", np.int64),  # of GPUs
         ("window", np.int64),  # iterations of each job, on average, to sample; 0: be exact
         ("accuracy", np.float64),  # wanted, if sets are sampled
@@ -488,6 +490,7 @@ def make_state(
     tally = zeros(1, TALLY)
     tally.free_groups[:] = len(gpus)
     waiters, watched = zeros(len(messages), WAITER), zeros(len(ports), WATCHED)
+    waiters.priority[:] = jobs.priority[messages.job]
     waiters.port[:] = waiters.refused_by[:] = watched.watcher[:] = NOBODY
     watched.limit_bytes[:] = NO_LIMIT
     queues, queue_of = _queues(jobs)

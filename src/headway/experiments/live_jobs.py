@@ -111,6 +111,7 @@ class LiveJobs:
             gpus=job.gpus,
             iterations=1,
             memory_bytes=memory_bytes,
+            priority=job.priority,
             **self._iteration(job, correction),
         )
         # Starting and exiting count as iterations, too, since the simulator knows neither.

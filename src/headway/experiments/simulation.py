@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headway.domain.cluster import Cluster
+from headway.domain.errors import InputError, shown
 from headway.domain.moment import Moment
 from headway.domain.workload import Workload
 from headway.engine import run
@@ -75,6 +76,8 @@ def simulate(
         PolicyError: A policy does not compile, or leaves jobs waiting for ever.
     """
     chosen = PolicySet.parse(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, PolicySet):
+        raise InputError(f"must be a text or a PolicySet, not {shown(policy)}.", field="policy")
     return run.simulate(
         workload_from(workload, seed=seed),
         cluster,

@@ -38,6 +38,7 @@ MAX_ADDED_NODES = 1024
 
 ENDLESS = "Its end is unknown: it was submitted without a number of iterations."
 NOT_MEASURED = "Its end is unknown until one of its iterations has been measured."
+UNGATED = "Its end is unknown: it does not ask the gate, so its iterations are not counted."
 GUESSED = (
     "Its end is a guess: none of its iterations has been measured, so it is taken to be like the "
     "other jobs."
@@ -60,9 +61,9 @@ class Present:
     closed_gpus: frozenset[int]  # of draining nodes
     message_factor: float  # how many times longer messages take than by the network model
     endless: tuple[str, ...]  # jobs that were submitted without a number of iterations
+    ungated: tuple[str, ...]  # jobs that do not ask the gate
     unknown: tuple[str, ...]  # jobs whose times or bytes are neither declared nor measured
     comparable: bool  # whether those of others are known, which they are taken to be like
-    prioritized: bool  # whether users gave jobs priorities of their own, which are not simulated
     left_out: tuple[JobForecast, ...] = ()  # what is said of jobs that cannot be simulated
 
     def with_nodes(self, count: int) -> Present:
@@ -159,6 +160,8 @@ class Present:
         start_ns, finish_ns = times
         if job_id in self.endless:
             return JobForecast(job_id, state, start_ns, None, ENDLESS)
+        if job_id in self.ungated:
+            return JobForecast(job_id, state, start_ns, None, UNGATED)
         if job_id in self.unknown:
             if self.comparable:
                 return JobForecast(job_id, state, start_ns, finish_ns, GUESSED)
@@ -194,6 +197,7 @@ class HypotheticalJob(TomlTable):
     backward_ns: int | None = None
     gradient_bytes: int | None = None
     memory_bytes: int | None = None
+    priority: int | None = None
 
 
 def hypothetical_job(content: Mapping[str, Any]) -> Job:
@@ -245,11 +249,14 @@ def notes(now: Present) -> list[str]:
             "others they are taken to be half done: "
             f"{', '.join(now.endless)}."
         )
+    if now.ungated:
+        found.append(
+            "Not at the gate, so that nobody knows how far they are; for the others they are taken "
+            f"to have just begun: {', '.join(now.ungated)}."
+        )
     if now.unknown:
         like = "the other jobs" if now.comparable else "a ResNet-50"
         found.append(f"Not measured yet, and taken to be like {like}: {', '.join(now.unknown)}.")
-    if now.prioritized:
-        found.append("Priorities that users gave to their jobs are not simulated.")
     return found
 
 
@@ -317,9 +324,9 @@ def _present(state: PresentState, left_out: Mapping[str, str]) -> Present:
         closed_gpus=frozenset(closed),
         message_factor=live.message_factor,
         endless=tuple(job.job_id for job in jobs if job.total_iterations is None),
-        unknown=tuple(job.job_id for job in jobs if is_unknown(job)),
+        ungated=tuple(job.job_id for job in jobs if job.ungated),
+        unknown=tuple(job.job_id for job in jobs if is_unknown(job) and not job.ungated),
         comparable=bool(live.typical),
-        prioritized=any(job.priority != 0 for job in jobs),
         left_out=tuple(
             JobForecast(job.job_id, job.state, None, None, left_out[job.job_id]) for job in without
         ),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import hashlib
 import logging
 import multiprocessing
 import os
@@ -24,6 +23,7 @@ from typing import Any, TypeVar, cast
 from headway.jit.code import (
     Compiled,
     DamagedCodeError,
+    breakable,
     cache_folder,
     code_path,
     kind_of,
@@ -32,10 +32,12 @@ from headway.jit.code import (
     source_hash,
     write_code,
 )
-from headway.jit.views import Signature, View, signature
+from headway.jit.dependencies import compiled_apart, fingerprint
+from headway.jit.views import ReadOnly, Signature, View, signature
 
 __all__ = [
     "EntryPoint",
+    "ReadOnly",
     "ResultError",
     "Signature",
     "View",
@@ -68,7 +70,7 @@ class Part:
         """Wrap a function; it is translated when something that calls it is compiled."""
         functools.update_wrapper(self, function)
         self.py_func = function
-        self._options = options
+        self.targetoptions = options
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the Python function."""
@@ -79,7 +81,7 @@ class Part:
         """What compiles it, for Numba."""
         from headway.jit.compiler import PartDispatcher
 
-        return PartDispatcher(self.py_func, self._options)
+        return PartDispatcher(self.py_func, self.targetoptions)
 
     @property
     def _numba_type_(self) -> Any:
@@ -88,6 +90,8 @@ class Part:
 
 
 def _part(function: Function, **options: bool) -> Function:
+    if not function.__module__.startswith("headway."):  # A user's mistake must not crash it all.
+        options["boundscheck"] = True
     return function if _disabled else cast(Function, Part(function, **options))
 
 
@@ -103,7 +107,7 @@ def part(function: Function) -> Function:
     """Compile a function that entry points call; it must not allocate.
 
     Without Numba's reference counting (`_nrt`) passing arrays along is free: with it the kernel
-    is three times slower (docs/performance.md).
+    is three times slower (docs/performance.md). Indices are checked in users' parts alone.
     """
     return _part(function, _nrt=False)
 
@@ -124,18 +128,12 @@ class EntryPoint:
 
     def path(self) -> Path | None:
         """Return where its code is kept; None if it is not known what the code depends on."""
-        code = self.function.__code__
-        cells = tuple(cell.cell_contents for cell in self.function.__closure__ or ())
-        if not all(isinstance(value, int | float | str) for value in cells):
-            return None
-        try:
-            source = Path(code.co_filename).read_bytes()
-        except OSError:  # A function typed at a prompt.
+        depends_on = fingerprint(self.function)
+        if depends_on is None:
             return None
         name = f"{self.function.__module__}.{self.function.__qualname__}"
-        fixed = (repr(self.signature), repr(sorted(self.options.items())), repr(cells))
-        digest = hashlib.sha256(source).hexdigest()
-        return code_path(name.replace("<locals>.", ""), str(code.co_firstlineno), digest, *fixed)
+        fixed = (repr(self.signature), repr(sorted(self.options.items())))
+        return code_path(name.replace("<locals>.", ""), depends_on, *fixed)
 
     def is_missing(self) -> bool:
         """Whether its code could be on disk and is not."""
@@ -152,8 +150,12 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
     """
     if _disabled:
         return entry.function
-    with _lock:
-        code = _loaded.get(entry) or _stored(entry)
+    with _lock, breakable():
+        depends_on = fingerprint(entry.function)
+        known, code = _loaded.get(entry, (depends_on, None))
+        if known != depends_on:  # A global has changed since, as it may in a notebook.
+            code = None
+        code = code or _stored(entry)
         if code is None:
             _announce(entry.title)
             with _uncollected():
@@ -161,12 +163,14 @@ def load(entry: EntryPoint) -> Callable[..., Any]:
         if isinstance(code, Exception):
             del _loaded[entry]
             raise code
-        _loaded[entry] = code
+        _loaded[entry] = depends_on, code
         return code
 
 
-_loaded: dict[EntryPoint, Compiled | Exception] = {}
-"""The code of this process, or why `compile_missing` could not compile it, until that is raised."""
+_loaded: dict[EntryPoint, tuple[str | None, Compiled | Exception]] = {}
+"""The code of this process, or why `compile_missing` could not compile it, until that is raised;
+and the fingerprint of what it was compiled from.
+"""
 
 
 def compile_missing(
@@ -179,7 +183,7 @@ def compile_missing(
     """
     if _disabled:
         return
-    with _lock:
+    with _lock, breakable():
         missing = [entry for entry in entries if entry.is_missing()]
         if len(missing) > 1:
             _announce(described(missing))
@@ -206,11 +210,21 @@ def _compile(entry: EntryPoint) -> Compiled:
     """Compile an entry point and keep its code."""
     from headway.jit.compiler import compile_code
 
+    for part in compiled_apart(entry.function):
+        _forget(part)
     code = compile_code(entry.function, entry.signature, **entry.options)
     path = entry.path()
     if path is not None and not code.environments:
         write_code(path, code)
     return loaded(code, entry.signature)
+
+
+def _forget(part: Any) -> None:
+    """Have a part translated anew: the globals that it was compiled with may have changed."""
+    if isinstance(part, Part):
+        vars(part).pop("dispatcher", None)
+    else:
+        part.recompile()
 
 
 @contextlib.contextmanager
@@ -288,10 +302,11 @@ def _compile_rest(entries: Sequence[EntryPoint], taken: Any) -> None:
 
 
 def _compile_ahead(entry: EntryPoint) -> None:
+    depends_on = fingerprint(entry.function)
     try:
-        _loaded[entry] = _compile(entry)
+        _loaded[entry] = depends_on, _compile(entry)
     except Exception as error:
-        _loaded[entry] = error
+        _loaded[entry] = depends_on, error
 
 
 def call(function: Callable[..., int], title: str, *arguments: Any) -> int:

@@ -1,8 +1,8 @@
 """Machine code: where it is kept between processes, and how Python calls it.
 
-A file holds the code of one entry point behind a line of JSON with a digest, so that a damaged file
-is noticed and compiled anew. Loading it takes LLVM's loader, but not Numba, which takes longer to
-import than most simulations take to run.
+A file holds the code of one entry point behind a line of JSON with its name and a digest, so that a
+file that is damaged, or another's, is noticed and compiled anew. Loading it takes LLVM's loader,
+but not Numba, which takes longer to import than most simulations take to run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import hashlib
 import json
 import os
 import platform
+import stat
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -24,6 +26,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from headway.jit.views import Signature, View
+
+_MOST_BYTES = 2**26
+"""Of a file of code; the engine's largest has less than a hundredth of it."""
 
 _COMPILED_FOLDERS = ("jit", "domain", "network", "policies", "engine")
 _COMPILED_FILES = ("results/timeline/compiled.py", "reports/perfetto_encoding.py")
@@ -51,6 +56,19 @@ def source_hash(*paths: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def is_hashed(module: str) -> bool:
+    """Whether the hash of the sources that all compiled code depends on includes a module."""
+    package, _, name = module.partition(".")
+    file = name.replace(".", "/") + ".py"
+    inside = name.partition(".")[0] in _COMPILED_FOLDERS or file in _COMPILED_FILES
+    return package == "headway" and inside
+
+
+@cache
+def _sources() -> str:
+    return source_hash(*_COMPILED_FILES)
+
+
 @cache
 def cache_folder() -> Path:
     """Return the folder of the compiled code of exactly these sources."""
@@ -59,7 +77,7 @@ def cache_folder() -> Path:
     else:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headway"
     for parent in (root, Path(tempfile.gettempdir()) / f"headway-{os.getuid()}"):
-        folder = parent / source_hash(*_COMPILED_FILES)
+        folder = parent / _sources()
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
@@ -83,7 +101,8 @@ def _machine() -> str:
 
 def code_path(name: str, *parts: str) -> Path:
     """Return the file of an entry point's code, given all that the code depends on."""
-    digest = hashlib.sha256("\0".join((_machine(), name, *parts)).encode()).hexdigest()
+    key = "\0".join((_sources(), _machine(), name, *parts))
+    digest = hashlib.sha256(key.encode()).hexdigest()
     return cache_folder() / f"{name}-{digest[:16]}.code"
 
 
@@ -98,18 +117,26 @@ def read_code(path: Path) -> Code | None:
         DamagedCodeError: It is not what was written.
     """
     try:
-        head, _, data = path.read_bytes().partition(b"\n")
+        head, _, data = _contents(path).partition(b"\n")
     except OSError:
         return None
     try:
         header = json.loads(head)
         code = Code(data, header["symbol"], header["needs_numba"])
-        intact = header == _header(code)
+        intact = header == _header(path, code)
     except (ValueError, TypeError, KeyError):
         intact = False
     if not intact:
         raise DamagedCodeError(path)
     return code
+
+
+def _contents(path: Path) -> bytes:
+    """Return what is in a file; nothing if it is a pipe or a device, or far too large."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        likely = stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES
+        return file.read() if likely else b""
 
 
 def write_code(path: Path, code: Code) -> None:
@@ -118,17 +145,34 @@ def write_code(path: Path, code: Code) -> None:
         handle, name = tempfile.mkstemp(dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(json.dumps(_header(code)).encode() + b"\n" + code.data)
+                file.write(json.dumps(_header(path, code)).encode() + b"\n" + code.data)
             os.replace(name, path)
         except BaseException:
             Path(name).unlink()
             raise
 
 
-def _header(code: Code) -> dict[str, Any]:
-    header = {"symbol": code.symbol, "needs_numba": code.needs_numba}
+def _header(path: Path, code: Code) -> dict[str, Any]:
+    header = {"name": path.name, "symbol": code.symbol, "needs_numba": code.needs_numba}
     body = json.dumps(header).encode() + code.data
     return header | {"digest": hashlib.sha256(body).hexdigest()}
+
+
+@contextlib.contextmanager
+def breakable() -> Iterator[None]:
+    """Let an interrupt break off what is done with LLVM.
+
+    LLVM may have taken over an object of which llvmlite still believes that it must dispose, which
+    would crash. So none is disposed of from then on.
+    """
+    try:
+        yield
+    except BaseException as error:
+        # What an interrupt breaks off may be the import of llvmlite.
+        llvmlite: Any = sys.modules.get("llvmlite.binding.ffi")
+        if not isinstance(error, Exception) and hasattr(llvmlite, "ObjectRef"):
+            llvmlite.ObjectRef.__del__ = lambda _: None
+        raise
 
 
 class Compiled(Protocol):

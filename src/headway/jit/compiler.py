@@ -28,6 +28,7 @@ from numba.core.cpu import CPUContext
 from numba.core.dispatcher import _FunctionCompiler
 from numba.core.ir import Assign, Expr
 from numba.core.lowering import Lower
+from numba.core.pythonapi import PythonAPI
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.core.typed_passes import NativeLowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate
@@ -35,6 +36,7 @@ from numba.core.typing.templates import signature as numba_signature
 from numba.extending import (
     infer_getattr,
     lower_builtin,
+    lower_cast,
     lower_getattr_generic,
     models,
     register_model,
@@ -42,7 +44,7 @@ from numba.extending import (
 
 from headway.jit import ResultError, shortcuts
 from headway.jit.code import Code
-from headway.jit.views import Signature, View, fields_of
+from headway.jit.views import ReadOnly, Signature, View, fields_of
 
 _WORD = ir.IntType(64)
 _TABLE = _WORD.as_pointer()
@@ -60,7 +62,8 @@ def compile_code(function: Callable[..., Any], signature: Signature, **options: 
     result = dispatcher.compile_part(returns(*arguments))
     if returns in (types.int64, types.boolean):
         for kind in _returned_types(result.type_annotation):
-            if not isinstance(types.unliteral(kind), types.Integer | types.Boolean):
+            whole = isinstance(types.unliteral(kind), types.Integer | types.Boolean)
+            if not whole or getattr(kind, "literal_value", 0) >= 2**63:
                 raise ResultError(str(kind))
     return _machine_code(result)
 
@@ -232,6 +235,16 @@ class LocatedErrors(CPUCallConv):
         super().return_user_exc(builder, exc, exc_args, loc, func_name)
 
 
+class ToStandardError(PythonAPI):
+    """Has compiled code print on standard error: standard output is for results."""
+
+    def sys_write_stdout(self, fmt: Any, *args: Any) -> Any:
+        """Print."""
+        kind = ir.FunctionType(ir.VoidType(), [self.cstring], var_arg=True)
+        function = self._get_function(kind, name="PySys_FormatStderr")
+        return self.builder.call(function, (fmt, *args))
+
+
 class LocatedContext(shortcuts.Unrefreshed, CPUContext):
     """Numba's target, with errors that have lines."""
 
@@ -242,6 +255,10 @@ class LocatedContext(shortcuts.Unrefreshed, CPUContext):
         if ty not in self._sizes:
             self._sizes[ty] = super().get_abi_sizeof(ty)
         return self._sizes[ty]
+
+    def get_python_api(self, builder: Any) -> ToStandardError:
+        """Return how Python's own functions are called."""
+        return ToStandardError(self, builder)
 
     @property
     def call_conv(self) -> LocatedErrors:
@@ -327,8 +344,18 @@ class PartDispatcher(CPUDispatcher):
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Let a caller's integers be widened."""
-        wide = {name: _widened(kind) for name, kind in kws.items()}
-        return super().get_call_template([_widened(kind) for kind in args], wide)
+        wide = {name: self._taken(kind) for name, kind in kws.items()}
+        return super().get_call_template([self._taken(kind) for kind in args], wide)
+
+    def _taken(self, kind: Any) -> Any:
+        """Return what is taken for an argument.
+
+        Headway's own parts that policies call do not write to the cluster. So they take it as the
+        engine does, and are not compiled once more for policies.
+        """
+        if isinstance(kind, ViewType) and self.py_func.__module__.startswith("headway."):
+            return _view_type(kind.view)
+        return _widened(kind)
 
     def numba_type(self) -> Any:
         """Return the type of a reference to the function."""
@@ -354,14 +381,33 @@ def numba_type(kind: Any) -> Any:
     """Return Numba's type for what a signature or a view's field says."""
     if isinstance(kind, np.dtype):
         return _array_type(kind)
+    if isinstance(kind, ReadOnly):
+        return _view_type(kind.view, read_only=True)
     if isinstance(kind, type) and issubclass(kind, View):
         return _view_type(kind)
     return _SCALARS[kind]
 
 
+class ReadOnlyRecord(types.Record):
+    """A record of an array that is read-only."""
+
+    mutable = False
+
+    def __init__(self, record: types.Record) -> None:
+        """Take the fields of a record."""
+        fields: Any = [(name, field._asdict()) for name, field in record.fields.items()]
+        super().__init__(fields, record.size, record.aligned)
+
+
+register_model(ReadOnlyRecord)(models.RecordModel)
+
+
 @cache
-def _array_type(dtype: np.dtype[Any]) -> Any:
-    array_type = types.Array(numba.from_dtype(dtype), 1, "C")
+def _array_type(dtype: np.dtype[Any], read_only: bool = False) -> Any:
+    item = numba.from_dtype(dtype)
+    if read_only and isinstance(item, types.Record):
+        item = ReadOnlyRecord(item)
+    array_type = types.Array(item, 1, "C", readonly=read_only)
     shortcuts.index_quickly(array_type)
     return array_type
 
@@ -369,19 +415,30 @@ def _array_type(dtype: np.dtype[Any]) -> Any:
 class ViewType(types.Type):
     """A view: the address of its table."""
 
-    def __init__(self, view: type[View]) -> None:
+    def __init__(self, view: type[View], read_only: bool) -> None:
         """Name it after its class."""
-        self.view = view
-        super().__init__(f"{view.__module__}.{view.__qualname__}")
+        self.view, self.read_only = view, read_only
+        super().__init__(f"{'read-only ' * read_only}{view.__module__}.{view.__qualname__}")
+
+    def field_type(self, kind: Any) -> Any:
+        """Return the type of a field, given what the view's class says of it."""
+        if isinstance(kind, np.dtype):
+            return _array_type(kind, self.read_only)
+        return _view_type(kind, self.read_only)
 
 
-_view_types: dict[type[View], ViewType] = {}
+_view_types: dict[tuple[type[View], bool], ViewType] = {}
 
 
-def _view_type(view: type[View]) -> ViewType:
-    if view not in _view_types:
-        _view_types[view] = ViewType(view)
-    return _view_types[view]
+def _view_type(view: type[View], read_only: bool = False) -> ViewType:
+    if (view, read_only) not in _view_types:
+        _view_types[view, read_only] = ViewType(view, read_only)
+    return _view_types[view, read_only]
+
+
+@lower_cast(ViewType, ViewType)
+def _pass_on(context: Any, builder: Any, given: Any, taken: Any, table: Any) -> Any:
+    return table
 
 
 @register_model(ViewType)
@@ -399,7 +456,7 @@ class _ViewFields(AttributeTemplate):
         kind = fields_of(view.view).get(name)
         if isinstance(kind, Signature):
             return types.BoundFunction(_method(view, name, kind), view)
-        return None if kind is None else numba_type(kind)
+        return None if kind is None else view.field_type(kind)
 
 
 def _load(builder: Any, table: Any, index: int) -> Any:
@@ -421,7 +478,7 @@ def _field(context: Any, builder: Any, view: ViewType, table: Any, name: str) ->
     address = _load(builder, table, index)
     if not isinstance(kind, np.dtype):
         return builder.inttoptr(address, _TABLE)
-    array_type = numba_type(kind)
+    array_type = view.field_type(kind)
     model = context.data_model_manager[array_type]
     item = context.get_data_type(array_type.dtype).as_pointer()
     length, size = _load(builder, table, index + 1), _WORD(kind.itemsize)

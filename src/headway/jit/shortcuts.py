@@ -69,7 +69,28 @@ class Unrefreshed:
 
 
 class _TypingContext(Unrefreshed, Context):
-    """Numba's context of types."""
+    """Numba's context of types, in which what is read-only is so in every way."""
+
+    def resolve_setattr(self, target: Any, attr: Any, value: Any) -> Any:
+        """Return the signature of setting an attribute."""
+        _check_writable(target)
+        return super().resolve_setattr(target, attr, value)
+
+    def resolve_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        """Return the signature of setting an item."""
+        _check_writable(target)
+        return super().resolve_setitem(target, index, value)
+
+    def resolve_static_setitem(self, target: Any, index: Any, value: Any) -> Any:
+        """Return the signature of setting an item that is known when it is compiled."""
+        _check_writable(target)
+        return super().resolve_static_setitem(target, index, value)
+
+
+def _check_writable(kind: Any) -> None:
+    written = isinstance(kind, types.Array | types.Record)
+    if getattr(kind, "read_only", written and not kind.mutable):
+        raise errors.NumbaTypeError("Cannot modify what is readonly")
 
 
 cpu_target.typing_context.__class__ = _TypingContext
@@ -134,6 +155,14 @@ class _MinMax(_OfNumbers):
 @lower_builtin(int, types.Integer)
 @lower_builtin(int, types.Float)
 def _int(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    if context.enable_boundscheck and isinstance(sig.args[0], types.Float):
+        # Not the opposite, as NaN is neither less nor more.
+        least, end = (args[0].type(limit) for limit in (-(2.0**63), 2.0**63))
+        enough = builder.fcmp_ordered(">=", args[0], least)
+        inside = builder.and_(enough, builder.fcmp_ordered("<", args[0], end))
+        with cgutils.if_unlikely(builder, builder.not_(inside)):
+            text = "int() of a number that is too large, infinite or NaN"
+            context.call_conv.return_user_exc(builder, OverflowError, (text,))
     return context.cast(builder, args[0], sig.args[0], sig.return_type)
 
 

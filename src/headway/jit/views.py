@@ -8,6 +8,7 @@ much there is in it, and little to compile.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -16,7 +17,8 @@ import numpy as np
 class Signature(NamedTuple):
     """What an entry point returns and takes: `int`, `float`, `bool`, None (nothing) or arrays.
 
-    An array, which has one dimension and is contiguous, is given by its dtype, a view by its class.
+    An array, which has one dimension and is contiguous, is given by its dtype, a view by its class
+    or, if the function must not write to its arrays, by `ReadOnly` of its class.
     """
 
     returns: type | None
@@ -26,6 +28,12 @@ class Signature(NamedTuple):
 def signature(returns: type | None, *arguments: Any) -> Signature:
     """Return the signature of an entry point."""
     return Signature(returns, arguments)
+
+
+class ReadOnly(NamedTuple):
+    """A view, as an argument, whose arrays compiled code may only read."""
+
+    view: type[View]
 
 
 class View:
@@ -71,6 +79,19 @@ class View:
             for index, (name, kind) in fields
             if isinstance(kind, Signature) and self._table[2 * index + 1] != 0
         ]
+
+    @cached_property
+    def read_only(self) -> Self:
+        """This view with arrays that Python cannot write to."""
+        changes = {}
+        for name, kind in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(kind, np.dtype):
+                changes[name] = value.view()
+                changes[name].flags.writeable = False
+            elif not isinstance(kind, Signature):
+                changes[name] = value.read_only
+        return self.replace(**changes)
 
     def replace(self, **changes: Any) -> Self:
         """Return a view with other values for some fields."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import resource
-import signal
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
@@ -21,6 +20,7 @@ from headway.gate.address import GateAddress
 from headway.gate.environment import WorkerEnvironment
 from headway.gate.server import Gate
 from headway.gate.sockets import bind_tcp, is_loopback
+from headway.interrupts import ending_signals
 from headway.live import operator_log
 from headway.live.api.app import make_app
 from headway.live.api.daemon_calls import DaemonCalls
@@ -146,7 +146,7 @@ class Scheduler:
     ) -> bool:
         """Start, wait for a signal or a failure, and shut down; return False after a failure."""
         asyncio.get_running_loop().set_exception_handler(operator_log.log_loop_error)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         async with contextlib.AsyncExitStack() as parts:
             self._warn_of_plain_text()

@@ -28,11 +28,14 @@ from headway.live.core.events import (
     PolicyChanged,
 )
 from headway.live.core.jobs import LiveJob
+from headway.live.core.present_state import ESTIMATES, unknown
 from headway.live.core.state import CoreState
 from headway.live.daemon.event_log.parts import headless_runs, log_runs, open_run
 from headway.live.daemon.event_log.reader import EventLogReader, open_event_log
 from headway.live.daemon.state_folder import StateFolder
 from headway.network.contention import NetworkModel
+
+_TIMES = {"forward_ns", "backward_ns"}
 
 LEAST_MEMORY_BYTES = 2**20
 """What a slot has at least in a cluster file."""
@@ -63,9 +66,19 @@ class History:
     """Fields of a simulated job, by id, for each job that did an iteration."""
     profiles: dict[str, IterationProfiled] = field(default_factory=dict)
     """The average iteration of each job whose buckets were measured, by id."""
+    known: dict[str, set[str]] = field(default_factory=dict)
+    """Which of a simulated job's times and bytes were declared or measured, by id."""
+
+    def unmeasured(self) -> list[str]:
+        """Return the jobs that did iterations whose times were neither declared nor measured."""
+        return [
+            job_id
+            for job_id in self.job_fields
+            if _TIMES - self.known[job_id] and job_id not in self.profiles
+        ]
 
     def workload(self, *, graphs: bool = True) -> Workload:
-        """Return the jobs that did an iteration as a workload for the simulator.
+        """Return the jobs that did an iteration of known times as a workload for the simulator.
 
         A job arrives when it was submitted and does the iterations of its last attempt that did
         any. A job that shared no slots needs all the memory of the smallest of its slots. A job
@@ -73,15 +86,24 @@ class History:
         `graphs`; the times and bytes of others are the specification's, or measured.
         """
         jobs = []
+        unmeasured = set(self.unmeasured())
         for fields in sorted(self.job_fields.values(), key=lambda one: int(one["arrival_ns"])):
+            if fields["job_id"] in unmeasured:
+                continue
             profile = self.profiles.get(fields["job_id"]) if graphs else None
+            known = fields if profile is None else _with_graph(fields, profile)
+            if profile is None and "gradient_bytes" not in self.known[fields["job_id"]]:
+                known = fields | {"gradient_bytes": 0}  # It has sent nothing that it asked for.
             try:
-                jobs.append(Job(**(fields if profile is None else _with_graph(fields, profile))))
+                jobs.append(Job(**known))
             except InputError as error:
                 problem = f"job {fields['job_id']!r}: {error.problem}"
                 raise InputError(problem, field=error.field, source=self.source) from None
         if not jobs:
-            raise InputError("no job has done an iteration.", source=self.source)
+            raise InputError(
+                "no job has done an iteration whose times were declared or measured.",
+                source=self.source,
+            )
         return Workload(jobs, self.source)
 
     def cluster(self) -> Cluster:
@@ -101,7 +123,7 @@ class History:
 
 def _with_graph(fields: dict[str, Any], profile: IterationProfiled) -> dict[str, Any]:
     """Return the fields of a job with a graph instead of times, bytes and a model."""
-    kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes")
+    kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes", "priority")
     return {name: fields[name] for name in kept} | {"graph": _graph(fields["gpus"], profile)}
 
 
@@ -251,13 +273,15 @@ def _record_job(state: CoreState, job: LiveJob, iterations: int, history: Histor
         "gradient_bytes": job.gradient_bytes,
         "memory_bytes": memory_bytes,
         "model": job.spec.model,
+        "priority": job.spec.priority,
     }
     if earlier := history.job_fields.get(job.job_id):
         fields["arrival_ns"] = earlier["arrival_ns"]
-        for name in ("forward_ns", "backward_ns", "gradient_bytes"):
+        for name in ESTIMATES:
             # After a restart nothing is measured yet.
             if name not in job.measured:
                 fields[name] = earlier[name]
     history.job_fields[job.job_id] = fields
+    history.known.setdefault(job.job_id, set()).update(set(ESTIMATES) - set(unknown(job)))
     if job.profile is not None:
         history.profiles[job.job_id] = job.profile

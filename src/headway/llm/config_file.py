@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from headway.configuration.conversion import TomlTable, given
-from headway.configuration.document import LARGEST_FILE_BYTES, Document
+from headway.configuration.document import Document
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.files import open_input
 from headway.llm.config import LatentAttention, ModelConfig
 from headway.llm.huggingface import huggingface_config, is_huggingface
+from headway.toml_text import LARGEST_FILE_BYTES
 
 _SUFFIX = ".toml"
 
@@ -123,7 +124,7 @@ def _read_json(path: str) -> Document:
     if len(data) > LARGEST_FILE_BYTES:
         raise InputError(f"larger than {LARGEST_FILE_BYTES:,} bytes.", source=path)
     try:
-        content = json.loads(data.decode("utf-8-sig"))
+        content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError("not UTF-8 text.", source=path, line=line) from None
@@ -132,11 +133,23 @@ def _read_json(path: str) -> Document:
         raise InputError(
             f"not JSON: {problem}.", source=path, line=error.lineno, column=error.colno
         ) from None
+    except InputError as error:
+        raise error.at(path) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"cannot be parsed as JSON: {error}.", source=path) from None
     if not isinstance(content, dict):
         raise InputError("must be an object with the keys of a model.", source=path)
     return Document(content, source=path)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, in which no key may be repeated."""
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content:
+            raise InputError(f"the key {shown(key)} is repeated; give it once.")
+        content[key] = value
+    return content
 
 
 def _folder() -> Traversable:

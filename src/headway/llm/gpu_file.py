@@ -17,12 +17,14 @@ from typing import Any
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.files import open_input
 from headway.llm.gpu import GpuModel, ServerLink
+from headway.toml_text import LARGEST_FILE_BYTES
 
 _SUFFIX = ".toml"
 _LINKS, _LIKE, _ESTIMATES = "server_links", "like", "estimates"
-_LARGEST_FILE_BYTES = 2**20
 _SMALLEST, _LARGEST = 1e-30, 1e30
 """Of a number that is not 0, so that no time comes out infinite."""
+_MOST_EFFICIENT = 2
+"""Measured shares may exceed 1 a little: a GPU may run faster than its data sheet says."""
 
 
 def gpu_names() -> list[str]:
@@ -47,9 +49,9 @@ def gpu_from(name_or_path: str) -> GpuModel:
 def read_gpu(path: str) -> GpuModel:
     """Read the type of GPU that a file describes."""
     with open_input(path) as stream:
-        data = stream.read(_LARGEST_FILE_BYTES + 1)
-    if len(data) > _LARGEST_FILE_BYTES:
-        raise InputError(f"larger than {_LARGEST_FILE_BYTES:,} bytes.", source=path)
+        data = stream.read(LARGEST_FILE_BYTES + 1)
+    if len(data) > LARGEST_FILE_BYTES:
+        raise InputError(f"larger than {LARGEST_FILE_BYTES:,} bytes.", source=path)
     try:
         text = data.decode("utf-8-sig")
         content = tomllib.loads(text)
@@ -107,6 +109,11 @@ def _check(key: str, value: object, kind: str) -> None:
         isinstance(value, list) and all(isinstance(one, str) for one in value)
     ):
         raise InputError(f"must be a list of keys, not {shown(value)}.", field=key)
+    if key == _ESTIMATES and isinstance(value, list):
+        known = [field.name for field in fields(GpuModel)]
+        for one in value:
+            if one not in known:
+                raise InputError(f"unknown key {shown(one)}.{did_you_mean(one, known)}", field=key)
     if kind == "bool" and not isinstance(value, bool):
         raise InputError(f"must be true or false, not {shown(value)}.", field=key)
     if kind not in ("int", "float"):
@@ -118,6 +125,11 @@ def _check(key: str, value: object, kind: str) -> None:
     if not 0 <= value < math.inf or (value == 0 and not may_be_zero):
         least = "0 or more" if may_be_zero else "greater than 0"
         raise InputError(f"must be {least}, and finite, not {shown(value)}.", field=key)
+    if key.endswith("_efficiency") and value > _MOST_EFFICIENT:
+        raise InputError(
+            f"is a share of the peak and must be at most {_MOST_EFFICIENT}, not {shown(value)}.",
+            field=key,
+        )
     if value and not _SMALLEST <= value <= _LARGEST:
         raise InputError(
             f"must be from {_SMALLEST:g} to {_LARGEST:g}, not {shown(value)}.", field=key

@@ -21,7 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from headway.domain.errors import InputError
 from headway.domain.graph import Graph, Message, Task, check_nodes
+from headway.graphs.pipeline import MOST_PASSES
 from headway.graphs.rank_layout import RankLayout
 from headway.graphs.schedules import SCHEDULES, Pass
 from headway.llm.config import ModelConfig
@@ -121,6 +123,11 @@ class _Builder:
         )
         steps = 2 * plan.stages * plan.microbatches + plan.pipeline
         check_nodes(steps * self._layout.ranks // plan.pipeline, 0)
+        if (passes := 2 * plan.stages * plan.microbatches) > MOST_PASSES:
+            raise InputError(
+                f"the graph would have {passes:,} passes (2 x {plan.stages:,} stages x "
+                f"{plan.microbatches:,} microbatches); at most {MOST_PASSES:,} are allowed."
+            )
         self._overlap = overlap
         self._tasks: list[Task] = []
         self._messages: list[Message] = []

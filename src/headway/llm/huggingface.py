@@ -98,14 +98,16 @@ class _Keys:
 
 
 def _common(keys: _Keys, sequence: int, tied: bool) -> dict[str, Any]:
-    key = "torch_dtype" if keys.get("torch_dtype") else "dtype"
-    kind = keys.text(key) if keys.get(key) else "bfloat16"
+    key = "dtype" if keys.get("torch_dtype") is None else "torch_dtype"
+    kind = "bfloat16" if keys.get(key) is None else keys.text(key)
     if kind not in _PRECISIONS:
         raise InputError(
             f"unknown precision {shown(kind)}.{did_you_mean(kind, _PRECISIONS)}", field=key
         )
-    quantized = keys.get("quantization_config")
-    fp8 = isinstance(quantized, dict) and quantized.get("quant_method") == "fp8"
+    quantized = keys.get("quantization_config") or {}
+    if not isinstance(quantized, dict):
+        raise InputError(f"must be an object, not {shown(quantized)}.", field="quantization_config")
+    fp8 = quantized.get("quant_method") == "fp8"
     return {
         "vocabulary": keys.whole("vocab_size"),
         "sequence": sequence,

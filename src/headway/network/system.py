@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.domain.limits import MAX_BYTES
-from headway.domain.records import SYSTEM, Records, zeros
+from headway.domain.records import NOT_RESERVED, SYSTEM, Records, zeros
 from headway.network.contention import NetworkModel
 from headway.network.laws.registry import index_of
 
@@ -19,4 +19,5 @@ def make_system(network: NetworkModel, seed: int, bucket_bytes: int = MAX_BYTES)
     system.messages_meet[:] = network.messages_meet
     system.ring_size[:] = network.ring_size or 0
     system.bucket_bytes[:] = bucket_bytes
+    system.reserved_bytes[:] = NOT_RESERVED
     return system

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-import threading
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headway import jit
-from headway.domain.errors import PolicyError, did_you_mean
+from headway.domain.errors import PolicyError, did_you_mean, shown
 from headway.domain.records import (
     GPU,
     JOB,
@@ -24,7 +24,8 @@ from headway.domain.records import (
     SYSTEM,
     ClusterView,
 )
-from headway.policies.registry import Kind, Policy
+from headway.policies.checks import check
+from headway.policies.registry import MODULES, Kind, Policy
 
 SIGNATURES: dict[Kind, jit.Signature] = {
     "placement": jit.signature(bool, ClusterView, int, np.dtype(np.int64), float),
@@ -42,24 +43,23 @@ _LIMIT = "a size in bytes, as a whole number"
 
 _RECORDS = (SYSTEM, JOB, MESSAGE, GPU, SERVER, SEAT, LINK, PORT)
 
-_compiled: dict[Policy, Callable[..., Any]] = {}
-_lock = threading.Lock()
-
-
-def compiled(policy: Policy) -> Callable[..., Any]:
-    """Return the policy's machine code; the same for every run of this process."""
-    with _lock:
-        if policy not in _compiled:
-            _compiled[policy] = _load(policy)
-        return _compiled[policy]
-
 
 @cache
 def entry_point(policy: Policy) -> jit.EntryPoint:
-    """Return a policy as it is compiled: with indices checked, so that mistakes are errors."""
+    """Return a policy as it is compiled: with indices checked, so that mistakes are errors.
+
+    Raises:
+        PolicyError: It does what a policy must not do.
+    """
+    check(policy)
     options = {"boundscheck": True, "_nrt": policy.allocates}
     title = f"{policy.kind} policy {policy.name}"
-    return jit.EntryPoint(policy.function, SIGNATURES[policy.kind], title, options)
+    signature = SIGNATURES[policy.kind]
+    if not policy.is_built_in:
+        signature = jit.signature(
+            signature.returns, jit.ReadOnly(ClusterView), *signature.arguments[1:]
+        )
+    return jit.EntryPoint(policy.function, signature, title, options)
 
 
 def _returns(policy: Policy) -> str:
@@ -67,10 +67,11 @@ def _returns(policy: Policy) -> str:
     return _LIMIT if policy.by_port else _RETURNS[policy.kind]
 
 
-def _load(policy: Policy) -> Callable[..., Any]:
+def compiled(policy: Policy) -> Callable[..., Any]:
+    """Return the policy's machine code, compiled now if there is none for what it depends on."""
     entry = entry_point(policy)
     try:
-        return jit.load(entry)
+        code = jit.load(entry)
     except jit.ResultError as error:
         raise PolicyError(f"{entry.title} must return {_returns(policy)}.") from error
     except Exception as error:
@@ -81,9 +82,37 @@ def _load(policy: Policy) -> Callable[..., Any]:
             if advice
             else f"{entry.title} does not compile: {reason}"
         ) from error
+    return _uncompiled(policy) if code is policy.function else code
+
+
+def _uncompiled(policy: Policy) -> Callable[..., Any]:
+    """Return a policy that is not compiled, held to what holds for compiled ones."""
+    if policy.function.__module__.startswith(MODULES):
+        vars(sys.modules[policy.function.__module__]).setdefault("print", _print)
+
+    def decide(cluster: ClusterView, *arguments: Any) -> Any:
+        answer = policy.function(cluster.read_only, *arguments)
+        if not isinstance(answer, _WHOLE):
+            raise TypeError(f"it must return {_returns(policy)}, not {shown(answer)}")
+        return answer
+
+    return decide
+
+
+def _print(*values: object) -> None:
+    """Print on standard error, as compiled policies do."""
+    print(*values, file=sys.stderr)
+
+
+_WHOLE = (bool, int, np.bool_, np.integer)
 
 
 _ADVICE = (
+    (
+        r"Cannot modify what is readonly|run_quicksort\(readonly",
+        "It writes to the cluster, or to a global array, and may only read them: what it may write "
+        "to are arrays that it makes and the candidates of a placement.",
+    ),
     (
         r"Untyped global name '(\w+)': Cannot determine Numba type of <class 'function'>",
         r"It calls \1, which is plain Python: decorate \1 with headway.policies.routine, or with "
@@ -132,7 +161,7 @@ _ADVICE = (
 
 def _advice(reason: str, policy: Policy) -> str:
     """Return what to do about a usual mistake, or nothing."""
-    if match := re.search(r"Unknown attribute '(\w+)' of type \S*ClusterView", reason):
+    if match := re.search(r"Unknown attribute '(\w+)' of type [^']*ClusterView", reason):
         return f"cluster has no '{match[1]}'.{did_you_mean(match[1], ClusterView.__annotations__)} "
     if re.search(r"No conversion from .* to (?:int64|bool)", reason):
         return f"It must return {_returns(policy)} on every path. "

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import permutations
+from operator import contains
 from typing import Any, NamedTuple, Self
 
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
 from headway.domain.limits import MAX_BYTES, number_from, scaled
-from headway.policies.registry import NEEDED_FIRST, Choice, Kind, choose, policies, registered
+from headway.policies.registry import (
+    KIND_NAMES,
+    NEEDED_FIRST,
+    Choice,
+    Kind,
+    choose,
+    policies,
+    registered,
+)
 
 SCHEDULERS = {
     "ada-srsf": ("srsf", "ada-dual"),
@@ -108,14 +119,19 @@ class PolicySet:
         elif names in PRESETS:
             return replace(cls.parse(PRESETS[names]), name=text)
         parts = names.split("+")
-        if not 2 <= len(parts) <= 3 or not all(parts):
-            raise InputError(
-                f"unknown policy {shown(text)}.{did_you_mean(names, PRESETS)} Or write "
-                "placement+scheduler, such as lwf:1+ada-srsf, or placement+priority+admission."
-            )
-        placement, *rest = parts
-        priority, admission = rest if len(rest) == 2 else _scheduler(rest[0])
-        return cls(placement, priority, admission, bucket_bytes, if_shared, text)
+        try:
+            if not 2 <= len(parts) <= 3 or not all(parts):
+                raise InputError(
+                    f"unknown policy {shown(text)}.{did_you_mean(names, PRESETS)} Or write "
+                    "placement+scheduler, such as lwf:1+ada-srsf, or placement+priority+admission."
+                )
+            placement, *rest = parts
+            priority, admission = rest if len(rest) == 2 else _scheduler(rest[0])
+            return cls(placement, priority, admission, bucket_bytes, if_shared, text)
+        except HeadwayError as error:
+            if correction := _correction(parts, text.removeprefix(names)):
+                raise InputError(correction) from error
+            raise
 
     def override(
         self,
@@ -197,11 +213,53 @@ def _scheduler(name: str) -> tuple[str, str]:
         return SCHEDULERS[name]
     if name.startswith("srsf:"):
         return "srsf", name
+    if ".py:" in name:
+        choose("admission", name)  # If something is wrong with it, that is the better answer.
+        raise InputError(f"{shown(name)} is one policy, not a scheduler.")
     problem = f"unknown scheduler {shown(name)}."
     for kind in ("placement", "priority"):
         if name != "srsf" and name in [policy.name for policy in policies(kind)]:
             problem = f"{shown(name)} is a {kind} policy, not a scheduler."
     raise InputError(f"{problem}{did_you_mean(name, SCHEDULERS)}")
+
+
+def _correction(parts: Sequence[str], ending: str) -> str:
+    """Return which part of a set's text is in the wrong place, and the right text, if there is."""
+    wanted = {1: ("set",), 2: ("placement", "scheduler"), 3: KINDS}.get(len(parts), ())
+    if not wanted:
+        return ""
+    kinds = [_kinds(part) for part in parts]
+    wrong = [index for index, kind in enumerate(wanted[: len(parts)]) if kind not in kinds[index]]
+    for order in permutations((*KINDS, "scheduler"), len(parts)):
+        alone = "scheduler" not in order or not {"priority", "admission"} & {*order}
+        if wrong and alone and all(map(contains, kinds, order)):
+            found = dict(zip(order, parts, strict=True))
+            rest = [found.get("priority", "srsf"), found.get("admission", "ada-dual")]
+            rest = [found["scheduler"]] if "scheduler" in found else rest
+            is_what = " or ".join(_WORDS[kind] for kind in kinds[wrong[0]])
+            return (
+                f"{shown(parts[wrong[0]])} is {is_what}, not {_WORDS[wanted[wrong[0]]]}: write "
+                f"{'+'.join([found.get('placement', 'lwf:1'), *rest])}{ending}."
+            )
+    return ""
+
+
+_WORDS = {str(kind): name for kind, name in KIND_NAMES.items()}
+_WORDS |= {"scheduler": "a scheduler", "set": "a set of policies"}
+
+
+def _kinds(text: str) -> list[str]:
+    """Return what a text names: policies of these kinds, or a scheduler."""
+    found = []
+    for kind in KINDS:
+        with contextlib.suppress(HeadwayError):
+            choose(kind, text)
+            found.append(str(kind))
+    with contextlib.suppress(HeadwayError):
+        _, admission = _scheduler(text)
+        choose("admission", admission)
+        found.append("scheduler")
+    return found
 
 
 def _bucket_bytes(bucket_mb: float, field: str) -> int | None:

@@ -12,9 +12,11 @@ A policy is a Python function, compiled by Numba for a fixed signature:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import math
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,7 +48,7 @@ def admits(answer: int, now_ns: int) -> bool:
 
 
 _ARGUMENTS: dict[Kind, int] = {"placement": 4, "priority": 3, "admission": 3}
-_KINDS: dict[Kind, str] = {
+KIND_NAMES: dict[Kind, str] = {
     "placement": "a placement",
     "priority": "a priority",
     "admission": "an admission",
@@ -60,6 +62,13 @@ class Parameter:
     name: str
     least: float = -math.inf
     integer: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values of other types."""
+        for field, kinds in (("name", str), ("least", int | float), ("integer", bool)):
+            value = getattr(self, field)
+            if not isinstance(value, kinds):
+                raise PolicyError(f"a Parameter's {field} must not be {shown(value)}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +105,11 @@ class Policy:
     allocates: bool = False
     timeless: bool = False
     by_port: bool = False
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether Headway ships it."""
+        return self.function.__module__.startswith("headway.")
 
     @property
     def summary(self) -> str:
@@ -217,11 +231,27 @@ def _decorator(
     timeless: bool,
     by_port: bool = False,
 ) -> Callable[[Function], Function]:
-    if not name or ":" in name:
+    if not isinstance(name, str) or not name or ":" in name:
         raise PolicyError(f"a policy's name must not be empty or hold a colon, not {shown(name)}.")
 
+    if parameter is not None and not isinstance(parameter, Parameter):
+        raise PolicyError(
+            f"parameter must be such as Parameter('share', least=0), not {shown(parameter)}."
+        )
+    promises = {
+        "steady": steady,
+        "allocates": allocates,
+        "timeless": timeless,
+        "by_port": by_port,
+    }
+    for promise, value in promises.items():
+        if not isinstance(value, bool):
+            raise PolicyError(f"{promise} must be True or False, not {shown(value)}.")
+
     def decorate(function: Function) -> Function:
-        policy = Policy(kind, name, function, parameter, steady, allocates, timeless, by_port)
+        policy = Policy(
+            kind, name, function, parameter, steady or by_port, allocates, timeless, by_port
+        )
         register(_checked(policy))
         return function
 
@@ -271,7 +301,7 @@ def admission_policy(
     unless it gave another answer in between. By port, it returns the least size in bytes of a
     message that must not join that port now, or NO_LIMIT.
     """
-    return _decorator("admission", name, parameter, steady or by_port, allocates, timeless, by_port)
+    return _decorator("admission", name, parameter, steady, allocates, timeless, by_port)
 
 
 def _checked(policy: Policy) -> Policy:
@@ -316,7 +346,7 @@ def choose(kind: Kind, text: str) -> Choice:
         other = next((other for other in _ARGUMENTS if (other, name) in _REGISTRY), None)
         problem = f"unknown {kind} policy {shown(text)}."
         if other is not None:
-            problem = f"{shown(text)} is {_KINDS[other]} policy, not {_KINDS[kind]} policy."
+            problem = f"{shown(text)} is {KIND_NAMES[other]} policy, not {KIND_NAMES[kind]} policy."
         raise InputError(f"{problem}{did_you_mean(name, known)}")
     return known[name].bind(parameter if colon else None)
 
@@ -337,19 +367,25 @@ def registered(kind: Kind, function: Callable[..., Any]) -> Policy:
     return _REGISTRY[kind, function.__name__]
 
 
+MODULES = "headway_policies"
+"""How the names of the modules of users' files begin."""
+
+
 def _from_file(kind: Kind, path: Path, name: str) -> Policy:
     """Load a user's file and return its policy: registered there, or a plain function."""
     try:
-        module = load_file(path, "headway_policies")
+        with contextlib.redirect_stdout(sys.stderr):  # Standard output is for results.
+            module = load_file(path, MODULES)
         path = path.resolve()
-    except HeadwayError:
+    except InputError:
         raise
     except (Exception, SystemExit) as error:
         path = path.resolve()
         where = error.lineno if isinstance(error, SyntaxError) else _last_line(error, path)
-        raise InputError(
-            f"{type(error).__name__}: {' '.join(str(error).split())}", source=str(path), line=where
-        ) from error
+        problem = str(error)
+        if not isinstance(error, HeadwayError):
+            problem = f"{type(error).__name__}: {' '.join(problem.split())}"
+        raise InputError(problem, source=str(path), line=where) from error
     function = getattr(module, name, None)
     known = list(_REGISTRY.values())
     here = [policy for policy in known if _origin(policy.function)[0] == str(path)]
@@ -359,7 +395,7 @@ def _from_file(kind: Kind, path: Path, name: str) -> Policy:
         return found[kind]
     for other in found:
         raise InputError(
-            f"{shown(name)} is {_KINDS[other]} policy, not {_KINDS[kind]} policy.",
+            f"{shown(name)} is {KIND_NAMES[other]} policy, not {KIND_NAMES[kind]} policy.",
             source=str(path),
         )
     if not inspect.isfunction(function):

@@ -15,6 +15,7 @@ from headway.domain.job import Job
 from headway.domain.message_kinds import KINDS, message_size_bytes
 from headway.domain.records import COMMUNICATION, TASK, Records
 from headway.files import STANDARD, open_output
+from headway.results.parquet import parquet_output
 from headway.results.timeline.nodes import GraphNodes
 from headway.results.usage import Integers
 
@@ -119,8 +120,9 @@ def check_links_file(path: str) -> None:
 
 def write_links(table: polars.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write link loads to a .csv or .parquet file, or as CSV to standard output for `-`."""
-    with open_output(path) as stream:
-        if os.fspath(path).endswith(".parquet"):
+    if os.fspath(path).endswith(".parquet"):
+        with parquet_output(path) as stream:
             table.write_parquet(stream)
-        else:
-            table.write_csv(stream)
+    else:
+        with open_output(path) as stream:
+            stream.write(table.write_csv().encode())

@@ -128,6 +128,14 @@ class Result:
         """Each job's completion time: finish - arrival, in seconds."""
         return (self.finish_ns - self.arrival_ns) / 1e9
 
+    def __post_init__(self) -> None:
+        """Make the arrays read-only, as other figures follow from them."""
+        for field in fields(self):
+            if isinstance(array := getattr(self, field.name), np.ndarray):
+                fixed = array.view()
+                fixed.flags.writeable = False
+                object.__setattr__(self, field.name, fixed)
+
     @property
     def energy_j(self) -> NDArray[np.float64]:
         """The energy of each job's computing, in joules: its busy GPU time at busy watts.

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from headway import jit
-from headway.domain.errors import InputError, shown
+from headway.domain.errors import InputError
+from headway.domain.limits import MAX_JOBS
 from headway.files import open_input, open_output
 from headway.results.columns import job_columns, job_schema, job_table
+from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
 from headway.results.schema import Result, Summary
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from headway.results.usage import Integers
 
-PARQUET_MAGIC = b"PAR1"
 _PREFIX = "headway."
 """Begins each of our keys in the metadata of a Parquet file."""
+_CHECKSUM = "checksum"
 
 
 @cache
@@ -66,6 +66,7 @@ def run_metadata(result: Result) -> dict[str, str]:
 def write_json(result: Result, path: str | os.PathLike[str]) -> None:
     """Write `{"summary": {…}, "settings": {…}, …, "jobs": [{…}, …]}`, one job per line."""
     data = to_dict(result)
+    data[_CHECKSUM] = _digest(data)
     jobs = ",\n    ".join(json.dumps(job, ensure_ascii=False) for job in data.pop("jobs"))
     summary = json.dumps(data.pop("summary"), indent=4).replace("\n}", "\n  }")
     rest = "".join(f',\n  "{key}": {json.dumps(value)}' for key, value in data.items())
@@ -74,9 +75,15 @@ def write_json(result: Result, path: str | os.PathLike[str]) -> None:
         stream.write(text.encode())
 
 
+def _digest(data: dict[str, Any]) -> str:
+    """Return the SHA-256 of values, however their JSON is laid out."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
     """Write one row per job; the file's metadata holds the rest of the result as JSON."""
-    with open_output(path) as stream:
+    with parquet_output(path) as stream:
         result.jobs.write_parquet(stream, metadata=run_metadata(result))
 
 
@@ -118,10 +125,16 @@ def read_result(path: str | os.PathLike[str]) -> StoredResult:
 def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
     """Return the values of a run, and its jobs."""
     if content.startswith(PARQUET_MAGIC):
-        frame, metadata = parquet_content(BytesIO(content))
+        frame, metadata = read_parquet(BytesIO(content), most_rows=MAX_JOBS)
         return metadata_values(metadata), frame
     try:
-        data = json.loads(content)
+        data = _parsed(content)
+        checksum = data.pop(_CHECKSUM, None)
+        if checksum not in (None, _digest(data)):
+            raise InputError(
+                "does not match its checksum: it is damaged or was changed; after a change that "
+                "was meant, remove the key 'checksum'."
+            )
         rows = data.pop("jobs")
         return data, job_table({name: [row[name] for row in rows] for name in job_schema()})
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -144,42 +157,12 @@ def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -
             estimated=[(str(model), str(gpu)) for model, gpu in values["estimated"]],
             code=str(values["code"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise _not_a_result() from None
 
 
 def _not_a_result() -> InputError:
     return InputError("is not a result from `headway simulate --json` or `--parquet`.")
-
-
-def parquet_content(stream: BytesIO | str) -> tuple[polars.DataFrame, dict[str, str]]:
-    """Return the table of a Parquet file, and its metadata."""
-    import polars
-
-    try:
-        with _without_panic_reports():
-            metadata = polars.read_parquet_metadata(stream)
-            return polars.read_parquet(stream, glob=False), metadata
-    # A panic of polars on damaged bytes is a BaseException.
-    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
-        raise InputError(f"is damaged: {shown(str(error).splitlines()[0], 80)}.") from error
-
-
-@contextmanager
-def _without_panic_reports() -> Iterator[None]:
-    """Keep what polars writes to standard error when it panics, but for the exception, away."""
-    with tempfile.TemporaryFile() as written:
-        before = os.dup(2)
-        os.dup2(written.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-            written.seek(0)
-            text = written.read()
-            if b"panicked" not in text:  # It may be from another thread.
-                os.write(2, text)
 
 
 def metadata_values(metadata: dict[str, str]) -> dict[str, Any]:
@@ -190,7 +173,21 @@ def metadata_values(metadata: dict[str, str]) -> dict[str, Any]:
             continue
         name = key.removeprefix(_PREFIX)
         try:
-            values[name] = value if name == "code" else json.loads(value)
+            values[name] = value if name == "code" else _parsed(value)
         except ValueError:
             raise InputError(f"is damaged: its metadata {key} is not JSON.") from None
     return values
+
+
+def _parsed(content: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: It is not JSON, nested too deeply, or has half a surrogate pair.
+    """
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise ValueError from None
+    json.dumps(value, ensure_ascii=False).encode()
+    return value

@@ -12,6 +12,9 @@ from headway.slurm.hostlist import expand
 
 MEBIBYTE = 2**20
 
+_COUNT = re.compile(r"([0-9]{1,9})([KMGTP]?)", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?[0-9.]+[a-zA-Z]?")
+
 _LOST = frozenset({"DOWN", "FAIL", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
 _DRAINING = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAILING"})
 _WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED"})
@@ -55,7 +58,10 @@ class AllocatedNode(msgspec.Struct, frozen=True):
 
 
 class SlurmJob(msgspec.Struct, frozen=True):
-    """A job of Slurm, such as an allocation; `nodes` is empty before it starts."""
+    """A job of Slurm, such as an allocation; `nodes` is empty before it starts.
+
+    `size` is how many nodes it has or waits for; 0 is unknown.
+    """
 
     name: str
     user: str
@@ -63,6 +69,7 @@ class SlurmJob(msgspec.Struct, frozen=True):
     state: str
     reason: str
     nodes: dict[str, AllocatedNode]
+    size: int
 
     @property
     def running(self) -> bool:
@@ -83,13 +90,21 @@ class SlurmJob(msgspec.Struct, frozen=True):
 def parse_nodes(text: str) -> list[SlurmNode]:
     """Return the nodes in the output of `scontrol show nodes`, with `--json` or `--oneliner`."""
     if text.lstrip().startswith("{"):
-        return _from_json(text)
-    lines = [line for line in text.splitlines() if line.strip()]
-    return [_from_line(line) for line in lines if line.startswith("NodeName=")]
+        nodes = _from_json(text)
+    else:
+        # A comment may have other characters that `splitlines` takes for the end of a line.
+        lines = text.split("\n")
+        nodes = [_from_line(line) for line in lines if line.startswith("NodeName=")]
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise InputError(f"node {shown(node.name)} is there twice.")
+        seen.add(node.name)
+    return nodes
 
 
 def parse_job(line: str) -> SlurmJob:
-    """Return the job in the output of `scontrol show job --details --oneliner`."""
+    """Return the job in a line of `scontrol show job --details --oneliner`."""
     found = re.findall(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=(\S*)", line)
     nodes = {
         name: AllocatedNode(_count_ids(cpus), gpus_in(gres)[0])
@@ -104,6 +119,7 @@ def parse_job(line: str) -> SlurmJob:
         state=_value(line, "JobState"),
         reason=_value(line, "Reason"),
         nodes=nodes,
+        size=_node_count(_value(line, "NumNodes", "0")),
     )
 
 
@@ -111,13 +127,25 @@ def gpus_in(gres: str) -> tuple[int, str]:
     """Return the number of GPUs in a list of generic resources, and their type if it is one.
 
     Examples: `gpu:2`, `gpu:a100:4(S:0-1),nvme:1`, `gpu:a100:2(IDX:0,3)`, `(null)`.
+
+    Raises:
+        InputError: It has no such form, or its count is not a whole number.
     """
     count, types = 0, set()
     for one in re.sub(r"\([^()]*\)", "", gres).split(","):
         name, *words = one.split(":")
         if name == "gpu":
-            last = words.pop() if words and words[-1].isdecimal() else "1"
-            count += int(last)
+            last = words[-1] if words else ""
+            found = _COUNT.fullmatch(last)
+            if found is not None:
+                words.pop()
+            elif "(" in one or len(words) > 1 or _NUMBER.fullmatch(last):
+                raise InputError(
+                    f"{shown(gres)} is not understood; GPUs are written such as gpu:4 or "
+                    "gpu:a100:4(S:0-1)."
+                )
+            power = 0 if found is None else " KMGTP".index(found[2].upper() or " ")
+            count += 1 if found is None else int(found[1]) * 1024**power
             types.add(words[0] if words else "")
     return count, types.pop() if len(types) == 1 else ""
 
@@ -139,24 +167,53 @@ def _from_line(line: str) -> SlurmNode:
 def _from_json(text: str) -> list[SlurmNode]:
     try:
         content = msgspec.json.decode(text)
-        return [_from_table(table) for table in content["nodes"]]
-    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"scontrol's JSON is not understood: {error!r}.") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"scontrol's JSON is not understood: {error}.") from None
+    except RecursionError:
+        raise InputError("scontrol's JSON is not understood: it is nested too deeply.") from None
+    tables = content.get("nodes") if isinstance(content, dict) else None
+    if not isinstance(tables, list):
+        raise InputError("scontrol's JSON is not understood: there is no list 'nodes'.")
+    for number, table in enumerate(tables, 1):
+        if not isinstance(table, dict) or not _is_name(table.get("name")):
+            raise InputError(f"scontrol's JSON is not understood: node {number} has no name.")
+    return [_from_table(table) for table in tables]
 
 
 def _from_table(table: dict[str, Any]) -> SlurmNode:
-    gpus, gpu = gpus_in(table["gres"])
-    state = table["state"]  # A word and flags until 22.05, then a list.
-    words = [*([state] if isinstance(state, str) else state), *table.get("state_flags", ())]
-    return SlurmNode(
-        name=table["name"],
-        address=table.get("address") or table["name"],
-        cpus=_number(table["cpus"]),
-        memory_bytes=_number(table["real_memory"]) * MEBIBYTE,
-        gpus=gpus,
-        gpu=gpu,
-        states=_states(words),
-    )
+    name = table["name"]
+    state = table.get("state")  # A word and flags until 22.05, then a list.
+    words = [state] if isinstance(state, str) else state
+    flags = table.get("state_flags") or []
+    try:
+        gpus, gpu = gpus_in(_text(table.get("gres")))
+        return SlurmNode(
+            name=name,
+            address=_text(table.get("address") or name),
+            cpus=_number(table.get("cpus")),
+            memory_bytes=_number(table.get("real_memory")) * MEBIBYTE,
+            gpus=gpus,
+            gpu=gpu,
+            states=_states([_text(word) for word in _list(words) + _list(flags)]),
+        )
+    except InputError as error:
+        raise InputError(f"node {shown(name)}: {error.problem}") from None
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"scontrol's answer is not understood: {shown(value)} is not a text.")
+    return value
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"scontrol's answer is not understood: {shown(value)} is not a list.")
+    return value
 
 
 def _states(words: list[str]) -> frozenset[str]:
@@ -177,10 +234,16 @@ def _value(line: str, key: str, default: str | None = None) -> str:
 def _number(value: Any) -> int:
     """Return a number, which newer versions write as {"set": true, "number": 4}."""
     if isinstance(value, dict):
-        value = value["number"]
+        value = value.get("number")
     if isinstance(value, bool) or not str(value).isdecimal():
         raise InputError(f"scontrol's answer is not understood: {shown(value)} is not a number.")
     return int(value)
+
+
+def _node_count(text: str) -> int:
+    """Return a number of nodes such as `5`, `2K` (2,048), or `2-2` of a job that waits."""
+    least = text.partition("-")[0]
+    return _number(least.removesuffix("K")) * (1024 if least.endswith("K") else 1)
 
 
 def _count_ids(ids: str) -> int:

@@ -1,16 +1,18 @@
-"""Calls of Slurm's programs: `scontrol`, `squeue`, `sbatch`, `scancel`. Every call may block."""
+"""Calls of Slurm's programs, such as `scontrol`, `squeue` and `sbatch`. Every call may block."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
-from headway.domain.errors import InputError, MachineError, shown
+from headway.domain.errors import HeadwayError, InputError, MachineError, shown
 from headway.slurm.hostlist import expand
 from headway.slurm.nodes import SlurmJob, SlurmNode, parse_job, parse_nodes
 
@@ -20,6 +22,7 @@ JSON_SINCE = (23, 2)
 
 TIMEOUT_S = 60.0
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
+_OPTIONS = ("SLURM_", "SALLOC_", "SBATCH_", "SRUN_", "SLURMD_")
 _SEPARATOR = "|"
 _REFUSAL = re.compile(
     r"\binvalid\b(?! (job id|authentication|credential|protocol|message))|unrecognized option"
@@ -40,9 +43,13 @@ class SlurmRefusedError(SlurmError):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A step or a batch job that has not ended; `waits_for` is why it is in Slurm's queue."""
+    """Steps or a batch job of one name that have not ended.
 
-    unit_id: str
+    `allocations` are those of the steps; `waits_for` is why a job is in Slurm's queue.
+    """
+
+    ids: tuple[str, ...]
+    allocations: tuple[str, ...] = ()
     waits_for: str = ""
 
 
@@ -59,7 +66,7 @@ def environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name in _KEPT or not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SLURMD_"))
+        if name in _KEPT or not name.startswith(_OPTIONS)
     }
 
 
@@ -81,19 +88,28 @@ def run(*words: str) -> str:
             env=environment(),
             check=False,
         )
-    except FileNotFoundError:
-        raise InputError(
-            f"there is no program {words[0]} here; run this where Slurm's commands are installed."
-        ) from None
     except OSError as error:
-        raise SlurmError(f"{words[0]}: {error.strerror or error}.") from None
+        raise _cannot_run(words[0], error) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} did not answer within {TIMEOUT_S:.0f} s.") from None
     if done.returncode != 0:
-        said = last_error(done.stderr) or f"exited with {done.returncode}"
-        problem = f"{words[0]}: {said.rstrip('.')}."
-        raise SlurmRefusedError(problem) if is_refusal(said) else SlurmError(problem)
+        raise failure(words[0], done.stderr, done.returncode)
     return done.stdout
+
+
+def _cannot_run(program: str, error: OSError) -> HeadwayError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(
+            f"there is no program {program} here; run this where Slurm's commands are installed."
+        )
+    return SlurmError(f"{program}: {error.strerror or error}.")
+
+
+def failure(program: str, output: str, code: int) -> SlurmError:
+    """Return the error of a program that has said this and exited with `code`."""
+    said = last_error(output) or f"exited with {code}"
+    problem = f"{program}: {said.rstrip('.')}."
+    return SlurmRefusedError(problem) if is_refusal(said) else SlurmError(problem)
 
 
 def last_error(text: str) -> str:
@@ -157,41 +173,46 @@ def job(job_id: str) -> SlurmJob | None:
         if "Invalid job id" in str(error):
             return None
         raise
-    lines = [line for line in text.splitlines() if line.startswith("JobId=")]
-    return parse_job(lines[0]) if lines else None
+    # Line breaks in a job's name or comment are written as they are.
+    records = re.findall(r"^JobId=.*?(?=^JobId=|\Z)", text, re.MULTILINE | re.DOTALL)
+    return parse_job(records[0].replace("\n", " ")) if records else None
 
 
 def steps(job_id: str) -> dict[str, Unit]:
     """Return the steps of a job that have not ended, by name."""
+    columns = _SEPARATOR.join(("%i", "%j"))
     try:
-        text = run(
-            *("squeue", "--steps", "--noheader", f"--jobs={job_id}", f"--format=%i{_SEPARATOR}%j")
-        )
+        text = run("squeue", "--steps", "--noheader", f"--jobs={job_id}", f"--format={columns}")
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return {}
         raise
-    pairs = [line.strip().split(_SEPARATOR, 1) for line in text.splitlines() if line.strip()]
-    return {name: Unit(step_id) for step_id, name in pairs}
+    rows = _rows(text, r"(\d\S*)\|(.+)")
+    return {name: Unit((step_id,), (job_id,)) for step_id, name in rows}
 
 
 def jobs() -> dict[str, Unit]:
     """Return this user's jobs that have not ended, by name."""
     columns = _SEPARATOR.join(("%i", "%T", "%r", "%j"))
     text = run("squeue", "--me", "--noheader", f"--format={columns}")
-    found = {}
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        job_id, state, reason, name = line.strip().split(_SEPARATOR, 3)
-        found[name] = Unit(job_id, reason if state == "PENDING" else "")
-    return found
+    return {
+        name: Unit((job_id,), waits_for=reason if state == "PENDING" else "")
+        for job_id, state, reason, name in _rows(text, r"(\d\S*)\|([A-Z_]+)\|([^|]*)\|(.+)")
+    }
 
 
-def job_named(name: str) -> str | None:
-    """Return the id of this user's job of a name that has not ended; None if there is none."""
-    found = run("squeue", "--me", "--noheader", f"--name={name}", "--format=%i").split()
-    return found[0] if found else None
+def _rows(text: str, pattern: str) -> list[tuple[str, ...]]:
+    """Return the groups of the lines that match.
+
+    Others are parts of names with line breaks, which Slurm writes as they are.
+    """
+    found = (re.fullmatch(pattern, line.strip()) for line in text.split("\n"))
+    return [one.groups() for one in found if one is not None]
+
+
+def jobs_named(name: str) -> list[str]:
+    """Return the ids of this user's jobs of a name that have not ended."""
+    return run("squeue", "--me", "--noheader", f"--name={name}", "--format=%i").split()
 
 
 def check_submission(words: Sequence[str]) -> None:
@@ -210,14 +231,67 @@ def submit(words: Sequence[str]) -> str:
     return answer.partition(";")[0]
 
 
-def signal(unit: str, name: str) -> None:
-    """Send a signal to all processes of a step or of a job's steps."""
-    _cancel(f"--signal={name}", unit)
+def allocate(words: Sequence[str], log: Path) -> int:
+    """Start a `salloc` with these words, which runs until it has an allocation; return its id.
+
+    What it says goes to `log`.
+
+    Raises:
+        InputError: There is no such program.
+        SlurmError: It cannot be run.
+    """
+    log.unlink(missing_ok=True)
+    try:
+        return spawn(["salloc", *words], log)
+    except OSError as error:
+        raise _cannot_run("salloc", error) from None
 
 
-def cancel(job_id: str) -> None:
-    """End a job."""
-    _cancel(job_id)
+def spawn(words: list[str], log: Path) -> int:
+    """Start a program that outlives this process and return its id; its output goes to `log`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawnp(
+        words[0],
+        words,
+        environment(),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGINT, signal.SIGTERM],
+    )
+
+
+def exit_code(pid: int) -> int | None:
+    """Return the exit code of a child process, once; None while it runs."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def salloc_runs(name: str) -> bool:
+    """Return whether a `salloc` for jobs of this name runs on this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"--no-shell" in words and f"--job-name={name}".encode() in words:
+                return True
+    return False
+
+
+def send_signal(ids: Sequence[str], name: str) -> None:
+    """Send a signal to all processes of steps or of jobs' steps."""
+    _cancel(f"--signal={name}", *ids)
+
+
+def cancel(ids: Sequence[str]) -> None:
+    """End jobs or steps."""
+    _cancel(*ids)
 
 
 def cancel_named(name: str) -> None:
@@ -225,9 +299,9 @@ def cancel_named(name: str) -> None:
     _cancel("--me", f"--name={name}")
 
 
-def cancel_pending(job_id: str) -> None:
-    """Keep a job from starting; one that has started continues."""
-    _cancel("--state=PENDING", job_id)
+def cancel_pending(ids: Sequence[str]) -> None:
+    """Keep jobs from starting; those that have started continue."""
+    _cancel("--state=PENDING", *ids)
 
 
 def _cancel(*words: str) -> None:

@@ -37,7 +37,10 @@ def _nodes(line: ConfLine, values: dict[str, str]) -> list[SlurmNode]:
     except InputError as error:
         raise line.error(error.problem) from None
     cpus, memory_mb = _number(line, values, "cpus"), _number(line, values, "realmemory")
-    gpus, gpu = gpus_in(values.get("gres", ""))
+    try:
+        gpus, gpu = gpus_in(values.get("gres", ""))
+    except InputError as error:
+        raise line.error(error.problem, "gres") from None
     return [SlurmNode(name, name, cpus, memory_mb * MEBIBYTE, gpus, gpu) for name in names]
 
 

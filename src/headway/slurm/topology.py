@@ -82,19 +82,31 @@ def _tree(lines: Sequence[ConfLine]) -> dict[str, tuple[str, ...]]:
                 )
             switches[child].parent = name
     paths: dict[str, tuple[str, ...]] = {}
+    _check_loops(switches)
     for name, switch in switches.items():
-        path = _path(name, switches)
-        _add_nodes(paths, switch.line, switch.nodes, path)
+        if switch.nodes:
+            _add_nodes(paths, switch.line, switch.nodes, _path(name, switches))
     return paths
 
 
 def _path(name: str, switches: Mapping[str, _Switch]) -> tuple[str, ...]:
     path = [name]
     while parent := switches[path[-1]].parent:
-        if parent in path:
-            raise switches[parent].line.error(f"switch {shown(parent)} is below itself.")
         path.append(parent)
     return tuple(path)
+
+
+def _check_loops(switches: Mapping[str, _Switch]) -> None:
+    rooted: set[str] = set()
+    for first in switches:
+        path: dict[str, None] = {}
+        name = first
+        while name and name not in rooted:
+            if name in path:
+                raise switches[name].line.error(f"switch {shown(name)} is below itself.")
+            path[name] = None
+            name = switches[name].parent
+        rooted.update(path)
 
 
 def _blocks(lines: Sequence[ConfLine]) -> dict[str, tuple[str, ...]]:

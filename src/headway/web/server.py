@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import secrets
-import signal
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -16,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.gate.sockets import bind_tcp
+from headway.interrupts import ending_signals
 from headway.web.browser import open_in_browser
 from headway.web.guard import Links, PageGuard, Sessions
 from headway.web.page_files import not_found, page_file, read_only
@@ -110,7 +110,7 @@ def serve_runs(
 
         async def serve() -> None:
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in ending_signals():
                 loop.add_signal_handler(number, stop)
             announce(link)
             if browse:

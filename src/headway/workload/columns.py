@@ -35,7 +35,7 @@ TIMES = ("forward_ms", "backward_ms")
 PROFILE = (*TIMES, "gradient_mb", "memory_mb")
 NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb", "parallel")
 USUAL_HEADER = ",".join((*REQUIRED, "model"))
-KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "parallel", "graph")
+KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "parallel", "graph", "priority")
 
 _UNITS = {
     "arrival_s": Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
@@ -99,6 +99,7 @@ def job_from_row(row: Mapping[str, Value], graphs: GraphFiles, parallel: Paralle
         backward_ns=given["backward_ns"],
         gradient_bytes=given["gradient_bytes"],
         memory_bytes=given["memory_bytes"],
+        priority=_priority(present),
     )
     return parallel.job(job, str(present["parallel"])) if present.get("parallel") else job
 
@@ -116,6 +117,7 @@ def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles) -> Job:
         memory_bytes=_measure("memory_mb", present.get("memory_mb", 0)),
         measured_on=_measured_on(present) or V100.name,
         graph=graphs.graph(str(present["graph"]), gpus),
+        priority=_priority(present),
     )
 
 
@@ -123,6 +125,10 @@ def _batch_size(present: Mapping[str, Value]) -> int | None:
     if "batch_size" not in present:
         return None
     return whole(_integer("batch_size", present["batch_size"]), "batch_size", 1, MAX_BATCH)
+
+
+def _priority(present: Mapping[str, Value]) -> int:
+    return _integer("priority", present.get("priority", 0))
 
 
 def _measured_on(present: Mapping[str, Value]) -> str | None:
@@ -208,6 +214,7 @@ def rows_from_jobs(
         "measured_on": any(job.measured_on != V100.name for job in jobs),
         "parallel": bool(parallel),
         "graph": bool(with_file),
+        "priority": any(job.priority for job in jobs),
     }
     header = [*REQUIRED, *(name for name, needed in optional.items() if needed)]
     return header, (list(map(_cells(job, graph_paths).__getitem__, header)) for job in jobs)
@@ -227,6 +234,7 @@ def _cells(job: Job, graph_paths: Mapping[Graph, str]) -> dict[str, Value]:
         "measured_on": job.measured_on,
         "parallel": job.parallel if path is None else None,
         "graph": path,
+        "priority": job.priority,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import IO, BinaryIO
 from headway.configuration import profiles_from
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
+from headway.domain.limits import MAX_JOBS
 from headway.domain.profiles import measured_times
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
-from headway.results.store import PARQUET_MAGIC, parquet_content
+from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
 from headway.workload.columns import (
     KNOWN,
     USUAL_HEADER,
@@ -26,7 +27,7 @@ from headway.workload.columns import (
     needs_graph_file,
     rows_from_jobs,
 )
-from headway.workload.graphs import GraphFiles, write_graphs
+from headway.workload.graphs import GraphFiles, graphs_beside
 from headway.workload.packaged import packaged_workload
 from headway.workload.parallel import ParallelJobs
 from headway.workload.tables import CsvTable, Value, Wording
@@ -74,14 +75,21 @@ def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
     """
     again = ParallelJobs()
     graphs = {job.graph: None for job in workload if job.graph and needs_graph_file(job, again)}
-    header, rows = rows_from_jobs(workload.jobs, write_graphs(graphs, path))
-    with open_output(path) as stream:
-        if Path(path).suffix == ".parquet":
-            import polars
+    with graphs_beside(graphs, path) as graph_paths:
+        _write_table(*rows_from_jobs(workload.jobs, graph_paths), path)
 
-            columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+
+def _write_table(
+    header: list[str], rows: Iterable[list[Value]], path: str | os.PathLike[str]
+) -> None:
+    if Path(path).suffix == ".parquet":
+        import polars
+
+        columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+        with parquet_output(path) as stream:
             polars.DataFrame(columns, strict=False).write_parquet(stream)
-        else:
+    else:
+        with open_output(path) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
             writer = csv.writer(text, lineterminator="\n")
             writer.writerow(header)
@@ -106,7 +114,7 @@ def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
     if head != PARQUET_MAGIC:
         raise InputError("is not a Parquet file.", source=source)
     try:
-        table, _ = parquet_content(BytesIO(head + stream.read()))
+        table, _ = read_parquet(BytesIO(head + stream.read()), most_rows=MAX_JOBS)
     except InputError as error:
         raise error.at(source) from None
     try:
@@ -122,6 +130,10 @@ def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
             )
     except InputError as error:
         raise error.at(source) from None
+    repeated = ~table["job_id"].is_first_distinct()
+    if repeated.any():
+        # The error is there: a small file may hold millions of equal rows.
+        table = table.head(1 + (repeated.arg_max() or 0))
     jobs = []
     for number, row in enumerate(
         table.select(n for n in KNOWN if n in table.columns).iter_rows(named=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import fcntl
+import hashlib
 import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from headway.domain.graph import DEFAULT_CHANNEL, Graph, Message, Task
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.models import MEBIBYTE
 from headway.files import STANDARD, make_folder, open_input, open_output
+from headway.results.parquet import read_parquet_column
 
 MAX_FILE_BYTES = 2**27
 """The largest graph file: 128 MB."""
@@ -33,9 +39,9 @@ def read_graph(path: str | os.PathLike[str]) -> Graph:
 
 def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph as JSON; `-` is standard output."""
+    content = _content(graph)
     with open_output(path) as stream:
-        for text in _lines(graph):
-            stream.write(text.encode())
+        stream.write(content)
 
 
 @dataclass(frozen=True)
@@ -102,22 +108,106 @@ class GraphFiles:
         )
 
 
-def write_graphs(graphs: Collection[Graph], table: str | os.PathLike[str]) -> dict[Graph, str]:
-    """Write graphs beside a workload's table; return the path of each, relative to its folder."""
-    if not graphs:
-        return {}
+@contextmanager
+def graphs_beside(
+    graphs: Collection[Graph], table: str | os.PathLike[str]
+) -> Iterator[dict[Graph, str]]:
+    """Write graphs beside a workload's table, and yield the path of each, relative to its folder.
+
+    The block writes the table. A file's name follows from its content, so no other table's graph
+    is replaced, and an old table stays valid until the new one is in place. Then the files are
+    removed that only the old one named; if the new one is not written, those that were new.
+    """
     if os.fspath(table) == STANDARD:
-        raise InputError(
-            "jobs with graphs cannot be written to standard output: the graphs are files beside "
-            "the table; give a file.",
-            source="standard output",
-        )
+        if graphs:
+            raise InputError(
+                "jobs with graphs cannot be written to standard output: the graphs are files "
+                "beside the table; give a file.",
+                source="standard output",
+            )
+        yield {}
+        return
     folder = Path(table).with_suffix(".graphs")
+    if not graphs and not folder.is_dir():
+        yield {}
+        return
+    is_new = not folder.exists()
     make_folder(folder)
-    names = {graph: f"{folder.name}/{number}.json" for number, graph in enumerate(graphs)}
-    for graph, name in names.items():
-        write_graph(graph, folder.parent / name)
-    return names
+    added: list[Path] = []
+    names: dict[Graph, str] = {}
+    with _locked(folder):
+        before: set[str] = set()
+        with suppress(*_UNREADABLE):
+            before = _graphs_named_in(Path(table))
+        try:
+            for graph in graphs:
+                content = _content(graph)
+                path = _path_for(content, folder)
+                if not path.exists():
+                    added.append(path)
+                    with open_output(path) as stream:
+                        stream.write(content)
+                names[graph] = f"{folder.name}/{path.name}"
+            yield names
+        except BaseException:
+            for path in added:
+                path.unlink(missing_ok=True)
+            if is_new:
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
+        _remove_unused(before - {*names.values()}, folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep others from writing to a folder of graphs, where the file system has locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _path_for(content: bytes, folder: Path) -> Path:
+    """Return the file that has this content, or will have; one that was edited is left alone."""
+    path = folder / f"{_digest(content)}.json"
+    for number in count(2):
+        if not path.exists() or (path.is_file() and path.read_bytes() == content):
+            break
+        path = folder / f"{_digest(content)}-{number}.json"
+    return path
+
+
+_UNREADABLE = (OSError, ValueError, csv.Error, InputError)
+"""What a file raises that is no table of jobs."""
+
+
+def _graphs_named_in(table: Path) -> set[str]:
+    """Return the graph files that a table of jobs names; none if there is no such table."""
+    if not table.is_file():
+        return set()
+    if table.suffix == ".parquet":
+        return {*read_parquet_column(str(table), "graph")}
+    with table.open(encoding="utf-8", newline="") as lines:
+        rows = csv.DictReader(lines)
+        return {row["graph"] for row in rows} if "graph" in (rows.fieldnames or ()) else set()
+
+
+def _remove_unused(names: set[str], folder: Path) -> None:
+    """Remove files of graphs that no table beside them names and that are as they were written."""
+    tables = [*folder.parent.glob("*.csv"), *folder.parent.glob("*.parquet")] if names else []
+    with suppress(*_UNREADABLE):
+        for name in names.difference(*map(_graphs_named_in, tables)):
+            path = folder.parent / (name or "")
+            if path.parent == folder and path.stem == _digest(path.read_bytes()):
+                path.unlink()
 
 
 class _Object(dict[str, Any]):
@@ -232,6 +322,19 @@ def _in_json_words(error: InputError) -> InputError:
     """Return an error that shows values as JSON writes them: null, true and false."""
     problem = _QUOTED_OR_WORD.sub(lambda found: _WORDS.get(found[0], found[0]), error.problem)
     return InputError(problem, field=error.field)
+
+
+def _content(graph: Graph) -> bytes:
+    """Return the text of a graph's file, which is not longer than one that is read."""
+    content = bytearray()
+    for text in _lines(graph):
+        content += text.encode()
+        if len(content) > MAX_FILE_BYTES:
+            raise InputError(
+                f"the graph's file would be longer than {MAX_FILE_BYTES:,} bytes; {graph!r} is "
+                "too large."
+            )
+    return bytes(content)
 
 
 def _lines(graph: Graph) -> Iterator[str]:

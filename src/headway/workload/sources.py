@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.configuration.profiles import profiles_from
-from headway.domain.errors import InputError
+from headway.domain.errors import InputError, shown
 from headway.domain.workload import Workload
 from headway.workload.files import read_workload
 from headway.workload.generate import PRESETS, generate_workload
@@ -25,6 +25,11 @@ def workload_from(
     """
     if isinstance(source, Workload):
         return source
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(
+            f"must be a workload, or the path or name of one, not {shown(source)}.",
+            field="workload",
+        )
     if not is_recipe(source):
         return read_workload(source, profiles)
     recipe = replace(PRESETS[os.fspath(source)], profiles=profiles_from(profiles))

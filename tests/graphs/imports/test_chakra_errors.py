@@ -6,6 +6,7 @@ import contextlib
 import gzip
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from graphs.imports.chakra_messages import (
     RECEIVE,
     SEND,
+    Node,
     collective,
     compute,
     encoded,
@@ -22,6 +24,7 @@ from graphs.imports.chakra_messages import (
 )
 from headway.domain.errors import InputError
 from headway.domain.gpus import GPUS
+from headway.graphs.imports import chakra_file
 from headway.graphs.imports.chakra import import_chakra
 from headway.graphs.imports.roofline import MEMORY_GB_S, roofline
 
@@ -132,10 +135,29 @@ def test_a_cut_file_names_the_byte_and_the_lengths() -> None:
 def test_gzip_is_unpacked_and_its_damage_named() -> None:
     files(gzip.compress(GOOD), GOOD)
     assert len(import_chakra("f").graph.messages) == 1
+    cut = len(encoded([compute(1)]))
+    files(gzip.compress(GOOD[:cut]) + gzip.compress(GOOD[cut:]) + bytes(8), GOOD)
+    assert len(import_chakra("f").graph.messages) == 1
+    files(gzip.compress(GOOD) + b"more", GOOD)
+    assert problem() == "f/t.0.et: the gzip file is damaged."
     files(gzip.compress(GOOD)[:-4], GOOD)
     assert problem() == "f/t.0.et: the gzip file is truncated."
     files(b"\x1f\x8b" + bytes(30), GOOD)
     assert problem() == "f/t.0.et: the gzip file is damaged."
+
+
+def test_a_trace_of_countless_nodes_is_refused_before_they_are_all_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = encoded([Node()])
+    files(gzip.compress(nothing + b"\0" * 10**6), GOOD)
+    read = Mock(side_effect=chakra_file._node)
+    monkeypatch.setattr(chakra_file, "_node", read)
+    assert problem().startswith("f/t.0.et: node 0 ('') has the same id as node 0 ('')")
+    assert read.call_count == 2
+    monkeypatch.setattr(chakra_file, "MAX_NODES", 3)
+    trace([compute(number) for number in range(1, 9)])
+    assert problem() == "f/t.0.et: has more than 3 nodes."
 
 
 def test_a_missing_rank_is_named() -> None:

@@ -67,6 +67,7 @@ PATHS = [
     ("POST", "/v1/jobs"),
     ("POST", "/v1/jobs/1/cancel"),
     ("GET", "/v1/jobs/1/logs"),
+    ("PUT", "/v1/jobs/1/priority"),
     ("GET", "/v1/nodes"),
     ("GET", "/v1/state"),
     ("POST", "/v1/what-if"),
@@ -125,6 +126,9 @@ METRICS = {
     "headway_queue_length": "gauge",
     "headway_jobs": "gauge",
     "headway_jobs_stuck": "gauge",
+    "headway_jobs_ungated": "gauge",
+    "headway_slots": "gauge",
+    "headway_slots_free": "gauge",
     "headway_jobs_ended": "counter",
     "headway_jct_seconds": "histogram",
     "headway_node_messages": "gauge",
@@ -197,6 +201,7 @@ def test_openapi_describes_every_path_and_the_fields_of_a_job(
         "/v1/jobs/{job}",
         "/v1/jobs/{job}/cancel",
         "/v1/jobs/{job}/logs",
+        "/v1/jobs/{job}/priority",
         "/v1/nodes",
         "/v1/state",
         "/v1/past",
@@ -239,6 +244,8 @@ def test_metrics_are_what_the_reference_promises(shared: SchedulerProcess) -> No
     assert value["headway_events_total",] >= 3
     assert value["headway_policy_failures_total",] == 0
     assert value["headway_storage_works",] == 1
+    assert value["headway_slots",] == 4
+    assert value["headway_slots_free",] <= 4
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,7 @@ class Driver:
                 command=("train",),
                 gpus=job.gpus,
                 memory_bytes=job.memory_bytes,
+                priority=job.priority,
                 iterations=job.iterations,
                 forward_ns=job.forward_ns,
                 backward_ns=job.backward_ns,

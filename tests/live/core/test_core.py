@@ -32,6 +32,7 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
+    PriorityChanged,
     Slot,
     Stop,
     Tick,
@@ -160,6 +161,80 @@ def test_a_users_priority_comes_before_the_policys_order() -> None:
     assert cluster.exit("first") == [launch("urgent", "n0.0")]
     assert cluster.exit("urgent") == [launch("short", "n0.0")]
     assert cluster.exit("short") == [launch("long", "n0.0")]
+
+
+def test_a_job_of_a_priority_above_0_keeps_its_slots_from_jobs_of_lower_ones() -> None:
+    cluster = Cluster(2, 2)
+    cluster.submit("small")
+    assert cluster.submit("large", 4, priority=2) == []
+    assert cluster.submit("below") == cluster.submit("lower", priority=1) == []
+    assert cluster.core.why("lower") == (
+        "needs 1 slot to itself; 3 are free, but it waits behind job large, which has a higher "
+        "priority."
+    )
+    assert cluster.core.why("large") == "needs 4 slots to itself; 3 are free."
+    # A job of the same priority may go ahead.
+    assert cluster.submit("beside", priority=2) == [launch("beside", "n0.1")]
+    assert cluster.exit("small") == []
+    assert cluster.exit("beside") == [launch("large", "n0.0", "n0.1", "n1.0", "n1.1")]
+    assert cluster.exit("large") == [launch("lower", "n0.0"), launch("below", "n0.1")]
+
+
+@pytest.mark.parametrize("priority", [0, -1])
+def test_a_job_without_a_priority_above_0_lets_others_pass(priority: int) -> None:
+    cluster = Cluster(2)
+    cluster.submit("small")
+    assert cluster.submit("large", 2, priority=priority) == []
+    assert cluster.submit("below", priority=-5) == [launch("below", "n0.1")]
+
+
+def test_slots_that_a_job_cannot_use_are_not_kept_for_it() -> None:
+    cluster = Cluster(1, memory_mb=500)
+    cluster.tell(NodeUp, node="n1", gpus=1, memory_bytes=1000 * MB)
+    cluster.submit("holder", memory_bytes=600 * MB)
+    assert cluster.submit("urgent", memory_bytes=800 * MB, priority=1) == []
+    assert cluster.submit("fits", memory_bytes=400 * MB) == [launch("fits", "n0.0")]
+    # There is room beside the holder, too, but that slot is kept.
+    assert cluster.submit("behind", memory_bytes=300 * MB) == []
+    assert "waits behind job urgent" in cluster.core.why("behind")
+    assert cluster.submit("impossible", 3, priority=9) == []
+    assert cluster.exit("fits") == [launch("behind", "n0.0")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (JobCancelled, {"job_id": "urgent"}),
+        (NodeDrained, {"node": "n1", "draining": True}),
+        (NodeLost, {"node": "n1"}),
+        (PriorityChanged, {"job_id": "urgent", "priority": 0}),
+        (PriorityChanged, {"job_id": "behind", "priority": 7}),
+    ],
+)
+def test_jobs_go_on_when_they_are_no_longer_behind_another(
+    kind: Any, fields: dict[str, Any]
+) -> None:
+    cluster = Cluster(2, 1, policy="ff+srsf:1")
+    cluster.submit("small")
+    cluster.submit("urgent", 3, priority=7)
+    assert cluster.submit("behind") == []
+    assert cluster.tell(kind, **fields) == [launch("behind", "n0.1")]
+
+
+def test_a_priority_can_be_changed_while_a_job_waits_or_runs() -> None:
+    cluster = Cluster(1)
+    cluster.submit("first")
+    cluster.submit("a")
+    cluster.submit("b")
+    assert cluster.tell(PriorityChanged, job_id="b", priority=4) == []
+    assert cluster.view("b").spec.priority == 4
+    assert cluster.exit("first") == [launch("b", "n0.0")]
+    assert cluster.tell(PriorityChanged, job_id="b", priority=-1) == []
+    assert cluster.view("b").spec.priority == -1
+    for job, priority in (("b", -1), ("first", 3), ("nobody", 3)):
+        assert cluster.ignores(PriorityChanged, job_id=job, priority=priority)
+    with pytest.raises(InputError, match="priority: must be at most"):
+        cluster.tell(PriorityChanged, job_id="b", priority=2**40)
 
 
 def test_equal_keys_go_by_submission_also_after_a_retry() -> None:

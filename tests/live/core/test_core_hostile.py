@@ -31,11 +31,13 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
+    PriorityChanged,
     Slot,
     Tick,
     WorkerLost,
 )
 from headway.live.core.lease_rules import LeaseRules
+from headway.live.core.status import JobView
 from headway.live.daemon.event_log.format import encode_entry, encode_header
 from headway.live.daemon.event_log.reader import EventLogReader
 from headway.network.contention import NetworkModel
@@ -91,6 +93,7 @@ MOVES: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "hold": st.booleans(),
     },
     JobCancelled: {"job_id": jobs},
+    PriorityChanged: {"job_id": jobs, "priority": some},
     JobStarted: {"job_id": jobs, "attempt": attempts},
     JobExited: {"job_id": jobs, "attempt": attempts, "code": st.integers(0, 1)},
     MessageReady: {
@@ -191,6 +194,37 @@ class Account:
             self.launched[instruction.job_id] = instruction.attempt
 
 
+def check_placement(core: Core, launches: list[Launch]) -> None:
+    """No job gets a slot that a queued one of higher priority could use; no slot stays unused."""
+    views, nodes = {job.job_id: job for job in core.jobs()}, core.nodes()
+    queue = [job for job in views.values() if job.state == "queued"]
+    memory = {node.node: node.memory_bytes for node in nodes}
+    room = [node.memory_bytes for node in nodes if not node.draining for _ in node.slots]
+
+    def is_kept(job: JobView, node: str) -> bool:
+        return any(
+            other.spec.priority > max(0, job.spec.priority)
+            and other.spec.memory_bytes <= memory[node]
+            and sum(other.spec.memory_bytes <= size for size in room) >= other.spec.gpus
+            for other in queue
+        )
+
+    for launch in launches:
+        assert not any(is_kept(views[launch.job_id], slot.node) for slot in launch.slots)
+    if core.state.placement_paused or core.rules.placement_name == "least-delay":
+        return
+    for job in queue:
+        free = [
+            slot
+            for node in nodes
+            if not node.draining and not is_kept(job, node.node)
+            for slot in node.slots
+            if (job.spec.memory_bytes and slot.free_bytes >= job.spec.memory_bytes)
+            or not (job.spec.memory_bytes or slot.jobs)
+        ]
+        assert len(free) < job.spec.gpus
+
+
 @settings(max_examples=100)
 @given(
     st.sampled_from(POLICIES),
@@ -221,8 +255,7 @@ def test_the_core_stays_consistent_and_its_log_repeats(
         core.validate()
         for instruction in instructions:
             account.check(instruction)
-        core.jobs()
-        core.nodes()
+        check_placement(core, [one for one in instructions if isinstance(one, Launch)])
         lines.append(encode_entry(event, instructions))
     log = EventLogReader(io.BytesIO(b"".join(lines)), "log")
     again = Core(log.header.policy, log.header.network, log.header.seed, log.header.leases)

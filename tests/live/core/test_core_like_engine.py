@@ -64,6 +64,8 @@ def make_workload(dice: random.Random, gpus: int, least_memory: int = 6) -> Work
     """
     count = dice.randint(4, 14)
     arrivals = sorted(dice.randint(0, 30_000_000) for _ in range(count))
+    others = random.Random(str(arrivals))
+    priorities = others.choice([[0], [0, 1], [-1, 0, 0, 2, 3]])
     return Workload(
         [
             Job(
@@ -75,6 +77,7 @@ def make_workload(dice: random.Random, gpus: int, least_memory: int = 6) -> Work
                 backward_ns=dice.randint(1, 3_000_000),
                 gradient_bytes=dice.choice([0, dice.randint(1, 5_000_000)]),
                 memory_bytes=dice.randint(least_memory, least_memory + 4),
+                priority=others.choice(priorities),
             )
             for index, arrival_ns in enumerate(arrivals)
         ]

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from headway.live import operator_log
+from headway.live.api.page_view import PageView
+from headway.live.api.views import job_view, status_view
 from headway.live.core.events import NEVER_STARTED
 from headway.live.daemon import attempts
-from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.daemon import ATTACH_TIMEOUT_S, Daemon
 from headway.live.executors import Attempt, ExecutorNode, shim
 from headway.live.replay import replay
 from live.daemon.in_process import FakeExecutor, make_spec, running_daemon
@@ -62,6 +65,38 @@ def test_a_failed_launch_fails_the_job_with_the_executors_error(tmp_path: Path) 
     assert executor.stopped == executor.launched == [A, Attempt("1", 2)]
 
 
+def test_a_job_on_several_nodes_that_does_not_ask_the_gate_says_so(tmp_path: Path) -> None:
+    executor = FakeExecutor()
+    executor.nodes.append(ExecutorNode("n2", "127.0.0.1", 3, 2**30))
+
+    async def work(daemon: Daemon) -> None:
+        for gpus in (2, 1, 1):
+            await daemon.submit(make_spec(gpus=gpus))
+        await eventually_async(lambda: daemon.registry.counts()["running"] == 3)
+        page = PageView(daemon)
+        await page.first()
+        assert daemon.ungated() == []
+        daemon.clock.advance_to(daemon.clock.now_ns() + round(ATTACH_TIMEOUT_S * 1e9))
+        assert status_view(daemon, {})["ungated"] == ["1"]
+        seen = job_view(daemon, "1")
+        assert seen["ungated"]
+        assert seen["why"] == (
+            "running on n1, n2; does not ask the gate (add headway.torch.attach)."
+        )
+        assert not job_view(daemon, "2")["ungated"]
+        assert [(job.record.job_id, job.why) for job in (await page.changes()).jobs] == [
+            ("1", seen["why"])
+        ]
+        metrics = generate_latest(daemon.metrics.registry).decode()
+        for line in ("jobs_ungated 1.0", "slots 4.0", "slots_free 0.0"):
+            assert f"headway_{line}\n" in metrics
+        daemon.gate_events.worker_attached("1", 1, 1)
+        assert not job_view(daemon, "1")["ungated"]
+        assert [job.why for job in (await page.changes()).jobs] == ["running on n1, n2."]
+
+    use(tmp_path, executor, work)
+
+
 def test_a_failed_stop_is_retried(tmp_path: Path) -> None:
     executor = FakeExecutor()
 
@@ -109,6 +144,22 @@ def test_attempts_that_never_start_use_up_no_retry_even_after_a_restart(tmp_path
         assert (found.state, found.attempts, found.reason) == ("failed", 6, "job error")
 
     use(tmp_path, later, second)
+
+
+def test_a_node_lost_before_its_job_was_launched_uses_up_no_retry(tmp_path: Path) -> None:
+    executor = FakeExecutor()
+
+    async def work(daemon: Daemon) -> None:
+        await daemon.submit(make_spec())
+        daemon.node_lost("n1")  # The launch waits for the disk.
+        assert daemon.registry["1"].state == "stopping"
+        daemon.node_up(executor.nodes[0])
+        await eventually_async(lambda: daemon.registry["1"].state == "running")
+        found = daemon.registry["1"]
+        assert (found.attempts, found.unstarted) == (2, 1)
+
+    use(tmp_path, executor, work)
+    assert executor.launched == [Attempt("1", 2)]
 
 
 def test_an_attempt_that_could_not_start_says_why_while_it_pauses_and_can_be_cancelled(

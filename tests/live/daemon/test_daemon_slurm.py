@@ -146,6 +146,34 @@ def test_a_job_whose_step_is_killed_is_retried(
     assert starts(go) == 6
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_job_whose_srun_is_killed_goes_on_or_is_retried(
+    scheduler: SchedulerProcess, tmp_path: Path, whole: bool
+) -> None:
+    go = tmp_path / "go"
+    job = submit(scheduler, UNTIL_TOLD, go, gpus=3, retries=1)
+    wait_until_started(scheduler, job, go, 3)
+    running = processes_with(str(go))
+    folder = str(scheduler.folder / "attempts" / f"{job}.1")
+    [srun] = [pid for pid in processes_with(folder) if parent_of(pid) == scheduler.process.pid]
+    # Its child ends the step when it alone is killed.
+    child = [pid for pid in processes_with(folder) if parent_of(pid) == srun]
+    for pid in [*child, srun] if whole else [srun]:
+        os.kill(pid, signal.SIGKILL)
+    if not whole:
+        eventually(lambda: starts(go) == 6)
+        assert not set(running) & set(processes_with(str(go)))
+    eventually(lambda: srun not in processes_with(folder))
+    go.touch()
+    found = scheduler.wait_for(job, "done", "failed")
+    assert (found["state"], found["attempts"]) == ("done", 1 if whole else 2)
+    assert starts(go) == (3 if whole else 6)
+
+
 def test_jobs_go_on_while_slurmctld_is_down_and_new_ones_start_once_afterwards(
     slurm: SlurmOnThisMachine, scheduler: SchedulerProcess, tmp_path: Path
 ) -> None:
@@ -156,8 +184,10 @@ def test_jobs_go_on_while_slurmctld_is_down_and_new_ones_start_once_afterwards(
     go.touch()
     assert scheduler.wait_for(job, "done", "failed")["state"] == "done"
     waits = submit(scheduler, UNTIL_TOLD, later, gpus=2)
-    eventually(lambda: scheduler.client.job(waits)["attempts"] >= 1)
+    waiting = "waiting for Slurm to start it."
+    eventually(lambda: scheduler.client.job(waits)["why"] == waiting)
     slurm.start_daemon("slurmctld")
+    eventually(lambda: scheduler.client.job(waits)["why"].startswith("running on node"))
     later.touch()
     assert scheduler.wait_for(waits, "done", "failed")["state"] == "done"
     assert starts(later) == 2

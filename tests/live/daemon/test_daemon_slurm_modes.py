@@ -88,6 +88,134 @@ def test_a_job_starts_again_only_when_nothing_of_its_old_allocation_runs(
     eventually(lambda: slurm.jobs() == [])
 
 
+def test_jobs_start_again_elsewhere_once_when_their_allocation_ends(
+    slurm: SlurmOnThisMachine, tmp_path: Path
+) -> None:
+    paths = [tmp_path / name for name in ("one", "two", "queued", "later")]
+    one = SchedulerProcess(tmp_path / "served", settings("nodes = 2\n"))
+    try:
+        eventually(lambda: len(one.client.nodes()) == 2)
+        jobs = [submit(one, UNTIL_TOLD, go, gpus=2, retries=1) for go in paths[:2]]
+        for job, go in zip(jobs, paths[:2], strict=True):
+            wait_until_started(one, job, go, 2)
+        jobs += [submit(one, UNTIL_TOLD, go, gpus=2) for go in paths[2:]]
+        slurm.run("scancel", *slurm.jobs())
+        eventually(lambda: [starts(go) for go in paths[:2]] == [4, 4])
+        for go in paths:
+            go.touch()
+        for job in jobs:
+            assert one.wait_for(job, "done", "failed")["state"] == "done"
+        assert [starts(go) for go in paths] == [4, 4, 2, 2]
+    finally:
+        one.finish()
+    eventually(lambda: slurm.jobs() == [])
+
+
+def test_a_lost_node_is_asked_for_again_and_the_others_keep_their_jobs(
+    slurm: SlurmOnThisMachine, tmp_path: Path
+) -> None:
+    lost, kept, wide = tmp_path / "lost", tmp_path / "kept", tmp_path / "wide"
+    one = SchedulerProcess(tmp_path / "served", settings("nodes = 4\n"))
+
+    def nodes() -> list[str]:
+        return sorted(node["node"] for node in one.client.nodes())
+
+    try:
+        eventually(lambda: nodes() == slurm.names)
+        first = submit(one, UNTIL_TOLD, lost, gpus=2, retries=1)
+        assert wait_until_started(one, first, lost, 2)["slots"][0]["node"] == "node1"
+        second = submit(one, UNTIL_TOLD, kept, gpus=6)
+        wait_until_started(one, second, kept, 6)
+        running = processes_with(str(kept))
+        slurm.kill("node1")  # An allocation with a batch script would end with it.
+        slurm.run("scontrol", "update", "nodename=node1", "state=down", "reason=broken fan")
+        eventually(lambda: nodes() == slurm.names[1:])
+        eventually(lambda: one.client.job(first)["state"] == "queued")
+        assert processes_with(str(kept)) == running
+        slurm.start_daemon("node1")
+        eventually(lambda: starts(lost) == 4)
+        assert processes_with(str(kept)) == running
+        for job, go in ((first, lost), (second, kept)):
+            go.touch()
+            assert one.wait_for(job, "done", "failed")["state"] == "done"
+        # A job can run in both allocations, and is found there by the next scheduler.
+        assert len(slurm.jobs()) == 2
+        job = submit(one, UNTIL_TOLD, wide, gpus=8, name="wide")
+        wait_until_started(one, job, wide, 8)
+        one.kill()
+        one.start()
+        assert one.client.job(job)["state"] == "running"
+        lines = slurm.run("squeue", "--steps", "--noheader", "--format=%j").splitlines()
+        assert len([line for line in lines if line.startswith("wide:headway-")]) == 2
+        one.client.cancel(job)
+        one.wait_for(job, "cancelled")
+        assert (processes_with(str(wide)), starts(wide)) == ([], 8)
+    finally:
+        one.finish()
+    eventually(lambda: slurm.jobs() == [])
+    slurm.wait_until_idle()
+
+
+def test_jobs_survive_a_restart_of_slurmctld_and_of_the_scheduler(
+    slurm: SlurmOnThisMachine, tmp_path: Path
+) -> None:
+    go, later = tmp_path / "go", tmp_path / "later"
+    one = SchedulerProcess(tmp_path / "served", settings("nodes = 2\n"))
+    try:
+        eventually(lambda: len(one.client.nodes()) == 2)
+        job = submit(one, UNTIL_TOLD, go, gpus=4)
+        wait_until_started(one, job, go, 4)
+        running = processes_with(str(go))
+        slurm.wait_until_saved()
+        one.kill()
+        slurm.kill("slurmctld")
+        slurm.start_daemon("slurmctld")
+        eventually(slurm.states)  # Its nodes are unknown until they register.
+        one.start()
+        assert one.client.job(job)["state"] == "running"
+        after = submit(one, UNTIL_TOLD, later, gpus=4)
+        assert processes_with(str(go)) == running
+        for name, path in ((job, go), (after, later)):
+            path.touch()
+            assert one.wait_for(name, "done", "failed")["state"] == "done"
+        assert (starts(go), starts(later)) == (4, 4)
+    finally:
+        one.finish()
+    eventually(lambda: slurm.jobs() == [])
+    slurm.wait_until_idle()
+
+
+def test_an_allocation_that_waits_is_neither_lost_nor_requested_twice(
+    slurm: SlurmOnThisMachine, tmp_path: Path
+) -> None:
+    def salloc() -> list[int]:
+        identity = (tmp_path / "served" / "attempts" / "identity").read_text()
+        return processes_with(f"--job-name=headway-{identity}")
+
+    holder = slurm.run(
+        *("sbatch", "--parsable", "--nodelist=node2", "--exclusive", "--output=/dev/null"),
+        "--wrap=exec sleep infinity",
+    ).strip()
+    one = SchedulerProcess(tmp_path / "served", settings("nodes = 4\n"))
+    try:
+        [asked] = set(slurm.jobs()) - {holder}
+        one.kill()
+        one.start()
+        assert set(slurm.jobs()) == {holder, asked}
+        # Slurm would end an allocation that it grants to a `salloc` that is gone.
+        [waits] = salloc()
+        os.kill(waits, signal.SIGKILL)
+        again = eventually(lambda: set(slurm.jobs()) - {holder, asked})
+        slurm.run("scancel", holder)
+        eventually(lambda: len(one.client.nodes()) == 4)
+        assert set(slurm.jobs()) - {holder, asked} == again
+    finally:
+        slurm.run("scancel", "--quiet", holder)
+        one.finish()
+    eventually(lambda: slurm.jobs() == [])
+    assert salloc() == []
+
+
 def test_a_scheduler_killed_while_it_asks_for_an_allocation_leaves_none_behind(
     slurm: SlurmOnThisMachine, tmp_path: Path
 ) -> None:
@@ -108,7 +236,7 @@ def test_a_job_in_slurms_queue_says_so_and_is_not_failed_by_the_loss_of_its_node
     go = tmp_path / "go"
     holder = slurm.run(
         *("sbatch", "--parsable", "--nodelist=node2", "--exclusive", "--output=/dev/null"),
-        "--wrap=exec sleep infinity",
+        *("--job-name=a\nb|\u2028c", "--wrap=exec sleep infinity"),
     ).strip()
     eventually(lambda: slurm.run("squeue", "--noheader", "--format=%t") == "R\n")
     one = SchedulerProcess(tmp_path / "served", settings('mode = "batch"\npartition = "batch"\n'))

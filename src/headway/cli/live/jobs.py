@@ -1,8 +1,9 @@
-"""`headway submit`, `status`, `logs` and `cancel`."""
+"""`headway submit`, `status`, `logs`, `cancel` and `priority`."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import sys
 import time
@@ -21,7 +22,7 @@ from headway.cli.live.client_options import (
     connect,
     connect_when_started,
 )
-from headway.domain.errors import InputError
+from headway.domain.errors import HeadwayError, InputError, did_you_mean, shown
 from headway.domain.limits import MAX_BYTES, scaled
 from headway.domain.models import MEBIBYTE
 from headway.durations import duration_text
@@ -66,10 +67,23 @@ def submit_command(
         ),
     ] = None,
     priority: Annotated[
-        int, typer.Option(help="Jobs with a higher priority go first, whatever the policy.")
+        int,
+        typer.Option(
+            help="Jobs with a higher priority go first, whatever the policy. While one with a "
+            "priority above 0 waits, no job with a lower one gets slots that it could use."
+        ),
     ] = 0,
     retries: Annotated[int, typer.Option(help="How often to restart the job if it fails.")] = 0,
     name: Annotated[str, typer.Option(help="A label to show.", show_default=False)] = "",
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            help="An environment variable for the job: NAME=VALUE, or NAME with its value here. No "
+            "other variable of this shell is passed on. Can be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     directive: Annotated[
         list[str] | None,
         typer.Option(
@@ -120,6 +134,7 @@ def submit_command(
         "retries": retries,
         "name": name,
         "folder": str(Path.cwd()),
+        "environment": _environment(env or []),
         "iterations": iterations,
         "directives": directive or [],
         "skip_directives": skip_directive or [],
@@ -145,13 +160,28 @@ def _command(words: list[str]) -> list[str]:
     return [sys.executable, *words]
 
 
+def _environment(given: list[str]) -> dict[str, str]:
+    """Return the variables that --env names, with those values that it leaves out from here."""
+    found = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            if name not in os.environ:
+                raise InputError(f"{shown(name)} is not set here; give NAME=VALUE.", field="--env")
+            value = os.environ[name]
+        found[name] = value
+    return found
+
+
 def _wait_for(client: Client, job: str) -> int:
     """Poll until a job has ended; return the exit code."""
     from headway.live.core.job_state import FINISHED
 
     while (found := client.patiently(lambda: client.job(job)))["state"] not in FINISHED:
         time.sleep(_POLL_S)
-    typer.echo(printable(f"job {job} is {found['state']}{_reason(found)}"), err=True)
+    ended = f"job {job} is {found['state']}{_reason(found)}"
+    hint = f"headway logs {job} prints its output"
+    typer.echo(printable(f"{ended}; {hint}" if found["attempts"] else ended), err=True)
     return 0 if found["state"] == "done" else NOT_DONE
 
 
@@ -159,12 +189,31 @@ def status_command(
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="A job's id.", show_default=False)
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="Only jobs in this state: queued, starting, running, stopping, done, failed or "
+            "cancelled.",
+            show_default=False,
+        ),
+    ] = None,
+    last: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1000, help="At most this many jobs: unfinished ones first, then the latest."
+        ),
+    ] = 100,
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
     """Show the scheduler and its jobs, or one job; waiting jobs say why."""
+    from headway.live.core.job_state import JobState
+
+    if state is not None and state not in list(JobState):
+        guess = did_you_mean(state, list(JobState))
+        raise InputError(f"unknown state {shown(state)}.{guess}", field="--state")
     client = connect(folder, server, token_file, certificate)
     if job is not None:
         _show_job(client.job(job))
@@ -172,7 +221,7 @@ def status_command(
     about = client.status()
     console = results()
     print_lines(console, *status_lines(about))
-    if jobs := client.jobs(limit=100):
+    if jobs := client.jobs(last, state):
         console.print()
         print_table(console, jobs_table(jobs, time.time()))
 
@@ -186,6 +235,8 @@ def status_lines(about: dict[str, Any]) -> list[str]:
         f"{about['grants']:,} grants",
         f"jobs: {counts or 'none'}",
     ]
+    if ungated := about["ungated"]:
+        lines.append(f"do not ask the gate (headway.torch.attach): {', '.join(ungated)}")
     if about["policy_problem"]:
         lines.append(f"POLICY FAILED: {about['policy_problem']}")
     if about["storage_problem"]:
@@ -198,17 +249,16 @@ def status_lines(about: dict[str, Any]) -> list[str]:
     return lines
 
 
-def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
+def jobs_table(jobs: list[dict[str, Any]], now: float, *, brief: bool = False) -> TextTable:
     """Return a table of jobs, with their predicted ends if there are any.
 
-    `now` is the time of day.
+    `now` is the time of day. A `brief` table does not say since when.
     """
     from headway.live.core.job_state import FINISHED
 
+    since = [] if brief else ["submitted", "running"]
     ends = ["ends"] if any(one["predicted_finish_at"] is not None for one in jobs) else []
-    table = TextTable(
-        ["job", "state"], ["GPUs", "iterations", "submitted", "running", *ends], ["name and status"]
-    )
+    table = TextTable(["job", "state"], ["GPUs", "iterations", *since, *ends], ["name and status"])
     for one in jobs:
         total = one["spec"]["iterations"]
         done = f"{one['iterations']:,}" + ("" if total is None else f"/{total:,}")
@@ -219,8 +269,8 @@ def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
             "stuck" if one["stuck"] else one["state"],
             str(one["spec"]["gpus"]),
             done,
-            f"{_elapsed(one['submitted_at'], now)} ago",
-            _elapsed(one["started_at"], one["ended_at"] or now),
+            *([] if brief else [f"{_elapsed(one['submitted_at'], now)} ago"]),
+            *([] if brief else [_elapsed(one["started_at"], one["ended_at"] or now)]),
             *(_until(one["predicted_finish_at"], now) for _ in ends),
             f"{title}: {status}" if status else title,
         )
@@ -230,15 +280,18 @@ def jobs_table(jobs: list[dict[str, Any]], now: float) -> TextTable:
 def _show_job(job: dict[str, Any]) -> None:
     spec = job["spec"]
     slots = " ".join(f"{slot['node']}:{slot['index']}" for slot in job["slots"])
+    # Of a job that runs again, the reason is that of the attempt before.
+    again = job["state"] in ("starting", "running")
     lines = {
-        "state": f"{job['state']}{_reason(job)}",
+        "state": f"{job['state']}{'' if again else _reason(job)}",
         "why": job["why"],
         "name": spec["name"],
         "command": " ".join(map(repr, spec["command"])),
         "folder": spec["folder"],
         "GPUs": str(spec["gpus"]),
         "slots": slots,
-        "attempts": str(job["attempts"]),
+        "priority": str(spec["priority"] or ""),
+        "attempts": f"{job['attempts']}{_attempt_before(job) if again else ''}",
         "iterations": f"{job['iterations']:,}",
         "submitted": _local_time(job["submitted_at"]),
         "started": _local_time(job["started_at"]),
@@ -269,6 +322,10 @@ def _reason(job: dict[str, Any]) -> str:
     return f": {job['reason']}" if job["reason"] else ""
 
 
+def _attempt_before(job: dict[str, Any]) -> str:
+    return f"; attempt {job['attempts'] - 1} ended{_reason(job)}" if job["reason"] else ""
+
+
 def _elapsed(since: float | None, until: float) -> str:
     """Return how much time has passed; clocks of two machines may differ a little."""
     return "-" if since is None else duration_text(round(max(0.0, until - since)))
@@ -291,6 +348,10 @@ def logs_command(
         bool, typer.Option("-f", "--follow", help="Until the job has ended.")
     ] = False,
     rank: Annotated[int, typer.Option(help="The rank of the process.")] = 0,
+    attempt: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only this attempt, from 1; else the latest.", show_default=False),
+    ] = None,
     raw: Annotated[
         bool,
         typer.Option("--raw", help="Let the job's colours and escapes control the terminal."),
@@ -305,7 +366,7 @@ def logs_command(
     On a terminal, control characters are shown as escapes. Files and pipes get the output byte for
     byte.
     """
-    chunks = connect(folder, server, token_file, certificate).logs(job, rank, follow)
+    chunks = connect(folder, server, token_file, certificate).logs(job, rank, follow, attempt)
     if raw or not sys.stdout.isatty():
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
@@ -323,12 +384,37 @@ def _shown_output(text: str) -> str:
 
 
 def cancel_command(
-    job: JobArgument,
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs' ids.")],
     folder: FolderOption = None,
     server: ServerOption = None,
     token_file: TokenOption = None,
     certificate: CertificateOption = None,
 ) -> None:
-    """Cancel a job: its processes get SIGTERM, and SIGKILL if they do not exit."""
-    found = connect(folder, server, token_file, certificate).cancel(job)
-    typer.echo(printable(f"job {job} is {found['state']}"))
+    """Cancel jobs: their processes get SIGTERM, and SIGKILL if they do not exit."""
+    client = connect(folder, server, token_file, certificate)
+    failed: HeadwayError | None = None
+    for job in dict.fromkeys(jobs):
+        try:
+            found = client.cancel(job)
+        except HeadwayError as error:
+            # The others are cancelled all the same; the last error becomes the command's.
+            if failed is not None:
+                typer.echo(printable(f"headway: error: {failed}"), err=True)
+            failed = error
+        else:
+            typer.echo(printable(f"job {job} is {found['state']}"))
+    if failed is not None:
+        raise failed
+
+
+def priority_command(
+    job: JobArgument,
+    priority: Annotated[int, typer.Argument(metavar="N", help="The new priority.")],
+    folder: FolderOption = None,
+    server: ServerOption = None,
+    token_file: TokenOption = None,
+    certificate: CertificateOption = None,
+) -> None:
+    """Change the priority of a job that waits or runs: see headway submit --priority."""
+    connect(folder, server, token_file, certificate).set_priority(job, priority)
+    typer.echo(printable(f"job {job} has priority {priority}"))

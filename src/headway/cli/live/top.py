@@ -72,7 +72,11 @@ def _screen(client: Client, size: ConsoleDimensions) -> RenderableType:
     ]
     nodes = table_lines(nodes_table(client.nodes()), size.width)
     rows = max(1, size.height - len(about) - len(nodes) - 4)
-    jobs = table_lines(jobs_table(client.jobs(limit=rows), time.time()), size.width)
+    found, now = client.jobs(limit=rows), time.time()
+    table = jobs_table(found, now)
+    if not table.fits(size.width):
+        table = jobs_table(found, now, brief=True)
+    jobs = table_lines(table, size.width)
     return Group(*about, Text(""), *nodes, Text(""), *jobs[: rows + 1], Text("q quits", "dim"))
 
 

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from headway.live.core.forecast import Forecast, JobForecast
 
 _SPEC = "gpus=4,iterations=1000,model=resnet50"
-_KEYS = ("gpus", "iterations", "model", "forward_ms", "backward_ms", "gradient_mb", "memory_mb")
+_KEYS = (
+    "gpus",
+    "iterations",
+    "model",
+    "forward_ms",
+    "backward_ms",
+    "gradient_mb",
+    "memory_mb",
+    "priority",
+)
 
 
 def whatif_command(
@@ -136,6 +145,8 @@ def _job(text: str) -> Job:
         if key not in given:
             raise _bad(f"needs {key}, such as {_SPEC}.")
         fields[key] = int(_number(given, key, whole=True))
+    if "priority" in given:
+        fields["priority"] = int(_number(given, "priority", whole=True))
     if "forward_ns" not in fields or "backward_ns" not in fields:
         raise _bad("needs a model, or forward_ms and backward_ms.")
     return Job(job_id=HYPOTHETICAL, arrival_ns=0, **fields)

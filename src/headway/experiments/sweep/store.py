@@ -26,8 +26,9 @@ from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordi
 from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.interrupts import is_leaving
+from headway.results.parquet import read_parquet
 from headway.results.schema import Summary
-from headway.results.store import code_version, parquet_content
+from headway.results.store import code_version
 
 if TYPE_CHECKING:
     import polars
@@ -177,7 +178,7 @@ def read_runs(folder: Path) -> tuple[polars.DataFrame, dict[str, str]]:
     with open_input(path) as stream:
         content = stream.read()
     try:
-        frame, metadata = parquet_content(BytesIO(content))
+        frame, metadata = read_parquet(BytesIO(content))
     except InputError as error:
         raise error.at(str(path)) from None
     if "headway.baseline" not in metadata or not {*COORDINATES, *FIGURES} <= {*frame.columns}:

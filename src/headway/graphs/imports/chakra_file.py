@@ -6,12 +6,15 @@ to the end. It may be compressed with gzip. Fields are those of Chakra's `et_def
 
 from __future__ import annotations
 
+import gzip
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 
 from headway.domain.errors import InputError, shown
+from headway.domain.graph import MAX_NODES
 from headway.files import open_input
 from headway.graphs.imports.wire import (
     BYTES,
@@ -111,28 +114,30 @@ def read_rank(path: str, progress: Callable[[int], None] | None = None) -> RankT
     data, packed = _contents(path)
     # Progress counts bytes on disk.
     share = packed / max(len(data), 1)
-    nodes: list[Node] = []
+    by_id: dict[int, Node] = {}
     try:
         at, schema = _metadata(data, path)
         reported = 0
         while at < len(data):
             begin, at = _next_message(data, at)
-            nodes.append(_node(data, begin, at))
-            if progress is not None and len(nodes) % _EVERY == 0:
+            node = _node(data, begin, at)
+            if node.node_id in by_id:
+                raise InputError(
+                    f"{node.label} has the same id as {by_id[node.node_id].label}; ids must "
+                    "differ.",
+                    source=path,
+                )
+            by_id[node.node_id] = node
+            if len(by_id) > MAX_NODES:
+                raise InputError(f"has more than {MAX_NODES:,} nodes.", source=path)
+            if progress is not None and len(by_id) % _EVERY == 0:
                 progress(round((at - reported) * share))
                 reported = at
         if progress is not None:
             progress(round((at - reported) * share))
     except WireError as error:
         raise error.at(path, len(data)) from None
-    by_id: dict[int, Node] = {}
-    for node in nodes:
-        if node.node_id in by_id:
-            raise InputError(
-                f"{node.label} has the same id as {by_id[node.node_id].label}; ids must differ.",
-                source=path,
-            )
-        by_id[node.node_id] = node
+    nodes = list(by_id.values())
     if not nodes:
         raise InputError("there are no nodes in the trace.", source=path)
     return RankTrace(path, schema, nodes, by_id, any(node.on_cpu for node in nodes))
@@ -145,12 +150,12 @@ def _contents(path: str) -> tuple[bytes, int]:
     packed = len(data)
     if data[:2] == _GZIP:
         try:
-            unpacker = zlib.decompressobj(wbits=31)
-            data = unpacker.decompress(data, MAX_FILE_BYTES + 1)
-        except zlib.error:
+            with gzip.GzipFile(fileobj=BytesIO(data)) as members:
+                data = members.read(MAX_FILE_BYTES + 1)
+        except EOFError:
+            raise InputError("the gzip file is truncated.", source=path) from None
+        except (zlib.error, gzip.BadGzipFile):
             raise InputError("the gzip file is damaged.", source=path) from None
-        if len(data) <= MAX_FILE_BYTES and not unpacker.eof:
-            raise InputError("the gzip file is truncated.", source=path)
     if len(data) > MAX_FILE_BYTES:
         raise InputError(f"has more than {MAX_FILE_BYTES:,} bytes.", source=path)
     return data, packed

@@ -64,9 +64,10 @@ class Client:
         """Return the state of the scheduler as a whole."""
         return self._ask("GET", "/v1/status")
 
-    def jobs(self, limit: int = 1000) -> list[dict[str, Any]]:
-        """Return jobs, unfinished ones first, then the most recent."""
-        listed: list[dict[str, Any]] = self._ask("GET", f"/v1/jobs?limit={limit}")["jobs"]
+    def jobs(self, limit: int = 1000, state: str | None = None) -> list[dict[str, Any]]:
+        """Return jobs, unfinished ones first, then the most recent; only those in a state."""
+        path = f"/v1/jobs?limit={limit}" + (f"&state={quote(state, safe='')}" if state else "")
+        listed: list[dict[str, Any]] = self._ask("GET", path)["jobs"]
         return listed
 
     def job(self, job: str) -> dict[str, Any]:
@@ -81,12 +82,21 @@ class Client:
         """Cancel a job."""
         return self._ask("POST", f"/v1/jobs/{quote(job, safe='')}/cancel")
 
-    def logs(self, job: str, rank: int = 0, follow: bool = False) -> Iterator[bytes]:
+    def set_priority(self, job: str, priority: int) -> dict[str, Any]:
+        """Give a job another priority."""
+        path = f"/v1/jobs/{quote(job, safe='')}/priority"
+        return self._ask("PUT", path, {"priority": priority})
+
+    def logs(
+        self, job: str, rank: int = 0, follow: bool = False, number: int | None = None
+    ) -> Iterator[bytes]:
         """Yield a rank's output as it arrives; with `follow`, until the job has ended.
 
-        A scheduler that restarts is waited for.
+        It is that of the latest attempt and those that follow, or only of attempt `number`. A
+        scheduler that restarts is waited for.
         """
         path = f"/v1/jobs/{quote(job, safe='')}/logs?rank={rank}&follow={str(follow).lower()}"
+        path += "" if number is None else f"&attempt={number}"
         attempt, seen_bytes, ended = "", 0, False
         while not ended:
             with contextlib.ExitStack() as stack:

@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.errors import ApiError, error_responses
-from headway.live.api.request_body import read_body
+from headway.live.api.request_body import body_schema, read_body
 from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import ChangeStream
 from headway.live.api.views import encoded_state, node_views, status_view
@@ -31,8 +31,6 @@ def add_cluster_routes(
 ) -> None:
     """Add the routes for everything but jobs."""
     trying = asyncio.Lock()  # One trial of a policy at a time.
-    schema = msgspec.json.schema_components([PolicyChoice])[1]["PolicyChoice"]
-    body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
     @app.get("/v1/status")
     async def _status() -> Response:
@@ -74,7 +72,11 @@ def add_cluster_routes(
         """Return the current policy."""
         return JsonResponse({"policy": daemon.policy})
 
-    @app.put("/v1/policy", openapi_extra=body, responses=error_responses(408, 413, 507))
+    @app.put(
+        "/v1/policy",
+        openapi_extra=body_schema(PolicyChoice),
+        responses=error_responses(408, 413, 507),
+    )
     async def _set_policy(request: Request) -> Response:
         """Switch to another policy."""
         try:

@@ -1,21 +1,26 @@
-"""Routes for jobs: list, describe, submit, cancel, logs."""
+"""Routes for jobs: list, describe, submit, cancel, priority, logs."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from headway.live.api.client import ATTEMPT_HEADER
 from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.errors import ApiError, error_responses
-from headway.live.api.request_body import read_body
+from headway.live.api.request_body import body_schema, read_body
 from headway.live.api.responses import JsonResponse
 from headway.live.api.streams import stream_log
-from headway.live.api.submission import Submission, parse_submission
+from headway.live.api.submission import (
+    PriorityChoice,
+    Submission,
+    check_priority,
+    decoded,
+    parse_submission,
+)
 from headway.live.api.views import JOBS_PER_SLICE, job_view
 from headway.live.daemon.daemon import Daemon
 from headway.live.executors import Attempt
@@ -26,8 +31,6 @@ MAX_LISTED = 1000
 
 def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
     """Add the routes under /v1/jobs."""
-    schema = msgspec.json.schema_components([Submission])[1]["Submission"]
-    body = {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
     @app.get("/v1/jobs")
     async def _jobs(
@@ -60,7 +63,7 @@ def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
     @app.post(
         "/v1/jobs",
         status_code=201,
-        openapi_extra=body,
+        openapi_extra=body_schema(Submission),
         responses=error_responses(408, 413, 503, 507),
     )
     async def _submit(request: Request) -> Response:
@@ -75,28 +78,45 @@ def add_job_routes(app: FastAPI, daemon: Daemon, calls: DaemonCalls) -> None:
         await calls.run(lambda: daemon.cancel(job))
         return JsonResponse(await calls.call(lambda: job_view(daemon, job)))
 
+    @app.put(
+        "/v1/jobs/{job}/priority",
+        openapi_extra=body_schema(PriorityChoice),
+        responses=error_responses(408, 409, 413, 507),
+    )
+    async def _priority(job: str, request: Request) -> Response:
+        """Change a job's priority: where it waits it takes its new place at once."""
+        priority = check_priority(decoded(await read_body(request), PriorityChoice).priority)
+        await calls.run(lambda: daemon.set_priority(job, priority))
+        return JsonResponse(await calls.call(lambda: job_view(daemon, job)))
+
     @app.get("/v1/jobs/{job}/logs")
     async def _logs(
         job: str,
         rank: Annotated[int, Query(ge=0, description="Which process of the job.")] = 0,
+        attempt: Annotated[
+            int | None, Query(ge=1, description="Only this attempt, not the latest.")
+        ] = None,
         follow: Annotated[bool, Query(description="Continue until the job has ended.")] = False,
     ) -> Response:
-        """Return the output of one rank of the latest attempt."""
+        """Return the output of one rank: of an attempt, or from the latest on."""
         record = daemon.registry[job]
         gpus = record.spec.gpus
         if rank >= gpus:
             raise ApiError(400, f"rank: must be at most {gpus - 1}, not {rank}.")
-        if record.finished and record.attempts:
-            folder = daemon.executor.log(Attempt(job, record.attempts), rank).parent
+        if attempt is not None and attempt > record.attempts:
+            raise ApiError(400, f"attempt: job {job} has had {record.attempts}, not {attempt}.")
+        number = attempt or record.attempts
+        if number and (record.finished or number < record.attempts):
+            folder = daemon.executor.log(Attempt(job, number), rank).parent
             if not await asyncio.to_thread(folder.exists):
                 raise ApiError(
                     404,
                     f"the log of job {job} has been deleted: only the latest {KEPT_JOBS:,} "
                     "jobs keep theirs.",
                 )
-        stream = stream_log(daemon, job, rank, follow)
+        stream = stream_log(daemon, job, rank, follow, attempt)
         return StreamingResponse(
             stream,
             media_type="application/octet-stream",
-            headers={ATTEMPT_HEADER: str(record.attempts)},
+            headers={ATTEMPT_HEADER: str(number)},
         )

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from headway.live.api.views import obstacle
+from headway.live.api.views import and_ungated, obstacle
 from headway.live.core.events import Slot
 from headway.live.core.job_state import FINISHED
 from headway.live.core.reasons import FreeSlots, why_steadily
@@ -75,6 +75,7 @@ class PageView:
         self._daemon = daemon
         self._storage_problem = ""
         self._forecast: tuple[ForecastView | None, str] = (None, "")
+        self._ungated: set[str] = set()
 
     async def first(self) -> tuple[Look, list[JobRecord]]:
         """Look at everything; return the finished jobs apart, as their records."""
@@ -90,6 +91,10 @@ class PageView:
         jobs = changes.take_jobs() | dict.fromkeys(job.job_id for job in state.stuck.values())
         if changes.room_changed:
             jobs |= dict.fromkeys(job.job_id for job in state.queue.values())
+        # Jobs come to be without the gate as time passes.
+        ungated = set(self._daemon.ungated())
+        jobs |= dict.fromkeys(sorted(self._ungated ^ ungated))
+        self._ungated = ungated
         predictions = self._daemon.predictions
         forecast = (predictions.view, predictions.problem)
         if self._storage_problem != self._daemon.store.problem or self._forecast != forecast:
@@ -150,5 +155,6 @@ class PageView:
         if known is None or record.state in FINISHED:
             return JobLook(record, record.iterations)
         why = obstacle(self._daemon, record) or why_steadily(core.state, known, free)
+        why = and_ungated(self._daemon, known, why)
         predicted = self._daemon.predictions.of(record)
         return JobLook(record, known.iterations, known.stuck, why, *predicted)

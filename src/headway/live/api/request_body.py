@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import msgspec
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
@@ -11,6 +13,12 @@ from headway.live.api.errors import ApiError
 
 MAX_BODY_BYTES = 2**20
 BODY_TIMEOUT_S = 10.0
+
+
+def body_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return what OpenAPI says of a body that must be of a type."""
+    schema = msgspec.json.schema_components([kind])[1][kind.__name__]
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
 
 async def read_body(request: Request) -> bytes:

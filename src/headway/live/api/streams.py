@@ -30,16 +30,20 @@ def _readers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MAX_READERS, "log reader")
 
 
-async def stream_log(daemon: Daemon, job_id: str, rank: int, follow: bool) -> AsyncIterator[bytes]:
-    """Yield a rank's output from the latest attempt on; with `follow`, until the job has ended."""
+async def stream_log(
+    daemon: Daemon, job_id: str, rank: int, follow: bool, attempt: int | None = None
+) -> AsyncIterator[bytes]:
+    """Yield a rank's output of one attempt, or from the latest on; with `follow`, until the end."""
     loop = asyncio.get_running_loop()
-    number = daemon.registry[job_id].attempts
+    number = attempt or daemon.registry[job_id].attempts
     reader = LogTail(daemon.executor.log(Attempt(job_id, number), rank))
     try:
         while True:
             record = daemon.registry[job_id]  # before reading, so that no output is missed
             if data := await loop.run_in_executor(_readers(), reader.read, CHUNK_BYTES):
                 yield data
+            elif attempt is not None and record.attempts > number:
+                return
             elif record.attempts > number:
                 number += 1
                 reader.close()

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from headway.domain.errors import InputError, shown
-from headway.domain.limits import whole
+from headway.domain.limits import MAX_PRIORITY, whole
 from headway.live.core.events import JobSpec
 from headway.live.core.jobs import check_spec
 from headway.live.executors.slurm.lines import directives_of
@@ -18,7 +18,6 @@ MAX_ARGUMENTS = 4096
 MAX_CHARACTERS = 100_000
 """Total length of a command, or of an environment."""
 MAX_NAME_CHARACTERS = 200
-MAX_SUBMITTED_PRIORITY = 10**6
 MAX_RETRIES = 1000
 MAX_DIRECTIVES = 100
 
@@ -29,6 +28,12 @@ T = TypeVar("T")
 
 class Submission(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /v1/jobs`: the fields of a JobSpec and no others."""
+
+
+class PriorityChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `PUT /v1/jobs/{job}/priority`."""
+
+    priority: int
 
 
 def parse_submission(body: bytes) -> JobSpec:
@@ -52,8 +57,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
 def check(spec: JobSpec) -> None:
     """Raise InputError if a value is out of range."""
     _check_command(spec.command)
-    # Narrower than the core's own bounds, which come from its arithmetic.
-    whole(spec.priority, "priority", -MAX_SUBMITTED_PRIORITY, MAX_SUBMITTED_PRIORITY)
+    # Narrower than the core's own bound, which comes from its arithmetic.
     whole(spec.retries, "retries", 0, MAX_RETRIES)
     check_spec(spec)
     for name in ("model", "name"):
@@ -69,6 +73,11 @@ def check(spec: JobSpec) -> None:
     if len(spec.directives) + len(spec.skip_directives) > MAX_DIRECTIVES:
         raise InputError(f"there can be at most {MAX_DIRECTIVES}.", field="directives")
     directives_of(spec)
+
+
+def check_priority(priority: int) -> int:
+    """Return a priority if a user may give it to a job."""
+    return whole(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
 
 
 def _check_command(command: tuple[str, ...]) -> None:

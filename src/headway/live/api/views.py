@@ -37,7 +37,16 @@ def job_view(daemon: Daemon, job_id: str) -> dict[str, Any]:
     if not record.finished and (known := daemon.core.job(job_id)) is not None:
         view["iterations"] = known.iterations  # the record may be some seconds old
         view["stuck"] = known.stuck
-    return {"stuck": ""} | view | _predicted(daemon, record) | {"why": why}
+        view["ungated"] = daemon.is_ungated(known)
+        why = and_ungated(daemon, known, why)
+    return {"stuck": "", "ungated": False} | view | _predicted(daemon, record) | {"why": why}
+
+
+def and_ungated(daemon: Daemon, job: LiveJob, why: str) -> str:
+    """Return what a job does, and whether it should ask the gate and does not."""
+    if not daemon.is_ungated(job):
+        return why
+    return f"{why.rstrip('.')}; does not ask the gate (add headway.torch.attach)."
 
 
 def _why(daemon: Daemon, job_id: str) -> str:
@@ -81,7 +90,10 @@ def node_views(daemon: Daemon) -> list[dict[str, Any]]:
 
 
 async def state_view(
-    core: Core, policy: Callable[[], str], clock_ns: Callable[[], int]
+    core: Core,
+    policy: Callable[[], str],
+    clock_ns: Callable[[], int],
+    is_ungated: Callable[[LiveJob], bool] = lambda _: False,
 ) -> PresentState:
     """Return what a simulation needs to continue from here: unfinished jobs, nodes, settings.
 
@@ -104,7 +116,7 @@ async def state_view(
                 exit_ns=state.overheads.exit_ns or 0,
             )
         for index, job in enumerate(changed, start=1):
-            described[job.job_id] = present_job(state, job)
+            described[job.job_id] = present_job(state, job, is_ungated(job))
             if index % JOBS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
@@ -113,7 +125,9 @@ async def encoded_state(daemon: Daemon, calls: DaemonCalls) -> bytes:
     """Return the state as JSON, described in the scheduler's loop."""
 
     async def view() -> PresentState:
-        return await state_view(daemon.core, lambda: daemon.policy, daemon.clock.now_ns)
+        return await state_view(
+            daemon.core, lambda: daemon.policy, daemon.clock.now_ns, daemon.is_ungated
+        )
 
     return await calls.shared("state", view)
 
@@ -135,6 +149,7 @@ def status_view(daemon: Daemon, settings: Mapping[str, Any]) -> dict[str, Any]:
         "nodes": len(daemon.nodes),
         "slots": sum(node.gpus for node in daemon.nodes.values()),
         "workers": daemon.grants.workers,
+        "ungated": daemon.ungated(),
         "events": counts.events,
         "ignored_events": counts.ignored,
         "grants": counts.grants,

@@ -104,6 +104,7 @@ class ClusterArrays:
         columns["gpus"][row] = job.spec.gpus
         columns["memory_bytes"][row] = max(1, job.spec.memory_bytes)
         columns["exclusive"][row] = job.exclusive
+        columns["priority"][row] = job.spec.priority
         columns["first_message"][row], columns["messages"][row] = row, 1
         self.cluster.messages[row] = np.zeros((), MESSAGE)
         self.message_columns["job"][row] = row
@@ -142,6 +143,18 @@ class ClusterArrays:
         """Return the GPUs that a job may be placed on, ascending; valid until the next call."""
         count = self._operations.list_candidates(self.cluster, job.row, self._candidates)
         return self._candidates[:count]
+
+    def memory_bytes(self, job: LiveJob) -> int:
+        """Return the memory that a queued job needs on a slot."""
+        return int(self.columns["memory_bytes"][job.row])
+
+    def could_hold(self, job: LiveJob) -> bool:
+        """Return whether a queued job could be placed if there were no other."""
+        return self._operations.could_hold(self.cluster, job.spec.gpus, self.memory_bytes(job))
+
+    def reserve(self, memory_bytes: int) -> None:
+        """Leave slots with this much memory, or more, out of the candidates of the next jobs."""
+        self._system.reserved_bytes[:] = memory_bytes
 
     def assign(self, job: LiveJob, candidates: Integers) -> tuple[Slot, ...] | None:
         """Return the slots of the first candidates, or None if these are not valid."""

@@ -41,6 +41,7 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
+    PriorityChanged,
     Tick,
     WorkerLost,
 )
@@ -62,6 +63,7 @@ HANDLERS: Mapping[type[Event], Handler] = MappingProxyType(
         JobSubmitted: job_events.job_submitted,
         JobRestored: job_events.job_restored,
         JobCancelled: job_events.job_cancelled,
+        PriorityChanged: job_events.priority_changed,
         JobStarted: job_events.job_started,
         JobExited: job_events.job_exited,
         PolicyChanged: job_events.policy_changed,

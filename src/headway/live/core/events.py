@@ -17,9 +17,11 @@ from headway.gate.frames import MeasuredBucket
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A job as submitted; fields that are None are measured from its first iterations.
 
-    Jobs of higher `priority` go first, whatever the policy's order. `retries` limits how often a
-    failed job is started again. `name` is a title for people. On Slurm, `directives` are options
-    for the command that starts the job, and `skip_directives` names of options to leave out.
+    Jobs of higher `priority` go first, whatever the policy's order; while one of a priority above 0
+    is queued, no job of a lower one is placed on slots that it could use. `retries` limits how
+    often a failed job is started again. `name` is a title for people. On Slurm, `directives` are
+    options for the command that starts the job, and `skip_directives` names of options to leave
+    out.
     """
 
     command: tuple[str, ...]
@@ -102,6 +104,13 @@ class JobCancelled(Event, frozen=True, kw_only=True):
     """A user has cancelled a job."""
 
     job_id: str
+
+
+class PriorityChanged(Event, frozen=True, kw_only=True):
+    """A user has given a job another priority."""
+
+    job_id: str
+    priority: int
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
@@ -227,6 +236,7 @@ AnyEvent: TypeAlias = (
     | JobSubmitted
     | JobRestored
     | JobCancelled
+    | PriorityChanged
     | JobStarted
     | JobExited
     | MessageReady

@@ -60,6 +60,7 @@ def _check_record(state: CoreState, job: LiveJob) -> None:
         int(record.iterations_left) * int(record.service_ns) * job.spec.gpus
     )
     assert int(record.priority_key) == job.key
+    assert int(record.priority) == job.spec.priority
     assert job.order == (-job.spec.priority, job.key, job.number)
 
 
@@ -72,6 +73,9 @@ def _check_indexes(state: CoreState) -> None:
     assert all(state.arrays.rows[job.row] is job for job in unfinished)
     assert set(state.queue) <= {job.number for job in unfinished}
     assert set(state.waiting) <= set(state.arrays.placed)
+    assert set(state.urgent) == {
+        job.number for job in state.queue.values() if job.spec.priority > 0
+    }
 
 
 def _check_nothing_due(state: CoreState) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headway.domain.limits import HORIZON_NS, MAX_ITERATIONS, whole
+from headway.domain.limits import HORIZON_NS, MAX_ITERATIONS, MAX_PRIORITY, whole
 from headway.live.core import lifecycle
 from headway.live.core.events import (
     NEVER_STARTED,
@@ -13,6 +13,7 @@ from headway.live.core.events import (
     JobStarted,
     JobSubmitted,
     PolicyChanged,
+    PriorityChanged,
     Tick,
 )
 from headway.live.core.job_state import JobState, Trigger
@@ -66,12 +67,23 @@ def job_cancelled(
     return True
 
 
+def priority_changed(state: CoreState, event: PriorityChanged, _: list[AnyInstruction]) -> bool:
+    """Give a job another priority: the order of the queue, the network and the turns changes."""
+    job = state.jobs.get(event.job_id)
+    whole(event.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
+    if job is None or job.finished or event.priority == job.spec.priority:
+        return False
+    state.set_priority(job, event.priority)
+    return True
+
+
 def job_started(state: CoreState, event: JobStarted, _: list[AnyInstruction]) -> bool:
     """Mark an attempt as running."""
     job = state.job_of_attempt(event.job_id, event.attempt)
     if job is None or not job.accepts(Trigger.START):
         return False
     job.apply(Trigger.START)
+    job.running_ns = state.now_ns
     return True
 
 

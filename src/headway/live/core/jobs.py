@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from headway.domain.errors import InputError
-from headway.domain.limits import LONGEST_NS, MAX_BYTES, MAX_GPUS, MAX_ITERATIONS, whole
+from headway.domain.limits import (
+    LONGEST_NS,
+    MAX_BYTES,
+    MAX_GPUS,
+    MAX_ITERATIONS,
+    MAX_PRIORITY,
+    whole,
+)
 from headway.domain.records import NOBODY
 from headway.live.core.events import IterationDone, IterationProfiled, JobSpec, Slot
 from headway.live.core.job_state import FINISHED, TRANSITIONS, JobState, Trigger
@@ -20,8 +29,6 @@ SMOOTHING = 8
 """A new measurement has weight 1/SMOOTHING in the moving average."""
 
 MAX_ATTEMPTS = 2**31
-WIDEST_PRIORITY = 2**31
-"""The bound of the core's arithmetic; the API accepts less."""
 NEVER_NS = 2**63 - 1
 
 
@@ -38,7 +45,7 @@ def check_spec(spec: JobSpec) -> None:
         raise InputError("must be a program and its arguments.", field="command")
     whole(spec.gpus, "gpus", 1, MAX_GPUS)
     whole(spec.memory_bytes, "memory_bytes", 0, MAX_BYTES)
-    whole(spec.priority, "priority", -WIDEST_PRIORITY, WIDEST_PRIORITY)
+    whole(spec.priority, "priority", -MAX_PRIORITY, MAX_PRIORITY)
     whole(spec.retries, "retries", 0, MAX_ATTEMPTS)
     for name, least, most in (
         ("iterations", 1, MAX_ITERATIONS),
@@ -83,6 +90,7 @@ class LiveJob:
         "reason",
         "requests",
         "row",
+        "running_ns",
         "slots",
         "slowest_ns",
         "spec",
@@ -110,6 +118,7 @@ class LiveJob:
         self.cancelled = False  # whether the user has asked for its end
         self.reason = ""  # why its last attempt ended, or is being stopped
         self.started_ns = NOBODY
+        self.running_ns = NOBODY  # when all processes of the present attempt had been started
         self.finished_ns = NOBODY
         self.iterations = 0  # done by the current attempt
         self.forward_ns = spec.forward_ns or DEFAULT_FORWARD_NS
@@ -205,6 +214,11 @@ class LiveJob:
         """Set the policy's key; jobs are ordered by user priority, key and submission."""
         self.key = key
         self.order = (-self.spec.priority, key, self.number)
+
+    def set_priority(self, priority: int) -> None:
+        """Set the user's priority."""
+        self.spec = msgspec.structs.replace(self.spec, priority=priority)
+        self.set_key(self.key)
 
     def measure(self, event: IterationDone) -> bool:
         """Update the estimates that the specification leaves open.

@@ -19,7 +19,7 @@ MAX_FINISHED = 1_000
 
 def enqueue(state: CoreState, job: LiveJob) -> None:
     """Add a job to the queue."""
-    state.queue[job.number] = state.fresh[job.number] = job
+    state.enqueue(job)
     state.update_key(job)
 
 
@@ -28,7 +28,7 @@ def launch(
 ) -> None:
     """Begin an attempt at a queued job on these slots."""
     job.apply(Trigger.LAUNCH)
-    del state.queue[job.number]
+    state.leave_queue(job)
     job.attempts += 1
     _occupy(state, job, slots)
     state.counts.launches += 1
@@ -38,7 +38,7 @@ def launch(
 def restore(state: CoreState, job: LiveJob, slots: tuple[Slot, ...], iterations: int) -> None:
     """Resume an attempt that an earlier scheduler launched on these slots."""
     job.apply(Trigger.RESTORE)
-    job.iterations = iterations
+    job.iterations, job.running_ns = iterations, state.now_ns
     _occupy(state, job, slots)
 
 
@@ -111,8 +111,7 @@ def end_pauses(state: CoreState) -> None:
 def finish(state: CoreState, job: LiveJob, trigger: Trigger, reason: str) -> None:
     """Move a job to a final state; it must have no slots."""
     job.apply(trigger)
-    state.queue.pop(job.number, None)
-    state.fresh.pop(job.number, None)
+    state.leave_queue(job)
     state.pausing.pop(job.number, None)
     job.reason, job.finished_ns = reason, state.now_ns
     state.arrays.remove(job)

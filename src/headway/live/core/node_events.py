@@ -59,5 +59,6 @@ def node_drained(state: CoreState, event: NodeDrained, _: list[AnyInstruction]) 
         state.drained.discard(event.node)
     if node is not None:
         state.arrays.drain(node, event.draining)
-        state.room_made |= not event.draining
+        # A job that others were kept waiting for may not fit any more.
+        state.room_made |= not event.draining or bool(state.urgent)
     return True

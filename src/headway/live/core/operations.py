@@ -58,6 +58,7 @@ class Operations(NamedTuple):
     list_candidates: Callable[..., int]
     assign_first: Callable[..., bool]
     has_room: Callable[..., bool]
+    could_hold: Callable[..., bool]
     hold: Callable[..., None]
     put_on_cluster: Callable[..., None]
     take_off_cluster: Callable[..., None]
@@ -90,6 +91,7 @@ def operations() -> Operations:
         list_candidates=compiled(occupancy.list_candidates, number, *on_job, integers),
         assign_first=compiled(occupancy.assign_first, bool, *on_job, integers),
         has_room=compiled(occupancy.has_room, bool, *on_job, number),
+        could_hold=compiled(occupancy.could_hold, bool, ClusterView, number, number),
         hold=compiled(occupancy.hold, nothing, *on_job),
         put_on_cluster=compiled(placed_jobs.put_on_cluster, nothing, *on_job),
         take_off_cluster=compiled(placed_jobs.take_off_cluster, nothing, *on_job),

@@ -50,7 +50,8 @@ class PresentJob(msgspec.Struct, frozen=True, kw_only=True):
     `iterations` are those of the current attempt. Times and bytes are the scheduler's estimates,
     those named in `unknown` mere defaults; `measured` is None until the job has measured its
     iterations. A job that `takes_turns` computes alone on its slots. `unsent_bytes` is what its
-    iteration has yet to send, with the present message.
+    iteration has yet to send, with the present message. An `ungated` job does not ask the gate, so
+    nobody knows its iterations.
     """
 
     job_id: str
@@ -72,6 +73,7 @@ class PresentJob(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...]
     measured: MeasuredIteration | None
     takes_turns: bool = False
+    ungated: bool = False
     observed: ObservedPace = ObservedPace()
 
 
@@ -91,7 +93,14 @@ class PresentState(msgspec.Struct, frozen=True, kw_only=True):
     exit_ns: int = 0
 
 
-def present_job(state: CoreState, job: LiveJob) -> PresentJob:
+def unknown(job: LiveJob) -> tuple[str, ...]:
+    """Return which of a job's times and bytes are neither declared nor measured."""
+    return tuple(
+        name for name in ESTIMATES if getattr(job.spec, name) is None and name not in job.measured
+    )
+
+
+def present_job(state: CoreState, job: LiveJob, ungated: bool = False) -> PresentJob:
     """Return what a simulation needs to know of a job."""
     profile = job.profile
     return PresentJob(
@@ -111,11 +120,7 @@ def present_job(state: CoreState, job: LiveJob) -> PresentJob:
         forward_ns=job.forward_ns,
         backward_ns=job.backward_ns,
         gradient_bytes=job.gradient_bytes,
-        unknown=tuple(
-            name
-            for name in ESTIMATES
-            if getattr(job.spec, name) is None and name not in job.measured
-        ),
+        unknown=unknown(job),
         measured=None
         if profile is None
         else MeasuredIteration(
@@ -124,6 +129,7 @@ def present_job(state: CoreState, job: LiveJob) -> PresentJob:
             buckets=profile.buckets,
         ),
         takes_turns=job.takes_turns,
+        ungated=ungated,
         observed=ObservedPace(
             iteration_ns=job.observations.iteration_ns,
             message_factor=job.observations.message_factor,

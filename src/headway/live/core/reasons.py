@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from headway.domain.limits import HORIZON_NS
+from headway.domain.records import NOT_RESERVED
 from headway.live.core.job_state import JobState
 from headway.live.core.jobs import NEVER_NS, LiveJob
 from headway.live.core.lease_rules import SECOND_NS
@@ -81,6 +83,22 @@ class FreeSlots:
         if draining:
             self._uncounted = f" (not counting draining nodes: {', '.join(draining)})"
 
+    @cached_property
+    def _ahead(self) -> list[tuple[LiveJob, int]]:
+        """Queued jobs that others wait behind, in order, with the memory that they need.
+
+        Only those that could use smaller slots than all before them.
+        """
+        arrays, found, least_bytes = self._state.arrays, [], NOT_RESERVED
+        state = self._state
+        urgent = [job for job in state.urgent.values() if job.number not in state.pausing]
+        for job in sorted(urgent, key=lambda job: job.order):
+            memory_bytes = arrays.memory_bytes(job)
+            if memory_bytes < least_bytes and arrays.could_hold(job):
+                found.append((job, memory_bytes))
+                least_bytes = memory_bytes
+        return found
+
     def why_queued(self, job: LiveJob) -> str:
         """Say what a queued job needs and how much of it is free, or when it starts again."""
         if job.number in self._state.pausing:
@@ -94,6 +112,11 @@ class FreeSlots:
         total, free = self._count(job)
         if total < wanted:
             return f"{needs}; the cluster has {total:,} of that size."
+        if free >= wanted and (ahead := self._waits_behind(job)) is not None:
+            return (
+                f"{needs}; {_are(free)} free, but it waits behind job {ahead.job_id}, which has a "
+                "higher priority."
+            )
         if free >= wanted:
             failure = f" ({rules.failure})" if rules.failure else ""
             return (
@@ -101,6 +124,19 @@ class FreeSlots:
                 f"keeps it queued{failure}."
             )
         return f"{needs}; {_are(free)} free{self._uncounted}."
+
+    def _waits_behind(self, job: LiveJob) -> LiveJob | None:
+        """Return the first queued job that keeps so many slots from a job that it cannot start."""
+        arrays = self._state.arrays
+        for ahead, memory_bytes in self._ahead:
+            if ahead.spec.priority <= job.spec.priority:
+                break
+            arrays.reserve(memory_bytes)
+            left = len(arrays.candidates(job))
+            arrays.reserve(NOT_RESERVED)
+            if left < job.spec.gpus:
+                return ahead
+        return None
 
     def _count(self, job: LiveJob) -> tuple[int, int]:
         memory_bytes, arrays = job.spec.memory_bytes, self._state.arrays

@@ -102,4 +102,4 @@ def _origin(error: Exception) -> tuple[str, int] | None:
     if compiled_from := getattr(error, "compiled_from", None):
         return compiled_from[0], compiled_from[2]
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call
-    return (frames[0].name, frames[0].lineno or 0) if frames else None
+    return (frames[-1].name, frames[-1].lineno or 0) if frames else None

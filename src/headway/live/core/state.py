@@ -46,6 +46,7 @@ class CoreState:
         # By number:
         self.queue: dict[int, LiveJob] = {}  # queued jobs
         self.pausing: dict[int, LiveJob] = {}  # those of them that have failed and start later
+        self.urgent: dict[int, LiveJob] = {}  # those of them of a priority above 0
         self.waiting: dict[int, LiveJob] = {}  # jobs whose first message awaits admission
         self.stuck: dict[int, LiveJob] = {}  # running jobs that make no progress
         self.turns = SlotTurns()
@@ -79,6 +80,27 @@ class CoreState:
         self.jobs[job_id] = job
         self.arrays.add(job)
         return job
+
+    def enqueue(self, job: LiveJob) -> None:
+        """Add a job to the queue."""
+        self.queue[job.number] = self.fresh[job.number] = job
+        if job.spec.priority > 0:
+            self.urgent[job.number] = job
+
+    def leave_queue(self, job: LiveJob) -> None:
+        """Take a job off the queue if it is there; jobs that were kept waiting for it may fit."""
+        self.queue.pop(job.number, None)
+        self.fresh.pop(job.number, None)
+        self.room_made |= self.urgent.pop(job.number, None) is not None
+
+    def set_priority(self, job: LiveJob, priority: int) -> None:
+        """Change the priority that a job's user gave it."""
+        job.set_priority(priority)
+        self.arrays.columns["priority"][job.row] = priority
+        if job.number in self.queue:
+            self.leave_queue(job)
+            self.enqueue(job)
+            self.room_made = True
 
     def update_key(self, job: LiveJob) -> None:
         """Ask the priority policy for a job's key."""

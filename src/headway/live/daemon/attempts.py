@@ -12,7 +12,7 @@ from headway.live import operator_log
 from headway.live.core.events import NEVER_STARTED, JobSpec, Slot
 from headway.live.daemon.state_store import StateStore
 from headway.live.executors import Attempt, AttemptEnd, Executor
-from headway.live.executors.shim import COULD_NOT_START, STOPPED
+from headway.live.executors.shim import COULD_NOT_START
 
 CLOSE_TIMEOUT_S = 5.0
 FIRST_PAUSE_S = 1.0
@@ -38,6 +38,7 @@ class Attempts:
         self._stopping: set[Attempt] = set()  # live, to be stopped now or once started
         # Live, failed to start: how, and the timer that will report it after a pause.
         self._pausing: dict[Attempt, tuple[AttemptEnd, asyncio.TimerHandle]] = {}
+        self._attached: set[Attempt] = set()  # live, with a worker that has been at the gate
         self._waits: dict[Attempt, str] = {}  # launched, and queued by the executor's cluster
         self._failed_starts: Counter[str] = Counter()  # in a row, by job
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,6 +92,15 @@ class Attempts:
         elif attempt not in self._starting:
             self._spawn(self._stop(attempt))
 
+    def attached(self, attempt: Attempt) -> None:
+        """Note that a worker of an attempt has connected to the gate."""
+        if attempt in self._live:
+            self._attached.add(attempt)
+
+    def has_attached(self, attempt: Attempt) -> bool:
+        """Return whether a worker of an attempt has ever connected to the gate."""
+        return attempt in self._attached
+
     def started(self, attempt: Attempt) -> None:
         """Mark an attempt as started; reports it the first time."""
         if attempt in self._starting:
@@ -125,7 +135,7 @@ class Attempts:
     def ended(self, ended: AttemptEnd) -> None:
         """Forget an attempt whose processes are all gone."""
         stopped = ended.attempt in self._stopping
-        for attempts in (self._live, self._starting, self._stopping):
+        for attempts in (self._live, self._starting, self._stopping, self._attached):
             attempts.discard(ended.attempt)
         self._waits.pop(ended.attempt, None)
         if pausing := self._pausing.pop(ended.attempt, None):
@@ -146,7 +156,7 @@ class Attempts:
     async def _launch(self, attempt: Attempt, spec: JobSpec, slots: Sequence[Slot]) -> None:
         await self._store.sync()
         if attempt in self._stopping:
-            self._on_ended(AttemptEnd(attempt, STOPPED, "stopped before it started"))
+            self._on_ended(AttemptEnd(attempt, NEVER_STARTED, "stopped before it started"))
             return
         if self.closing:
             self.ended(AttemptEnd(attempt, NEVER_STARTED))

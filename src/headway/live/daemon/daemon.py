@@ -21,8 +21,11 @@ from headway.live.core.events import (
     NodeLost,
     NodeUp,
     PolicyChanged,
+    PriorityChanged,
 )
 from headway.live.core.forecast import Forecast
+from headway.live.core.job_state import JobState
+from headway.live.core.jobs import LiveJob
 from headway.live.core.rules import Rules
 from headway.live.daemon.attempts import Attempts
 from headway.live.daemon.change_feed import ChangeFeed
@@ -50,6 +53,8 @@ from headway.live.executors import Attempt, AttemptEnd, Executor, ExecutorNode
 SAVE_INTERVAL_S = 10.0
 """How often iteration counts and the clock are saved."""
 STOP_TIMEOUT_S = 30.0
+ATTACH_TIMEOUT_S = 30.0
+"""How long a job on several nodes may run before one of its workers connects to the gate."""
 MAX_LOST_NODES = 100
 """Lost nodes that are remembered; beyond that the one lost first is forgotten."""
 
@@ -91,7 +96,9 @@ class Daemon:
             self.pipeline, clock, self.registry, self.attempts, self.grants
         )
         self.metrics.registry.register(
-            StateCollector(core, self.registry.counts, lambda: not store.problem)
+            StateCollector(
+                core, self.registry.counts, lambda: len(self.ungated()), lambda: not store.problem
+            )
         )
         self.on_executor_lost: Callable[[str], None] = lambda _: None
         """Called when the executor cannot go on."""
@@ -103,6 +110,20 @@ class Daemon:
         self._changing = asyncio.Lock()  # Changes of policy and nodes are stored one by one.
         # Ends reported while jobs are being restored.
         self._held_ends: list[AttemptEnd] | None = None
+
+    def is_ungated(self, job: LiveJob) -> bool:
+        """Return whether a job runs on several nodes and does not ask the gate."""
+        return (
+            job.state is JobState.RUNNING
+            and len(job.node_names) > 1
+            and self.clock.now_ns() - job.running_ns >= ATTACH_TIMEOUT_S * 1e9
+            and not self.attempts.has_attached(Attempt(job.job_id, job.attempts))
+        )
+
+    def ungated(self) -> list[str]:
+        """Return the running jobs that should ask the gate and do not."""
+        placed = self.core.state.arrays.placed.values()
+        return [job.job_id for job in placed if self.is_ungated(job)]
 
     # Reports from the executor.
 
@@ -262,6 +283,19 @@ class Daemon:
         operator_log.info("job cancelled", job=job_id)
         self.registry.update(job_id, cancelled=True)
         self.pipeline.handle(JobCancelled(at_ns=self.clock.now_ns(), job_id=job_id))
+
+    async def set_priority(self, job_id: str, priority: int) -> None:
+        """Give a job another priority; on return that is on disk."""
+        record = self.registry[job_id]
+        if record.finished:
+            raise ConflictError(f"job {job_id} is already {record.state}.")
+        operator_log.info("priority changed", job=job_id, priority=priority)
+        spec = msgspec.structs.replace(record.spec, priority=priority)
+        self.registry.update(job_id, spec=spec)
+        self.pipeline.handle(
+            PriorityChanged(at_ns=self.clock.now_ns(), job_id=job_id, priority=priority)
+        )
+        await self.store.flush()
 
     async def drain(self, node: str, draining: bool) -> None:
         """Place no new jobs on a node, or allow them again, once that is on disk.

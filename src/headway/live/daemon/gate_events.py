@@ -38,6 +38,7 @@ class GateEvents:
         """Mark the attempt as started; disconnect a worker whose attempt is stopping or over."""
         one = Attempt(job_id, attempt)
         self._attempts.started(one)
+        self._attempts.attached(one)
         if not self._attempts.wanted(one):
             state = "being stopped" if one in self._attempts else "over"
             self._grants.release(one, f"this attempt is {state}")

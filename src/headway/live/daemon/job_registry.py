@@ -129,7 +129,7 @@ class JobRegistry:
             new = self._changed_state(old, new)
         self._records[job_id] = new
         self._store.save(new)
-        if new.state != old.state or new.slots != old.slots:
+        if (new.state, new.slots) != (old.state, old.slots) or new.spec is not old.spec:
             self._feed.publish("job", new)
 
     def publish(self, job_id: str) -> None:

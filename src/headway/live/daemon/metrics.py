@@ -88,9 +88,11 @@ class StateCollector(Collector):
         self,
         core: Core,
         job_counts: Callable[[], Mapping[str, int]],
+        ungated: Callable[[], int],
         storage_works: Callable[[], bool],
     ) -> None:
-        self._core, self._job_counts, self._storage_works = core, job_counts, storage_works
+        self._core, self._job_counts, self._ungated = core, job_counts, ungated
+        self._storage_works = storage_works
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics that follow from the current state."""
@@ -103,6 +105,18 @@ class StateCollector(Collector):
             "headway_jobs_stuck",
             "Running jobs that make no progress.",
             len(self._core.state.stuck),
+        )
+        yield GaugeMetricFamily(
+            "headway_jobs_ungated",
+            "Running jobs on several nodes that do not ask the gate.",
+            self._ungated(),
+        )
+        slots = [(slot, node.draining) for node in nodes for slot in node.slots]
+        yield GaugeMetricFamily("headway_slots", "Slots of all nodes.", len(slots))
+        yield GaugeMetricFamily(
+            "headway_slots_free",
+            "Slots without a job, on nodes that take jobs.",
+            sum(not (slot.jobs or draining) for slot, draining in slots),
         )
         yield _gauge(
             "headway_node_messages",

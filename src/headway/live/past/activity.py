@@ -342,6 +342,8 @@ class Activity:
             latest.iterations = event.iterations
 
     def _begin(self, job: PastJob, number: int, slots: tuple[Slot, ...]) -> PastAttempt:
+        if not slots:
+            raise ValueError(f"attempt {number} of job {job.job_id} has no slots")
         nodes = {self._node(slot.node, slot.index + 1) for slot in slots}
         attempt = PastAttempt(
             len(self.attempts), job, number, slots, tuple(sorted(nodes)), self.now_ns

@@ -61,11 +61,15 @@ def read_recording(path: str) -> RecordedRun:
         reader = LogReader(given.resolve().with_name("events.jsonl"), only_run=run)
     else:
         reader = LogReader(given, is_file=True)
+    from polars.exceptions import PolarsError
+
     try:
         reader.read()
+        return recording(reader, path)
+    except (ArithmeticError, LookupError, TypeError, ValueError, PolarsError) as error:
+        raise InputError("is damaged: it has events that no run can have.", source=path) from error
     finally:
         reader.close()
-    return recording(reader, path)
 
 
 def recording(reader: LogReader, source: str) -> RecordedRun:

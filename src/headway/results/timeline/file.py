@@ -26,13 +26,15 @@ import numpy as np
 from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError
 from headway.domain.graph import Graph, Message, Task
+from headway.domain.limits import HORIZON_NS, MAX_GPUS, whole
 from headway.domain.records import COMMUNICATION, COMPUTE, PLACEMENT, TASK, Records
 from headway.domain.workload import Workload
-from headway.files import STANDARD, open_input, open_output
+from headway.files import STANDARD, open_input
 from headway.interrupts import before_forced_exit, uninterruptible
 from headway.results.columns import job_columns, job_schema, job_table, text
+from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
 from headway.results.schema import Result
-from headway.results.store import PARQUET_MAGIC, metadata_values, parquet_content, run_metadata
+from headway.results.store import metadata_values, run_metadata
 from headway.results.timeline.nodes import PlacedMessages
 from headway.results.timeline.recorded import KINDS, RecordedRun, task_schema, task_table
 from headway.results.timeline.window import Window
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 """The version of the file format; a reader refuses all others."""
+
+_SETTINGS = ("cluster", "network", "seed", "placement", "priority", "admission", "bucket_bytes")
+"""The settings that readers rely on."""
 
 PART_ROWS = 1 << 20
 """Rows kept in memory; a longer timeline is first written to temporary files in parts."""
@@ -135,9 +140,9 @@ def record_timeline(
     if str(target).startswith(("/dev/", "/proc/")):
         beside = None
     with (
-        open_output(path) as stream,
+        parquet_output(path) as stream,
         tempfile.TemporaryDirectory(prefix=f".{target.name}.parts.", dir=beside) as folder,
-        before_forced_exit(lambda: shutil.rmtree(folder)),
+        before_forced_exit(lambda: shutil.rmtree(folder, ignore_errors=True)),
     ):
         sink = TimelineWriter(stream, Path(folder), workload, cluster, window or Window())
         yield sink
@@ -191,7 +196,7 @@ def read_timeline(path: str | os.PathLike[str]) -> RecordedRun:
             # By its path polars maps a file instead of copying it.
             if source != STANDARD and os.path.isfile(source):
                 _check_magic(stream, source)
-                return _parse(source, source)
+                return _parse(stream, source, mapped=True)
             content = BytesIO(_all_of(stream))
             _check_magic(content, source)
             return _parse(content, source)
@@ -230,8 +235,8 @@ def _not_a_timeline() -> InputError:
     return InputError("is not a timeline from `headway simulate --timeline`.")
 
 
-def _parse(content: BytesIO | str, source: str) -> RecordedRun:
-    tasks, metadata = parquet_content(content)
+def _parse(content: BinaryIO, source: str, mapped: bool = False) -> RecordedRun:
+    tasks, metadata = read_parquet(content, source if mapped else None)
     if "headway.timeline" not in metadata:
         raise _not_a_timeline()
     values = metadata_values(metadata)
@@ -244,8 +249,9 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
 
     try:
         jobs = job_table({name: values["jobs"][name] for name in job_schema()})
-        from_ns, to_ns = values["window"]
-        server_gpus = tuple(int(count) for count in values["server_gpus"])
+        from_ns, to_ns = (whole(edge, "window", 0, HORIZON_NS) for edge in values["window"])
+        server_gpus = tuple(whole(n, "server_gpus", 1, MAX_GPUS) for n in values["server_gpus"])
+        settings = {name: values["settings"][name] for name in _SETTINGS} | values["settings"]
         known = dict(enumerate(_graph(graph) for graph in values["graphs"]))
         graphs = tuple(None if at is None else known[at] for at in values["graph_of_job"])
         if len(graphs) != len(jobs):
@@ -253,10 +259,10 @@ def _parse(content: BytesIO | str, source: str) -> RecordedRun:
         schema = task_schema(jobs["job_id"].to_list(), graphs)
         run = RecordedRun(
             source=source,
-            window=Window(int(from_ns), int(to_ns)),
+            window=Window(from_ns, to_ns),
             tasks=tasks,
             jobs=jobs,
-            settings={**values["settings"]},
+            settings=settings,
             server_gpus=server_gpus,
             graphs=graphs,
         )
@@ -325,5 +331,6 @@ def _check_values(run: RecordedRun) -> None:
         graph is not None and graph.ranks != count
         for graph, count in zip(run.graphs, run.jobs["gpu_count"], strict=True)
     )
+    broken += run.jobs["job_id"].null_count()
     if broken or len(run.jobs) == 0 or min(run.server_gpus, default=0) < 1:
         raise InputError("is damaged: it holds values that no run can have.")

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from headway.domain.errors import InputError, shown
+from headway.domain.limits import text
 
 SECOND_NS = 10**9
 
@@ -28,6 +29,13 @@ class TraceJob:
     iterations: int | None = None
     model: str | None = None
     gpu_milli: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("job_id", "model"):
+            try:
+                text(getattr(self, name) or "", name)
+            except InputError as error:
+                raise UnusableError(Reason.UNREADABLE, error.problem, name) from None
 
 
 class Reason(StrEnum):

@@ -1,1 +1,1 @@
-"""Jobs on a Slurm cluster: as steps of one allocation, or each as a batch job of its own."""
+"""Jobs on a Slurm cluster: as steps of allocations, or each as a batch job of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from headway.live.core.events import NEVER_STARTED
@@ -30,39 +30,44 @@ ALLOCATION_ENDED: Outcome = (LOST, "the allocation ended")
 
 def is_running(pid: int) -> bool:
     """Return whether a child process runs; reap it otherwise."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == 0
-    return False
+    return programs.exit_code(pid) is None
 
 
 class SlurmAttempt(TrackedAttempt):
-    """The nodes of an attempt and their outcomes; `srun` is the id of the process that started it.
+    """The nodes of an attempt, their allocations and outcomes.
 
-    Another scheduler's `srun`, and one that has ended, is None.
+    `sruns` are the processes that started it, by allocation, without those of another scheduler
+    and those that have ended.
     """
 
     def __init__(self, folder: Path, nodes: Iterable[str]) -> None:
         super().__init__()
         self.folder = folder
         self.outcomes: dict[str, Outcome | None] = dict.fromkeys(nodes)
-        self.srun: int | None = None
+        self.allocations: dict[str, str] = dict.fromkeys(self.outcomes, "")
+        self.sruns: dict[str, int] = {}
+        self.ended_sruns: set[str] = set()  # their allocations
         self.launched = False
         self.lost: Outcome | None = None
         self.stopping = False
         self.kill_at_s = float("inf")
-        self.waits_for = ""  # Why it is in Slurm's queue.
+        self.has_started = False  # on a node, as far as is known
+        self.waits_for = ""  # Why it has not started.
         self.missing_since_s = float("inf")  # Slurm does not know it.
 
-    def srun_runs(self) -> bool:
-        """Return whether its `srun` runs; reap it otherwise."""
-        if self.srun is not None and not is_running(self.srun):
-            self.srun = None
-        return self.srun is not None
+    def reap(self) -> None:
+        """Drop the processes that have ended."""
+        for allocation, pid in list(self.sruns.items()):
+            if not is_running(pid):
+                del self.sruns[allocation]
+                self.ended_sruns.add(allocation)
 
-    def end_srun(self) -> None:
-        """Ask its `srun` to give up, if it runs."""
-        if self.srun_runs() and self.srun is not None:
-            os.kill(self.srun, signal.SIGTERM)
+    def end_sruns(self, listed: Collection[str] = ()) -> None:
+        """Ask each `srun` to give up, but for those in allocations where Slurm lists its step."""
+        self.reap()
+        for allocation, pid in self.sruns.items():
+            if allocation not in listed:
+                os.kill(pid, signal.SIGTERM)
 
     def read_outcomes(self) -> None:
         """Read the outcomes that nodes have written."""
@@ -83,15 +88,17 @@ class SlurmAttempt(TrackedAttempt):
             outcome = (LOST, f"node {node} was lost")
         self.outcomes[node] = self.lost = outcome
 
-    def lose_allocation(self) -> None:
-        """Decide the outcome of the remaining nodes, when its allocation is over."""
+    def lose_allocations(self, is_over: Callable[[str], bool]) -> None:
+        """Decide the outcome of the remaining nodes in allocations that are over."""
         self.read_outcomes()
-        for node in self.running_nodes():
+        over = [node for node, allocation in self.allocations.items() if is_over(allocation)]
+        for node in set(self.running_nodes()).intersection(over):
             if attempt_files.withdraw(self.folder, node):
                 self.outcomes[node] = (NEVER_STARTED, "the allocation ended before it started")
             else:
                 self.outcomes[node] = ALLOCATION_ENDED
-        self.blame_allocation()
+        if over:
+            self.blame_allocation()
 
     def blame_allocation(self) -> None:
         """Name the end of its allocation as the reason, if Slurm has stopped its ranks."""
@@ -103,21 +110,25 @@ class SlurmAttempt(TrackedAttempt):
         failures = [one[0] for one in self.outcomes.values() if one is not None and one[0] != 0]
         return bool(failures) and not self.stopping and set(failures) == {STOPPED}
 
-    def settle(self, now_s: float) -> None:
-        """Decide the outcome of the remaining nodes, when Slurm runs nothing of the attempt.
+    def settle(self, nodes: Iterable[str], now_s: float) -> None:
+        """Decide the outcome of nodes where Slurm runs nothing of the attempt.
 
+        What Slurm does not list may be missing in one answer only, unless its `srun` has ended.
         Ranks that have started count as gone after `GONE_AFTER_S`: a controller that was killed may
         have forgotten a job, whose processes Slurm ends when their node registers.
         """
         self.read_outcomes()
+        confirmed = now_s > self.missing_since_s
         self.missing_since_s = min(self.missing_since_s, now_s)
-        for node in self.running_nodes():
+        for node in set(self.running_nodes()).intersection(nodes):
+            if not confirmed and self.allocations[node] not in self.ended_sruns:
+                continue
             if attempt_files.withdraw(self.folder, node):
                 self.outcomes[node] = self._why_not_started()
             elif now_s >= self.missing_since_s + GONE_AFTER_S:
                 self.outcomes[node] = (LOST, f"its step on {node} was killed")
 
-    def has_started(self) -> bool:
+    def is_claimed(self) -> bool:
         """Return whether its ranks have started on a node."""
         return any(attempt_files.is_claimed(self.folder, node) for node in self.outcomes)
 
@@ -136,6 +147,9 @@ class SlurmAttempt(TrackedAttempt):
         failures = [one for one in self.outcomes.values() if one is not None and one[0] != 0]
         if not failures:
             return 0, ""
+        unstarted = [one for one in failures if one[0] == NEVER_STARTED]
+        if len(unstarted) == len(self.outcomes):
+            return (NEVER_STARTED, "stopped") if self.stopping else unstarted[0]
         if self.lost is not None:
             return self.lost
         if self.stopping:
@@ -143,7 +157,6 @@ class SlurmAttempt(TrackedAttempt):
         # A lost or killed node has the highest code and is the cause. Those that were stopped had
         # to end with it; if one never started, the others have only waited for it.
         causes = [one for one in failures if one[0] != STOPPED]
-        unstarted = [one for one in causes if one[0] == NEVER_STARTED]
         if not causes:
             return STOPPED, "ended by Slurm"
         return unstarted[0] if unstarted else max(causes, key=lambda outcome: outcome[0])

@@ -26,7 +26,7 @@ from headway.live.executors.node_tools import read_outcome, read_regular
 from headway.live.executors.shim import RESERVED_BYTES, write_outcome
 
 PORT = "port"
-_PLAN = "plan-"
+_PLAN, _RUNNING, _WITHDRAWN = "plan-", "running-", "withdrawn-"
 _JSON = ".json"
 
 
@@ -40,7 +40,7 @@ def write_plans(folder: Path, plans: dict[str, dict[str, Any]]) -> None:
 
 def claim(folder: Path, node: str) -> dict[str, Any] | None:
     """Return the plan of a node, once; None if it was started or withdrawn."""
-    running = folder / f"running-{node}{_JSON}"
+    running = folder / f"{_RUNNING}{node}{_JSON}"
     try:
         os.rename(folder / f"{_PLAN}{node}{_JSON}", running)
     except FileNotFoundError:
@@ -49,16 +49,25 @@ def claim(folder: Path, node: str) -> dict[str, Any] | None:
     return plan
 
 
+def allocation_on(folder: Path, node: str) -> str | None:
+    """Return the allocation that a node was in when the attempt was launched; None if unknown."""
+    for state in (_RUNNING, _PLAN, _WITHDRAWN):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            plan = json.loads(read_regular(folder / f"{state}{node}{_JSON}"))
+            return str(plan["allocation"])
+    return None
+
+
 def is_claimed(folder: Path, node: str) -> bool:
     """Return whether a node has started its plan."""
-    return (folder / f"running-{node}{_JSON}").exists()
+    return (folder / f"{_RUNNING}{node}{_JSON}").exists()
 
 
 def withdraw(folder: Path, node: str) -> bool:
     """Keep a node from starting its plan; False if it has started."""
     with contextlib.suppress(FileNotFoundError):
-        os.rename(folder / f"{_PLAN}{node}{_JSON}", folder / f"withdrawn-{node}{_JSON}")
-    return (folder / f"withdrawn-{node}{_JSON}").exists()
+        os.rename(folder / f"{_PLAN}{node}{_JSON}", folder / f"{_WITHDRAWN}{node}{_JSON}")
+    return (folder / f"{_WITHDRAWN}{node}{_JSON}").exists()
 
 
 def outcome_on(folder: Path, node: str) -> Outcome | None:

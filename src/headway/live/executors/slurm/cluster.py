@@ -1,4 +1,4 @@
-"""A Slurm cluster as the executor sees it: an allocation, its nodes, attempts. Calls may block."""
+"""A Slurm cluster as the executor sees it: allocations, their nodes, attempts. Calls may block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import os
 import pwd
 import shlex
-from collections.abc import Mapping
+import signal
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from headway.live.executors.rank_plans import LaunchNode
 from headway.live.executors.slurm.lines import Directives, NodeShare, SlurmLines
 from headway.slurm import programs
 from headway.slurm.nodes import MEBIBYTE, AllocatedNode, SlurmJob, SlurmNode
-from headway.slurm.programs import SlurmError, Unit
+from headway.slurm.programs import SlurmError, SlurmRefusedError, Unit
 
 POLL_S = 10.0
+_PAUSE_S = 0.1
+"""How often Slurm is asked for the id of an allocation that was just requested."""
 ALLOCATION_VARIABLE = "SLURM_JOB_ID"
 """The variable in which a job finds its own id."""
 
@@ -30,8 +34,8 @@ ALLOCATION_VARIABLE = "SLURM_JOB_ID"
 class SlurmSettings(msgspec.Struct, frozen=True):
     """How to use a Slurm cluster.
 
-    Attempts are steps of `allocation`, a job's id, or of one with `nodes` nodes that is asked for;
-    with `batch`, each is a batch job. None takes what the cluster says.
+    Attempts are steps of `allocation`, a job's id, or of allocations with `nodes` nodes that are
+    asked for; with `batch`, each is a batch job. None takes what the cluster says.
     """
 
     batch: bool = False
@@ -60,7 +64,7 @@ class SlurmSettings(msgspec.Struct, frozen=True):
             words = lines.batch(attempt.name, attempt, nodes, share, spec)
             return [shlex.join(["sbatch", "--parsable", *words])]
         allocation = self.allocation or os.environ.get(ALLOCATION_VARIABLE)
-        asking = [] if allocation else [["sbatch", "--parsable", *lines.allocation(self.nodes)]]
+        asking = [] if allocation else [["salloc", *lines.allocation(self.nodes)]]
         step = lines.step(allocation or "ALLOCATION", attempt.name, attempt, nodes, "GPUS", spec)
         return [shlex.join(words) for words in (*asking, step)]
 
@@ -68,84 +72,124 @@ class SlurmSettings(msgspec.Struct, frozen=True):
 class SlurmCluster:
     """The nodes that attempts can run on, and the steps or jobs that they are.
 
-    `path` is the file with the id of an allocation that was asked for. While the allocation is
-    `closed`, its steps may still have processes, but none can start. `ended` says that an
-    allocation is over, with all its processes; the caller resets it.
+    `path` is the file with the ids of allocations that were asked for. Several have the nodes if
+    some were lost and asked for anew. While an allocation is closed, its steps may still have
+    processes, but none can start. `ended` says that an allocation is over, with all its processes;
+    the caller resets it. `allocations` says which has each node, with `batch` an empty string.
+
+    An answer of Slurm may be empty or cut short. What is missing in it, without being said to be
+    lost or over, counts as gone when the next answer lacks it too.
     """
 
     def __init__(self, settings: SlurmSettings, identity: str, path: Path) -> None:
         self._settings, self._path = settings, path
         self._lines = settings.lines(identity)
         self._release = (0, 0)
-        self._allocation: str | None = None
-        self._waits_for = ""
+        self._jobs: dict[str, SlurmJob | None] = {}  # allocations; None: not looked at yet
+        self._requests: list[int] = []  # Each `salloc` that may be running.
+        self._problem = ""  # Why Slurm grants no more nodes.
+        self._waits_for: dict[str, str] = {}
+        self._unknown: set[str] = set()  # allocations that the last answer lacked
+        self._absent: set[str] = set()  # nodes that the last answer lacked
         self._mine: dict[str, AllocatedNode] = {}
         self._found: dict[str, SlurmNode] = {}
-        self.closed = self.ended = False
+        self.ended = False
+        self.allocations: dict[str, str] = {}
         self.nodes: dict[str, LaunchNode] = {}
         self.draining: frozenset[str] = frozenset()
 
     def connect(self) -> None:
-        """Check that Slurm is here and accepts jobs, and find or ask for the allocation."""
+        """Check that Slurm is here and accepts jobs, and find or ask for an allocation."""
         self._release = programs.version()
         if self._settings.batch:
-            programs.check_submission(self._lines.probe())
+            self._check_submission()
             return
-        if self._given() is not None:
-            self._allocation = self._given()
-            self._check_given()
+        given = self._given()
+        if given is not None:
+            self._jobs[given] = self._checked(given)
             return
         with contextlib.suppress(FileNotFoundError):
-            asked = self._path.read_text()
-            found = programs.job(asked)
-            # Slurm counts from 1 again when it is reinstalled.
-            if found is None or found.name == self._lines.allocation_name:
-                self._allocation = asked
-        self._find_allocation()
+            self._jobs = dict.fromkeys(self._path.read_text().split())
+        if not self._jobs:
+            self._ask(self._settings.nodes)
 
     def find_nodes(self) -> None:
-        """Find the nodes that are up; ask for another allocation if ours has ended."""
-        self._found = {node.name: node for node in programs.nodes(self._release)}
+        """Find the nodes that are up; ask for others if allocations or nodes have been lost."""
+        found = {node.name: node for node in programs.nodes(self._release)}
         if self._settings.batch:
+            named = dict.fromkeys(self._batch_nodes(), "")
             mine = {
-                name: AllocatedNode(self._found[name].cpus, self._found[name].gpus)
-                for name in self._batch_nodes()
-                if name in self._found
+                name: AllocatedNode(found[name].cpus, found[name].gpus)
+                for name in named.keys() & found.keys()
             }
         else:
-            mine = self._allocated_nodes()
-        up = {
-            name: node
-            for name, node in self._found.items()
-            if name in mine and not node.lost and (name in self.nodes or not node.unknown)
+            named, mine = self._allocated_nodes()
+        # Those of an allocation that is over are gone.
+        known = {
+            name: job_id
+            for name, job_id in self.allocations.items()
+            if name in self.nodes and (not job_id or job_id in self._jobs)
         }
-        self._mine = mine
+        lost = {name for name, node in found.items() if node.lost}
+        absent = (known.keys() | named.keys()) - (found.keys() & mine.keys()) - lost
+        for name in (absent - self._absent) & known.keys():
+            found.setdefault(name, self._found[name])
+            mine.setdefault(name, self._mine[name])
+            named.setdefault(name, known[name])
+        self._absent = absent
+        up = {name: node for name, node in found.items() if name in mine and not node.lost}
+        self._found, self._mine, self.allocations = found, mine, named
         self.nodes = {name: self._launch_node(node, mine[name]) for name, node in up.items()}
-        self.draining = frozenset(name for name, node in up.items() if node.draining or self.closed)
+        # Jobs go on where Slurm does not know the state of a node yet; nothing starts there.
+        self.draining = frozenset(
+            name
+            for name, node in up.items()
+            if node.draining or node.unknown or self.is_closed([named[name]])
+        )
+
+    def is_closed(self, allocations: Iterable[str]) -> bool:
+        """Return whether one of these is an allocation in which no step can start."""
+        jobs = [self._jobs.get(job_id) for job_id in allocations]
+        return any(job is not None and job.closed for job in jobs)
+
+    def is_over(self, allocation: str) -> bool:
+        """Return whether an allocation has no processes any more."""
+        return bool(allocation) and allocation not in self._jobs
+
+    def runs(self, unit: Unit | None, allocation: str) -> bool:
+        """Return whether Slurm runs an attempt in one of its allocations, or is to run it."""
+        return unit is not None and (not allocation or allocation in unit.allocations)
 
     def units(self) -> dict[str, Unit]:
         """Return the attempts that Slurm runs or is to run, by the name of their folder."""
+        units: dict[str, Unit] = {}
         if self._settings.batch:
-            found = programs.jobs()
+            answers = [programs.jobs()]
         else:
-            found = {} if self._allocation is None else programs.steps(self._allocation)
-        prefix = self._lines.prefix
-        return {
-            name.removeprefix(prefix): unit
-            for name, unit in found.items()
-            if name.startswith(prefix)
-        }
+            answers = [programs.steps(job_id) for job_id in list(self._jobs)]
+        for answer in answers:
+            for name, unit in answer.items():
+                attempt = self._lines.attempt_in(name)
+                if attempt is not None:
+                    before = units.get(attempt, Unit(()))
+                    ids, jobs = before.ids + unit.ids, before.allocations + unit.allocations
+                    units[attempt] = Unit(ids, jobs, unit.waits_for)
+        return units
 
-    def step_words(self, folder: Path, plans: Mapping[str, Any], spec: JobSpec) -> list[str]:
-        """Return the `srun` of an attempt."""
-        if self._allocation is None:
-            raise OSError("there is no allocation")
-        # All of the allocation, so that GPUs are numbered the same in every step. Slurm gives a
-        # step the same number on each node.
-        gpus = min(self._mine[name].gpus for name in plans)
-        return self._lines.step(
-            self._allocation, folder.name, folder, list(plans), str(gpus or ""), spec
-        )
+    def step_words(
+        self, folder: Path, allocations: Mapping[str, str], spec: JobSpec
+    ) -> dict[str, list[str]]:
+        """Return the `srun` of an attempt in each of the allocations that have its nodes."""
+        parts: dict[str, list[str]] = {}
+        for name, job_id in allocations.items():
+            parts.setdefault(job_id, []).append(name)
+        return {job_id: self._step(job_id, folder, nodes, spec) for job_id, nodes in parts.items()}
+
+    def _step(self, job_id: str, folder: Path, nodes: list[str], spec: JobSpec) -> list[str]:
+        # All GPUs of the allocation, so that they are numbered the same in every step. Slurm gives
+        # a step the same number on each node.
+        gpus = min(self._mine[name].gpus for name in nodes)
+        return self._lines.step(job_id, folder.name, folder, nodes, str(gpus or ""), spec)
 
     def batch_words(self, folder: Path, plans: Mapping[str, Any], spec: JobSpec) -> list[str]:
         """Return the options of the `sbatch` of an attempt.
@@ -164,12 +208,12 @@ class SlurmCluster:
     def stop(self, unit: Unit) -> None:
         """Ask all processes of an attempt to end, or keep it from starting."""
         if self._settings.batch:
-            programs.cancel_pending(unit.unit_id)
-        programs.signal(unit.unit_id, "TERM")
+            programs.cancel_pending(unit.ids)
+        programs.send_signal(unit.ids, "TERM")
 
     def kill(self, unit: Unit) -> None:
         """End an attempt, and what waits for it."""
-        programs.cancel(unit.unit_id)
+        programs.cancel(unit.ids)
 
     def cancel_by_name(self, name: str) -> None:
         """End the step or the batch job of an attempt, if Slurm has one.
@@ -181,13 +225,23 @@ class SlurmCluster:
             self.kill(unit)
 
     def release(self) -> None:
-        """Give back an allocation that was asked for."""
-        if self._path.exists() and self._allocation is not None:
+        """Give back all allocations that were asked for."""
+        if not self._settings.batch and self._given() is None:
             programs.cancel_named(self._lines.allocation_name)
             self._path.unlink(missing_ok=True)
 
     def _given(self) -> str | None:
         return self._settings.allocation or os.environ.get(ALLOCATION_VARIABLE)
+
+    def _check_submission(self) -> None:
+        """Raise SlurmRefusedError if Slurm would never accept a batch job of this user."""
+        # A controller that has just started refuses nodes that have not registered yet.
+        starting = any(node.unknown for node in programs.nodes(self._release))
+        try:
+            programs.check_submission(self._lines.probe())
+        except SlurmRefusedError as error:
+            if not (starting and "node configuration" in str(error)):
+                raise
 
     def _batch_nodes(self) -> set[str]:
         """Return the nodes that an `sbatch` with the cluster's directives can use."""
@@ -201,63 +255,117 @@ class SlurmCluster:
         reservation = directives.value("--reservation")
         return names & set(programs.reserved_nodes(reservation)) if reservation else names
 
-    def _allocated_nodes(self) -> dict[str, AllocatedNode]:
-        """Return the nodes of the allocation: none if it is over and Slurm grants no other yet."""
-        try:
-            return self._find_allocation().nodes
-        except SlurmError:
-            # Its attempts have ended with it, which must not go unnoticed. Later calls ask again.
-            if self.ended and self._allocation is None:
-                return {}
-            raise
+    def _allocated_nodes(self) -> tuple[dict[str, str], dict[str, AllocatedNode]]:
+        """Return which allocation has each node, and what it has there."""
+        unknown = set()
+        # Before Slurm is asked: a `salloc` ends when it has what it waits for.
+        may_wait = any(job is None or job.waiting for job in self._jobs.values())
+        salloc_runs = may_wait and programs.salloc_runs(self._lines.allocation_name)
+        for job_id, before in list(self._jobs.items()):
+            found = programs.job(job_id)
+            # Slurm counts from 1 again when it is reinstalled.
+            if found is not None and self._given() is None and not self._is_ours(found):
+                found = None
+            if found is None and job_id not in self._unknown:
+                unknown.add(job_id)
+            elif found is None or not (found.running or found.waiting or found.closed):
+                why = "is unknown to Slurm" if found is None else f"has ended: {found.state}"
+                operator_log.warning("allocation is over", job=job_id, why=why)
+                self.ended = True
+                del self._jobs[job_id]
+            else:
+                self._jobs[job_id] = self._updated(job_id, found, before)
+                if found.waiting and not salloc_runs and self._given() is None:
+                    # Slurm would grant it, and end it soon after with the jobs in it.
+                    operator_log.warning("allocation is requested again", job=job_id)
+                    programs.cancel_pending([job_id])
+        self._unknown = unknown
+        if self._given() is None and not unknown:
+            self._replace_lost()
+        named: dict[str, str] = {}
+        mine: dict[str, AllocatedNode] = {}
+        for job_id, job in self._jobs.items():
+            if job is not None and not job.waiting:
+                named |= dict.fromkeys(job.nodes, job_id)
+                mine |= job.nodes
+        return named, mine
 
-    def _find_allocation(self) -> SlurmJob:
-        """Return the allocation; ask for one if ours has ended or was never there.
+    def _is_ours(self, job: SlurmJob) -> bool:
+        return job.name == self._lines.allocation_name
+
+    def _updated(self, job_id: str, found: SlurmJob, before: SlurmJob | None) -> SlurmJob:
+        """Return an allocation as it is now; report what has changed."""
+        if found.closed:
+            if before is None or not before.closed:
+                operator_log.warning(
+                    "allocation starts no more jobs", job=job_id, state=found.state
+                )
+            # Slurm lists fewer and fewer nodes of one that is ending.
+            kept = found if before is None or not before.nodes else before
+            return msgspec.structs.replace(found, nodes=kept.nodes, size=kept.size)
+        reason = found.reason if found.waiting else ""
+        if reason != self._waits_for.get(job_id, ""):
+            event = "allocation waits in Slurm's queue" if reason else "allocation runs"
+            operator_log.info(event, job=job_id, state=found.state, why=reason)
+        self._waits_for[job_id] = reason
+        return found
+
+    def _replace_lost(self) -> None:
+        """Ask for the nodes that no allocation has or waits for.
 
         One that is ending still has processes: nothing is asked for before they are gone.
         """
-        found = None if self._allocation is None else programs.job(self._allocation)
-        was_closed, self.closed = self.closed, found is not None and found.closed
-        if found is not None and self.closed:
-            if not was_closed:
-                operator_log.warning(
-                    "allocation starts no more jobs", job=self._allocation, state=found.state
-                )
-            # Slurm lists fewer and fewer nodes of one that is ending.
-            return msgspec.structs.replace(found, nodes=self._mine or found.nodes)
-        if found is not None and (found.running or found.waiting):
-            self._report_waiting(found)
-            return found if found.running else msgspec.structs.replace(found, nodes={})
-        if self._allocation is not None:
-            state = "is unknown to Slurm" if found is None else f"has ended: {found.state}"
-            operator_log.warning("allocation is over", job=self._allocation, why=state)
-            self.ended = True
-            self._allocation = None
-        if self._given() is None:
-            self._allocation = self._ask()
-        return SlurmJob("", "", 0, "PENDING", "", {})
+        self._requests = [pid for pid in self._requests if programs.exit_code(pid) is None]
+        sizes = [0 if job is None else job.size for job in self._jobs.values()]
+        wanted = self._settings.nodes - sum(sizes)
+        problem = ""
+        if wanted > 0 and all(sizes):  # Of a new one, Slurm has not said how large it is.
+            try:
+                self._ask(wanted)
+            except SlurmError as error:
+                # The loss of other nodes must not go unnoticed. The next poll asks again.
+                problem = str(error)
+                if problem != self._problem:
+                    operator_log.warning("Slurm grants no nodes; asking again", problem=problem)
+        self._problem = problem
 
-    def _ask(self) -> str:
-        """Return the allocation that Slurm has already, or ask for one.
+    def _ask(self, nodes: int) -> None:
+        """Take what Slurm has granted already, or ask for an allocation.
 
-        An earlier scheduler may have ended, or an `sbatch` failed, after Slurm had accepted it.
+        An earlier scheduler may have ended, or a `salloc` failed, after Slurm had accepted it.
         """
-        allocation = programs.job_named(self._lines.allocation_name)
-        if allocation is None:
-            allocation = programs.submit(self._lines.allocation(self._settings.nodes))
-            operator_log.info("allocation requested", job=allocation, nodes=self._settings.nodes)
-        else:
-            operator_log.info("allocation found", job=allocation)
-        with open_output(self._path) as stream:
-            stream.write(allocation.encode())
-        return allocation
+        if self._adopt("allocation found"):
+            return
+        log = self._path.with_name("salloc.log")
+        salloc = programs.allocate(self._lines.allocation(nodes), log)
+        self._requests.append(salloc)
+        deadline_s = time.monotonic() + programs.TIMEOUT_S
+        while True:
+            code = programs.exit_code(salloc)
+            if code is not None:
+                self._requests.remove(salloc)
+            if self._adopt("allocation requested", nodes=nodes):
+                return
+            if code:
+                raise programs.failure("salloc", log.read_text(errors="replace"), code)
+            if code == 0:
+                raise SlurmError("squeue does not list the allocation that salloc was granted.")
+            if time.monotonic() > deadline_s:
+                os.kill(salloc, signal.SIGTERM)
+                raise SlurmError(f"salloc did not answer within {programs.TIMEOUT_S:.0f} s.")
+            time.sleep(_PAUSE_S)
 
-    def _report_waiting(self, found: SlurmJob) -> None:
-        reason = found.reason if found.waiting else ""
-        if reason != self._waits_for:
-            event = "allocation waits in Slurm's queue" if reason else "allocation runs"
-            operator_log.info(event, job=self._allocation, state=found.state, why=reason)
-        self._waits_for = reason
+    def _adopt(self, event: str, **values: int) -> bool:
+        """Take the allocations that Slurm has and this scheduler does not know."""
+        named = programs.jobs_named(self._lines.allocation_name)
+        new = [job_id for job_id in named if job_id not in self._jobs]
+        for job_id in new:
+            operator_log.info(event, job=job_id, **values)
+            self._jobs[job_id] = None
+        if new:
+            with open_output(self._path) as stream:
+                stream.write("\n".join(self._jobs).encode())
+        return bool(new)
 
     def _launch_node(self, node: SlurmNode, mine: AllocatedNode) -> LaunchNode:
         wanted = self._settings.slots
@@ -267,9 +375,8 @@ class SlurmCluster:
         memory_bytes = self._settings.memory_bytes or node.memory_bytes // slots
         return LaunchNode(node.name, slots, memory_bytes, node.address, cuda=bool(mine.gpus))
 
-    def _check_given(self) -> None:
-        """Refuse an allocation in which no step can start."""
-        job_id = self._allocation or ""
+    def _checked(self, job_id: str) -> SlurmJob:
+        """Return the allocation that was given; refuse one in which no step can start."""
         named = self._settings.allocation is not None
         field = "allocation" if named else f"${ALLOCATION_VARIABLE}"
         found = programs.job(job_id)
@@ -284,6 +391,7 @@ class SlurmCluster:
             raise InputError(
                 f"job {job_id} is {found.state.lower()}; it must be running.", field=field
             )
+        return found
 
 
 def _user_name() -> str:

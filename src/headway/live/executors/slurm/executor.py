@@ -1,8 +1,8 @@
-"""The Slurm executor: each attempt is a step of one allocation, or a batch job of its own.
+"""The Slurm executor: each attempt is a step of an allocation, or a batch job of its own.
 
-Slurm runs a task on each node of an attempt, and the task runs the ranks there. Steps outlive the
-scheduler; the next one finds them by name. Outcomes and output are files in the attempt's folder,
-which all nodes see.
+Slurm runs a task on each node of an attempt, and the task runs the ranks there. An attempt on nodes
+of several allocations is a step in each. Steps outlive the scheduler; the next one finds them by
+name. Outcomes and output are files in the attempt's folder, which all nodes see.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class SlurmExecutor:
         own = identity(self._attempts.folder / "identity")
         self._cluster = SlurmCluster(self._settings, own, self._attempts.folder / "allocation")
         await asyncio.to_thread(self._cluster.connect)
-        await asyncio.to_thread(self._cluster.find_nodes)
+        for _ in range(2):  # One answer of Slurm may be empty or cut short.
+            await asyncio.to_thread(self._cluster.find_nodes)
         for name in self._cluster.draining:
             handler.node_drained(name, True)
         self._polling = asyncio.create_task(self._poll_forever())
@@ -94,9 +95,11 @@ class SlurmExecutor:
 
         Slurm does not notice the end of a step whose own process was killed.
         """
+        # One answer of Slurm may be empty or cut short.
+        found = self._cluster.units() | self._cluster.units()
         return {
             name: unit
-            for name, unit in self._cluster.units().items()
+            for name, unit in found.items()
             if not _has_ended(self._attempts.folder / name)
         }
 
@@ -126,11 +129,11 @@ class SlurmExecutor:
         names = [slot.node for slot in slots] or [""] * runs
         if names:
             tracked = self._attempts.running[attempt] = SlurmAttempt(folder, names)
+            for node in names:
+                now = self._cluster.allocations.get(node, "")
+                tracked.allocations[node] = attempt_files.allocation_on(folder, node) or now
             tracked.launched = True
             tracked.started.set()
-            if not runs:
-                # Slurm may be about to start it; then it is found running, or does not start.
-                tracked.withdraw()
 
     async def launch(
         self,
@@ -146,11 +149,12 @@ class SlurmExecutor:
         folder = attempts.folder_of(attempt)
         names = list(dict.fromkeys(slot.node for slot in slots))
         tracked = attempts.running[attempt] = SlurmAttempt(folder, names)
+        tracked.allocations = {name: self._cluster.allocations.get(name, "") for name in names}
         try:
             missing = [name for name in names if name not in self._cluster.nodes]
             if missing:
                 raise ValueError(f"there is no node {missing[0]}")
-            plans = self._plans(attempt, spec, slots, environment)
+            plans = self._plans(tracked, attempt, spec, slots, environment)
             await asyncio.to_thread(self._start, tracked, plans, spec, slots, environment)
         except FileExistsError:
             del attempts.running[attempt]
@@ -193,13 +197,14 @@ class SlurmExecutor:
 
     def _plans(
         self,
+        tracked: SlurmAttempt,
         attempt: Attempt,
         spec: JobSpec,
         slots: Sequence[Slot],
         environment: Mapping[str, str],
     ) -> dict[str, dict[str, Any]]:
         """Return what to start on each node; ports and GPUs are chosen there."""
-        folder, nodes = self._attempts.folder_of(attempt), self._cluster.nodes
+        folder, nodes = tracked.folder, self._cluster.nodes
         variables = {**environment, FOLDER_VARIABLE: str(folder)}
         if GATE_CERTIFICATE in variables:
             variables[GATE_CERTIFICATE] = str(folder / "gate.pem")
@@ -216,6 +221,7 @@ class SlurmExecutor:
                     "address": node.address,
                     "ports": ports,
                     "devices": [],
+                    "allocation": tracked.allocations[slot.node],
                 },
             )
             plan["ranks"].append(rank)
@@ -246,8 +252,11 @@ class SlurmExecutor:
             if self._settings.batch:
                 self._submit(tracked, self._cluster.batch_words(folder, plans, spec))
             else:
-                tracked.srun = _spawn(self._cluster.step_words(folder, plans, spec), folder)
+                steps = self._cluster.step_words(folder, tracked.allocations, spec)
+                for allocation, words in steps.items():
+                    tracked.sruns[allocation] = programs.spawn(words, folder / "srun.log")
         except BaseException:
+            tracked.end_sruns()
             shutil.rmtree(folder, ignore_errors=True)
             raise
 
@@ -265,11 +274,13 @@ class SlurmExecutor:
 
     def _stop(self, attempt: Attempt, tracked: SlurmAttempt) -> None:
         tracked.withdraw()
-        unit = self._cluster.units().get(folder_name(attempt))
-        if unit is None:
-            tracked.end_srun()
-        else:
+        self._end(tracked, self._cluster.units().get(folder_name(attempt)))
+
+    def _end(self, tracked: SlurmAttempt, unit: Unit | None) -> None:
+        """Ask what Slurm runs of an attempt to end, and what waits for Slurm to give up."""
+        if unit is not None:
             self._cluster.stop(unit)
+        tracked.end_sruns(() if unit is None else unit.allocations)
 
     async def _poll_forever(self) -> None:
         failing = False
@@ -291,6 +302,7 @@ class SlurmExecutor:
             before = len(self._attempts.running)
             look = look or now_s >= self._next_look_s
             doubtful = await asyncio.to_thread(self._look_at_files, running, now_s, look)
+            self._report_starts(running, look)
             # Slurm stops ranks when their allocation ends, which is the reason then. All other ends
             # are reported even while Slurm does not answer.
             stopped = {key for key, one in running.items() if one.ended_by_slurm()}
@@ -322,14 +334,16 @@ class SlurmExecutor:
         self._sruns = {pid for pid in self._sruns if is_running(pid)}
         doubtful = {}
         for attempt, tracked in running.items():
-            ours = tracked.srun is not None
+            before = len(tracked.sruns)
+            tracked.reap()
             unclear = look or tracked.stopping or tracked.failed()
-            if tracked.srun_runs() and not unclear:
+            if tracked.waits_for or look:
+                tracked.has_started = tracked.has_started or tracked.is_claimed()
+            if before > 0 and len(tracked.sruns) == before and not unclear:
                 continue
             tracked.read_outcomes()
-            begun = bool(tracked.waits_for) and tracked.has_started()
             due_s = min(tracked.kill_at_s, tracked.missing_since_s + GONE_AFTER_S)
-            if ours or begun or tracked.failed() or now_s >= due_s:
+            if before > 0 or tracked.failed() or now_s >= due_s:
                 doubtful[attempt] = tracked
         return {key: one for key, one in doubtful.items() if one.running_nodes()}
 
@@ -337,21 +351,22 @@ class SlurmExecutor:
         """Report the attempts that have ended on all their nodes."""
         for attempt, tracked in running.items():
             if not tracked.running_nodes() and attempt in self._attempts.running:
-                if tracked.srun is not None:
-                    self._sruns.add(tracked.srun)
+                sruns = list(tracked.sruns.values())
+                self._sruns.update(sruns)
                 code, reason = tracked.outcome()
                 self._attempts.end(attempt, (code, reason))
                 if code != 0:
-                    self._clean_up(attempt, tracked.srun)
+                    self._clean_up(attempt, sruns)
 
-    def _clean_up(self, attempt: Attempt, srun: int | None) -> None:
-        """End what Slurm still has of an attempt that has failed, and its `srun`."""
+    def _clean_up(self, attempt: Attempt, sruns: Iterable[int]) -> None:
+        """End what Slurm still has of an attempt that has failed, and each `srun`."""
 
         def cancel() -> None:
             with contextlib.suppress(HeadwayError):
                 self._cluster.cancel_by_name(folder_name(attempt))
-            if srun is not None and is_running(srun):
-                os.kill(srun, signal.SIGTERM)
+            for srun in sruns:
+                if is_running(srun):
+                    os.kill(srun, signal.SIGTERM)
 
         asyncio.get_running_loop().run_in_executor(None, cancel)
 
@@ -360,7 +375,7 @@ class SlurmExecutor:
 
         Nodes come after the steps: a step that is gone may have lost its node, or its allocation.
         """
-        waiting = {one for one, tracked in doubtful.items() if tracked.srun_runs()}
+        waiting = {one: set(tracked.sruns) for one, tracked in doubtful.items()}
         units = await asyncio.to_thread(self._cluster.units)
         await self._update_nodes()
         await asyncio.to_thread(self._settle, doubtful, waiting, units, now_s)
@@ -369,24 +384,33 @@ class SlurmExecutor:
     def _settle(
         self,
         doubtful: Mapping[Attempt, SlurmAttempt],
-        waiting: Collection[Attempt],
+        waiting: Mapping[Attempt, Collection[str]],
         units: Mapping[str, Unit],
         now_s: float,
     ) -> None:
+        """Settle attempts; `waiting` are allocations whose `srun` ran when Slurm was asked."""
+        cluster = self._cluster
         for attempt, tracked in doubtful.items():
-            if self._cluster.closed:
+            if cluster.is_closed(tracked.allocations.values()):
                 tracked.blame_allocation()
             unit = units.get(folder_name(attempt))
-            if unit is not None:
+            # While an allocation is ending, its steps may have processes and not be listed.
+            gone = [
+                node
+                for node, allocation in tracked.allocations.items()
+                if not cluster.runs(unit, allocation)
+                and not cluster.is_closed([allocation])
+                and allocation not in waiting[attempt]
+                and tracked.outcomes[node] is None
+            ]
+            if gone:
+                tracked.settle(gone, now_s)
+            else:
                 tracked.missing_since_s = float("inf")
-            if unit is None:
-                # While an allocation is ending, its steps may have processes and not be listed.
-                if attempt not in waiting and not self._cluster.closed:
-                    tracked.settle(now_s)
-            elif now_s >= tracked.kill_at_s:
-                self._cluster.kill(unit)
-            elif tracked.failed() and tracked.kill_at_s == float("inf"):
-                self._cluster.stop(unit)
+            if unit is not None and now_s >= tracked.kill_at_s:
+                cluster.kill(unit)
+            elif tracked.running_nodes() and tracked.failed() and tracked.kill_at_s == float("inf"):
+                self._end(tracked, unit)
                 tracked.kill_at_s = now_s + self._grace_s + OVERDUE_S
 
     def _report_queued(
@@ -395,45 +419,67 @@ class SlurmExecutor:
         """Report why attempts wait in Slurm's queue, and that they do so no more."""
         for attempt, tracked in running.items():
             unit = units.get(folder_name(attempt))
-            if attempt in self._attempts.running and unit is not None:
-                self._report_waiting(attempt, tracked, unit.waits_for)
+            if attempt in self._attempts.running and unit is not None and self._settings.batch:
+                reason = unit.waits_for
+                why = f"waiting in Slurm's queue ({reason})" if reason else ""
+                self._report_waiting(attempt, tracked, why)
 
-    def _report_waiting(self, attempt: Attempt, tracked: SlurmAttempt, reason: str) -> None:
-        if reason != tracked.waits_for:
-            tracked.waits_for = reason
-            why = f"waiting in Slurm's queue ({reason})" if reason else ""
+    def _report_starts(self, running: Mapping[Attempt, SlurmAttempt], look: bool) -> None:
+        """Report that attempts have started, or that their `srun` has not been able to."""
+        for attempt, tracked in running.items():
+            if tracked.has_started:
+                self._report_waiting(attempt, tracked, "")
+            elif look and (tracked.sruns or tracked.ended_sruns):
+                self._report_waiting(attempt, tracked, "waiting for Slurm to start it")
+
+    def _report_waiting(self, attempt: Attempt, tracked: SlurmAttempt, why: str) -> None:
+        if why != tracked.waits_for:
+            tracked.waits_for = why
             self._attempts.handler.attempt_waits(attempt, why)
 
     async def _update_nodes(self) -> None:
         """Report nodes that were lost, joined, or are drained by an administrator."""
-        before, drained = self._cluster.nodes, self._cluster.draining
-        await asyncio.to_thread(self._cluster.find_nodes)
-        nodes, draining = self._cluster.nodes, self._cluster.draining
-        handler, running = self._attempts.handler, dict(self._attempts.running)
-        if self._cluster.ended:
-            self._cluster.ended = False
-            await asyncio.to_thread(_lose_allocation, running.values())
-            self._report_ends(running)  # Before the loss of its nodes, which is not the reason.
-        lost = before.keys() - nodes.keys()
-        await asyncio.to_thread(_lose_nodes, running.values(), lost)
+        cluster = self._cluster
+        before, drained, where = cluster.nodes, cluster.draining, cluster.allocations
+        await asyncio.to_thread(cluster.find_nodes)
+        nodes, draining = cluster.nodes, cluster.draining
+        moved = {name for name in before if where[name] != cluster.allocations.get(name)}
+        lost = sorted(moved | (before.keys() - nodes.keys()))
+        handler = self._attempts.handler
+        running = {key: one for key, one in self._attempts.running.items() if one.launched}
+        if cluster.ended:
+            cluster.ended = False
+            # The ends come first, because the allocation's is the reason, not the loss of nodes.
+            # No job may start on these meanwhile.
+            for name in sorted(set(lost) - drained):
+                handler.node_drained(name, True)
+            drained |= frozenset(lost)
+            await asyncio.to_thread(_lose_allocations, running.values(), cluster)
+            self._report_ends(running)
+        await asyncio.to_thread(_lose_nodes, running.values(), lost, cluster)
         for name in lost:
             handler.node_lost(name)
         for name in sorted(draining ^ drained):
             handler.node_drained(name, name in draining)
         for name, node in nodes.items():
-            if before.get(name) != node:
+            if before.get(name) != node or name in moved:
                 handler.node_up(node.executor_node())
 
 
-def _lose_allocation(attempts: Iterable[SlurmAttempt]) -> None:
+def _lose_allocations(attempts: Iterable[SlurmAttempt], cluster: SlurmCluster) -> None:
     for tracked in attempts:
-        tracked.lose_allocation()
+        tracked.lose_allocations(cluster.is_over)
 
 
-def _lose_nodes(attempts: Iterable[SlurmAttempt], names: Collection[str]) -> None:
-    for tracked in attempts:
-        for name in names:
-            tracked.lose(name)
+def _lose_nodes(
+    attempts: Iterable[SlurmAttempt], names: Iterable[str], cluster: SlurmCluster
+) -> None:
+    """Give up ranks on nodes that are gone, or are in another allocation now."""
+    for name in names:
+        now = cluster.allocations.get(name) if name in cluster.nodes else None
+        for tracked in attempts:
+            if tracked.allocations.get(name) != now:
+                tracked.lose(name)
 
 
 def _problem(error: Exception) -> str:
@@ -445,22 +491,3 @@ def _has_ended(folder: Path) -> bool:
     _, slots = launched_with(folder)
     nodes = {slot.node for slot in slots}
     return bool(nodes) and all(attempt_files.outcome_on(folder, node) for node in nodes)
-
-
-def _spawn(words: list[str], folder: Path) -> int:
-    """Start a program that outlives this process; its output goes to `srun.log`."""
-    log = str(folder / "srun.log")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawnp(
-        words[0],
-        words,
-        programs.environment(),
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGINT, signal.SIGTERM],
-    )

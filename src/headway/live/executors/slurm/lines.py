@@ -5,6 +5,7 @@ Users add options to them (directives), and leave out some of Headway's.
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,13 +17,19 @@ import msgspec
 from headway.domain.errors import InputError, shown
 from headway.live.core.events import JobSpec
 
+_MAX_TITLE = 40
+"""How many characters of a job's name Slurm is given."""
+
 PROGRAM = "headway.live.executors.slurm.step_task"
 """What runs on each node of an attempt."""
 
 STEPS, BATCH = "steps", "batch"
-"""The modes: each attempt is a step of one allocation, or a batch job of its own."""
+"""The modes: each attempt is a step of an allocation, or a batch job of its own."""
 
-_HEADWAY_NEEDS = ("--job-name", "--jobid", "--nodes", "--nodelist", "--ntasks", "--ntasks-per-node")
+_HEADWAY_NEEDS = (
+    *("--job-name", "--jobid", "--nodes", "--nodelist", "--ntasks", "--ntasks-per-node"),
+    "--no-shell",
+)
 """Options that users can neither leave out nor give."""
 
 _CHOOSE_NODES = ("--constraint", "--exclude", "--nodefile", "--prefer")
@@ -154,18 +161,32 @@ class SlurmLines(msgspec.Struct, frozen=True):
     partition: str = ""
 
     @property
-    def prefix(self) -> str:
-        """What the names of all attempts in Slurm begin with."""
-        return f"{self.allocation_name}:"
-
-    @property
     def allocation_name(self) -> str:
-        """The name of the allocation in Slurm."""
+        """The name of all allocations in Slurm."""
         return f"headway-{self.identity}"
 
+    def attempt_name(self, attempt: str, spec: JobSpec) -> str:
+        """Return the name of an attempt in Slurm, such as `resnet50:headway-4f…:12.1`.
+
+        It begins with the job's name, because `squeue` shows the first eight characters.
+        """
+        title = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.name)[:_MAX_TITLE].strip("-")
+        title = title or f"job-{attempt.rpartition('.')[0]}"
+        return f"{title}:{self.allocation_name}:{attempt}"
+
+    def attempt_in(self, name: str) -> str | None:
+        """Return which attempt has a name in Slurm; None if it is none of this scheduler's."""
+        own = re.escape(self.allocation_name)
+        found = re.fullmatch(rf"(?:[^:]*:)?{own}:(.+)", name)
+        return None if found is None else found[1]
+
     def allocation(self, nodes: int) -> list[str]:
-        """Return the options of an `sbatch` that holds an allocation until it is cancelled."""
+        """Return the options of a `salloc` whose allocation lasts until it is cancelled.
+
+        It has no batch script, because Slurm would end the job with the node that runs it.
+        """
         options = [
+            "--no-shell",
             f"--job-name={self.allocation_name}",
             f"--nodes={nodes}",
             *self._partition(),
@@ -173,10 +194,8 @@ class SlurmLines(msgspec.Struct, frozen=True):
             "--exclusive",
             "--mem=0",
             "--no-kill",
-            "--no-requeue",
-            "--output=/dev/null",
         ]
-        return [*self.allocation_directives.applied(options), "--wrap=exec sleep infinity"]
+        return self.allocation_directives.applied(options)
 
     def step(
         self, job_id: str, name: str, folder: Path, nodes: Sequence[str], gpus: str, spec: JobSpec
@@ -188,7 +207,7 @@ class SlurmLines(msgspec.Struct, frozen=True):
         """
         options = [
             f"--jobid={job_id}",
-            f"--job-name={self.prefix}{name}",
+            f"--job-name={self.attempt_name(name, spec)}",
             *_on(nodes),
             "--overlap",
             *([f"--gres=gpu:{gpus}"] if gpus else []),
@@ -205,7 +224,7 @@ class SlurmLines(msgspec.Struct, frozen=True):
     ) -> list[str]:
         """Return the options of the `sbatch` of an attempt, with its share of each node."""
         options = [
-            f"--job-name={self.prefix}{name}",
+            f"--job-name={self.attempt_name(name, spec)}",
             *self._partition(),
             *_on(nodes),
             *([f"--gres=gpu:{share.gpus}"] if share.gpus else []),
