@@ -1,7 +1,8 @@
 """Settings for all tests, and the invariants that every small run must keep.
 
-The Hypothesis profile `ci` repeats the same examples on every run, `quick` (`make check`) only some
-of them; `fuzz` draws many more, different each time.
+The Hypothesis profile `ci` repeats the same examples on every run; `fuzz` draws many more,
+different each time. `quick` (`make check`) draws fewer than `ci`, and shows the first example that
+fails as it is: looking for the smallest one takes minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from headway.domain.job import Job
 from headway.engine import run
@@ -21,7 +22,13 @@ from headway.results.timeline.sinks import Timeline
 from invariants import check_invariants
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=120)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile(
+    "quick",
+    deadline=None,
+    derandomize=True,
+    max_examples=20,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -26,7 +26,7 @@ def check_invariants(result: Result, tasks: Records) -> None:
     """Assert everything below."""
     check_times(result, tasks)
     check_gpus_run_one_task_at_a_time(tasks)
-    check_memory(result)
+    check_room(result)
     check_order_of_tasks(result, tasks)
     check_bytes(result, tasks)
     check_admission(result, tasks)
@@ -47,21 +47,25 @@ def check_gpus_run_one_task_at_a_time(tasks: Records) -> None:
     assert (compute["start_ns"][1:] >= compute["end_ns"][:-1])[same_gpu].all()
 
 
-def check_memory(result: Result) -> None:
-    changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+def check_room(result: Result) -> None:
+    """Jobs fit into the memory of their GPUs, and those that are exclusive are alone there."""
+    changes: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+    cluster = result.settings.cluster
     for job, start, finish, gpus in zip(
         result.workload, result.start_ns, result.finish_ns, result.gpus, strict=True
     ):
         assert len(set(gpus)) == job.gpus
         for gpu in gpus:
             # A job that leaves at an instant makes room for one placed at that instant.
-            changes[gpu] += [(int(start), job.memory_bytes), (int(finish), -job.memory_bytes)]
-    cluster = result.settings.cluster
+            alone = int(cluster.exclusive or job.exclusive)
+            changes[gpu].append((int(start), 1, job.memory_bytes, alone))
+            changes[gpu].append((int(finish), -1, -job.memory_bytes, -alone))
     for gpu, on_gpu in changes.items():
-        held = 0
-        for _, change in sorted(on_gpu):
-            held += change
-            assert held <= cluster.gpu_types[cluster.type_of_gpu[gpu]].memory_bytes
+        holders = taken = exclusive = 0
+        for _, jobs, memory_bytes, alone in sorted(on_gpu):
+            holders, taken, exclusive = holders + jobs, taken + memory_bytes, exclusive + alone
+            assert taken <= cluster.gpu_types[cluster.type_of_gpu[gpu]].memory_bytes
+            assert not exclusive or holders == 1
 
 
 def check_order_of_tasks(result: Result, tasks: Records) -> None:

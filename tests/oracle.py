@@ -35,6 +35,7 @@ class OracleJob:
     memory_bytes: int
     graph: Any = None  # with entries `tasks` and `messages`; the three fields above are then 0
     priority: int = 0
+    exclusive: bool = False  # takes only GPUs that hold nobody, and they take nobody else
 
 
 @dataclass(frozen=True, order=True)
@@ -256,6 +257,7 @@ class Simulation:
     # Lowest first: the switch of each server, and by how much its uplink is oversubscribed.
     tiers: list[tuple[Sequence[int], float]]
     memory_bytes: list[int]  # of a GPU of each type
+    exclusive: bool  # every job is
     a_ns: int
     b: float
     eta: float
@@ -762,18 +764,20 @@ class Simulation:
     # Placement policies.
 
     def candidates(self, job: Job) -> list[int]:
-        """The GPUs with enough free memory, in the order in which the policy takes them."""
+        """The GPUs with room for the job, in the order in which the policy takes them."""
         all_gpus, all_servers = range(len(self.server)), range(len(self.server_type))
         server = self.server
         free = {gpu: self.memory_of(gpu) for gpu in all_gpus}
+        full = dict.fromkeys(all_gpus, False)
         load = dict.fromkeys(all_gpus, 0)  # L_g
         server_load = dict.fromkeys(all_servers, 0)  # L_S
         for holder in self.held():
             for gpu in holder.gpus:
                 free[gpu] -= holder.spec.memory_bytes
+                full[gpu] |= self.exclusive or holder.spec.exclusive or job.spec.exclusive
                 load[gpu] += self.remaining_service(holder)
                 server_load[server[gpu]] += self.remaining_service(holder)
-        fitting = [gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes]
+        fitting = [gpu for gpu in all_gpus if free[gpu] >= job.spec.memory_bytes and not full[gpu]]
         fitting = [gpu for gpu in fitting if not self.is_reserved(gpu, job)]
 
         policy, _, kappa = self.placement.partition(":")
@@ -1091,6 +1095,7 @@ def make(
     *,
     server_gpus: Sequence[int],
     memory_bytes: Sequence[int],
+    exclusive: bool = False,
     server_type: Sequence[int] | None = None,
     times_ns: Sequence[Sequence[tuple[int, ...]]] | None = None,
     rails: Sequence[int] | None = None,
@@ -1133,6 +1138,7 @@ def make(
         rails=list(rails or [1] * len(server_gpus)),
         tiers=list(tiers),
         memory_bytes=list(memory_bytes),
+        exclusive=exclusive,
         a_ns=a_ns,
         b=b,
         eta=eta,

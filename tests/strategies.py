@@ -192,15 +192,17 @@ def cases(
 ) -> Case:
     """Draw a case; every other one is crowded: many jobs across few servers.
 
-    In general, two of three clusters are mixed; else all are uniform. With graphs, two of three
-    jobs of a few GPUs have one, some of them from a builder. With a fabric, there are tiers and
-    rails.
+    In half of them jobs share GPUs, in a quarter only some do, and in a quarter none. In general,
+    two of three clusters are mixed; else all are uniform. With graphs, two of three jobs of a few
+    GPUs have one, some of them from a builder. With a fabric, there are tiers and rails.
     """
     crowded = draw(st.booleans())
     mixed = general and draw(st.sampled_from([True, True, False]))
     cluster = draw(mixed_clusters(crowded) if mixed else uniform_clusters(crowded))
+    alone = draw(st.sampled_from(["none", "none", "some jobs", "cluster"]))
     if fabric:
         cluster = draw(fabrics(cluster))
+    cluster = replace(cluster, exclusive=alone == "cluster")
     memories = [cluster.gpu_types[kind].memory_bytes for kind in cluster.type_of_gpu]
     profiles = draw(
         st.lists(
@@ -227,6 +229,7 @@ def cases(
             gradient_bytes=gradient,
             memory_bytes=memory,
             priority=draw(st.sampled_from(priorities)),
+            exclusive=alone == "some jobs" and draw(st.booleans()),
         )
         graph = draw(graphs_of_jobs(job.gpus)) if graphs else None
         if graph is not None:
@@ -323,11 +326,13 @@ def _with_oracle(do: Callable[..., _Made], case: Case) -> _Made:
                 job.memory_bytes,
                 job.graph,
                 job.priority,
+                job.exclusive,
             )
             for job in case.workload
         ],
         server_gpus=case.cluster.server_gpus,
         memory_bytes=[gpu.memory_bytes for gpu in case.cluster.gpu_types],
+        exclusive=case.cluster.exclusive,
         server_type=case.cluster.server_type,
         times_ns=[
             [tuple(times) for times in (plain if graph is None else graph).tolist()]

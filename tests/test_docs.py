@@ -249,6 +249,13 @@ def test_the_table_of_growth_is_that_of_the_measurements() -> None:
     assert made == (DOCS / "policies" / "measured" / "growth.md").read_text()
 
 
+def test_nothing_says_that_pip_finds_headway_by_its_name() -> None:
+    """It is on no package index, and whoever takes the name there would be installed."""
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    for page in pages:
+        assert not re.search(r"pip\s+install\s+['\"]?headway\b", page.read_text()), page
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text()):
         assert (ROOT / target).exists(), target

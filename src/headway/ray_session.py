@@ -92,7 +92,7 @@ def _imported() -> Any:
         import ray.exceptions
     except ImportError:
         raise InputError(
-            "this needs Ray, which is not installed: pip install 'headway[ray]'."
+            "this needs Ray, which is not installed: pip install '.[ray]' in Headway's checkout."
         ) from None
     return ray
 

@@ -32,6 +32,7 @@ def test_a_clos_fabric_is_written_and_simulated_with_its_links(
     Path("w.csv").write_text(jobs)
     run = headway(capsys, "simulate", "w.csv", "--cluster", "c.toml", "--links", "l.csv")
     assert run.status == 0
+    assert max(map(len, run.out.splitlines())) <= 80
     table = run.out[run.out.index("tier ") :].splitlines()
     assert [line.split()[:2] for line in table] == [
         ["tier", "links"],

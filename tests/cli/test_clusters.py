@@ -26,7 +26,7 @@ def test_describe_lists_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         "times estimated, not measured: vgg16 on a100-sxm4; resnet50, vgg16 on sample\n" in output
     )
-    assert "GPU hours and load are for a v100-sxm2" in output
+    assert "GPU hours and load are for v100-sxm2, not for" in output
     assert "estimated" not in headway(capsys, "workload", "describe", "w.csv").out
 
 

@@ -56,7 +56,8 @@ def test_the_fixed_interface_writes_the_fixed_json(
     )
     assert headway(capsys, "simulate", small, *options.split()).status == 0
     data = json.loads(Path("OUT.json").read_text())
-    keys = {"summary", "settings", "estimated", "gpu_busy_ns", "code", "checksum", "jobs"}
+    keys = {"summary", "settings", "estimated", "gpu_busy_ns", "time_parts_ns"}
+    keys |= {"code", "checksum", "jobs"}
     assert set(data) == keys
     assert len(data["jobs"]) == 12
     assert [job["job_id"] for job in data["jobs"]] == [str(index) for index in range(12)]
@@ -375,7 +376,7 @@ def test_new_files_run_as_they_are(capsys: pytest.CaptureFixture[str], small: st
     done = headway(capsys, "simulate", small, "--placement", *options.split())
     assert done.status == 0
     assert "placement my_placement, priority my_priority, admission my_admission:0.5" in done.out
-    assert headway(capsys, "new", "sweep", "grid.toml").status == 0
+    assert headway(capsys, "new", "sweep", "-o", "grid.toml").status == 0
     ran = headway(capsys, "sweep", "grid.toml")
     assert ran.out.startswith("18 runs; means over 3 seeds with 95% intervals\n")
     assert "headway report grid\n" in Path("grid.toml").read_text()
@@ -388,6 +389,8 @@ def test_new_files_overwrite_nothing(capsys: pytest.CaptureFixture[str]) -> None
     assert Path("mine.py").read_text() == "precious"
     outcome = headway(capsys, "new", "sweep", "mine.py")
     assert outcome.err == "headway: error: mine.py: must end in .toml.\n"
+    outcome = headway(capsys, "new", "policy", "one.py", "-o", "two.py")
+    assert outcome.err == "headway: error: --output: give one file, not 'one.py' and 'two.py'.\n"
 
 
 def test_a_network_that_the_model_does_not_describe_gets_a_warning(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from cli.commands import headway
+from waiting import PATIENCE_S
 
 ROWS = "a,0,4,8,resnet50\nb,0.1,2,6,vgg16\nc,0.3,3,6,lstm-ptb\n"
 POLICIES = "lwf:1+ada-srsf,ff+srsf:1,ff+srsf:2@25"
@@ -88,3 +95,62 @@ def test_invalid_comparisons_are_refused(
     assert outcome.status == 2
     assert outcome.out == ""
     assert outcome.err.splitlines()[-1].startswith(f"headway: error: {message}")
+
+
+STUCK = """
+def refuses(cluster, message, parameter):
+    return False
+
+def forever(cluster, job, parameter):
+    turns = 0
+    while cluster.system[0].now_ns >= 0:
+        turns += 1
+    return turns
+"""
+
+
+def test_a_policy_that_fails_leaves_those_that_have_finished(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("mine.py").write_text(STUCK)
+    policies = "ff+srsf:2,ff+srsf:1,ff+srsf+mine.py:refuses,paper"
+    options = ["--policies", policies, "--cluster", "2x2", "-j", "1"]
+    files = ["-o", "c.html", "--json", "c.json"]
+    outcome = headway(capsys, "compare", "a.csv", *options, *files)
+    assert outcome.status == 2
+    left_out = "Left out: ff+srsf+mine.py:refuses, paper."
+    assert f"\nIncomplete: 2 of 4 runs have finished. {left_out}\n" in outcome.out
+    assert re.search(r"^ff\+srsf:2 +[\d.]+ ", outcome.out, re.M)
+    assert re.search(r"^ff\+srsf:1 +[\d.]+ +[+-][\d.]+ +[01]$", outcome.out, re.M)
+    assert "leaves messages waiting for ever" in outcome.err.splitlines()[-1]
+    assert f"<strong>Incomplete: 2 of 4 runs have finished. {left_out}</strong>" in (
+        Path("c.html").read_text()
+    )
+    assert not Path("c.json").exists(), "a script must not take a part for the whole"
+
+
+def test_an_interrupt_leaves_what_has_finished() -> None:
+    Path("mine.py").write_text(STUCK)
+    policies = "ff+srsf:1,ff+mine.py:forever+srsf:1"
+    command = ["compare", "a.csv", "--policies", policies, "--cluster", "2x2", "-j", "1"]
+    terminal, side = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "headway", *command],
+        stdout=subprocess.PIPE,
+        stderr=side,
+        env={**os.environ, "TERM": "xterm-256color"},
+        text=True,
+    ) as process:
+        os.close(side)
+        seen = b""
+        while b"1 of 2 runs" not in seen:
+            seen += os.read(terminal, 65_536)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # The terminal is closed when the process ends.
+            while os.read(terminal, 65_536):
+                pass
+        printed, _ = process.communicate(timeout=PATIENCE_S)
+    os.close(terminal)
+    assert process.returncode == 130
+    assert "\nIncomplete: 1 of 2 runs have finished. Left out: ff+mine.py:forever" in printed
+    assert re.search(r"^ff\+srsf:1 +[\d.]+ ", printed, re.M)

@@ -99,6 +99,7 @@ def test_the_entries_on_the_critical_path_are_named(capsys: pytest.CaptureFixtur
         ("run.parquet", "give the id of a job, or --worst N."),
         ("w.csv first --worst 2", "give the id of a job, or --worst N."),
         ("run.parquet first --policy paper", "--policy applies to a workload; the timeline has"),
+        ("run.parquet first --exclusive", "--exclusive applies to a workload; the timeline has"),
         ("nothing.csv first", "nothing.csv: No such file or directory."),
         ("run.json first", "run.json: is a result, without its tasks; explain the workload, or a"),
         ("no.json first", "no.json: No such file or directory."),

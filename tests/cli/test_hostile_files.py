@@ -104,7 +104,7 @@ def test_a_misspelled_name_is_found_before_a_sweep_runs(
 
 
 def test_an_unknown_job_among_many_does_not_list_them_all() -> None:
-    assert did_you_mean("x", map(str, range(60_000))) == " There are 60,000, from '0' to '9999'."
+    assert did_you_mean("x", map(str, range(60_000))) == " There are 60,000, from '0' to '59999'."
     assert did_you_mean("x", "ab") == " Known: a, b."
 
 

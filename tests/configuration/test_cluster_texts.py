@@ -29,7 +29,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # The strategies' GPUs have a few bytes of memory, and one type of two sizes.
 PLAIN = [
     Cluster(5, 2, 8 * 2**30, servers_per_rack=2, oversubscription=2.5),
-    Cluster(5, 2, 2**30, 10.0, 99.5, rails=2),
+    Cluster(5, 2, 2**30, 10.0, 99.5, rails=2, exclusive=True),
     Cluster.of([ServerGroup(1, 2, GpuType('a "b"', 3 * 2**29, 9.3, 10, 100), rack="x")]),
     Cluster.of([ServerGroup(1, 2, rack="x"), ServerGroup(2, 4, A100, rack="é\n")]),
 ]

@@ -40,7 +40,7 @@ from headway.results.store import read_result, write_json, write_parquet
 from headway.results.timeline.sinks import Timeline
 from headway.workload.generate import Recipe, generate_workload
 from headway.workload.parallel import ParallelJobs
-from invariants import check_memory
+from invariants import check_room
 from repetitive_cases import repetitive
 from strategies import Case, run_engine
 from waiting import PATIENCE_S
@@ -108,7 +108,7 @@ def test_a_crowded_workload_is_sampled_within_its_margins(exact: Result, sampled
 
 def test_a_sampled_run_is_one_that_could_have_been(sampled: Result) -> None:
     """Memory is never exceeded, and no job is faster than it is alone."""
-    check_memory(sampled)
+    check_room(sampled)
     assert (sampled.start_ns >= sampled.arrival_ns).all()
     for job, start_ns, finish_ns in zip(
         sampled.workload, sampled.start_ns, sampled.finish_ns, strict=True
@@ -310,7 +310,7 @@ def test_margins_are_stored(sampled: Result, tmp_path_factory: pytest.TempPathFa
     for name in ("run.json", "run.parquet"):
         stored = read_result(folder / name)
         assert stored.summary == sampled.summary
-        assert stored.settings["accuracy"] == 0.01
+        assert stored.settings.accuracy == 0.01
         assert stored.jobs["jct_margin_s"].to_list() == sampled.jct_margin_s.tolist()
 
 

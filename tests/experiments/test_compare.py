@@ -17,6 +17,7 @@ from headway.domain.workload import Workload
 from headway.engine.run import simulate
 from headway.experiments import statistics
 from headway.experiments.compare import METRICS, Comparison, compare, draw
+from headway.figure_style import label_lines
 from headway.results.schema import Result
 
 POLICIES = ("lwf:1+ada-srsf", "rand+srsf:1", "ff+fifo+srsf:2", "lwf:1+srsf:1@1.5")
@@ -85,6 +86,53 @@ def test_progress_begins_with_the_number_of_runs() -> None:
     assert seen == [(0, 4), None, None, None, None]
 
 
+@pytest.mark.parametrize(
+    ("runs", "policies", "workloads_left", "missing"),
+    [
+        (
+            1,
+            POLICIES[:1],
+            1,
+            f" Left out: {', '.join(POLICIES[1:])}. Compared on 1 of 3 workloads.",
+        ),
+        (3, POLICIES[:3], 1, f" Left out: {POLICIES[3]}. Compared on 1 of 3 workloads."),
+        (4, POLICIES, 1, " Compared on 1 of 3 workloads."),
+        (11, POLICIES[:3], 3, f" Left out: {POLICIES[3]}."),
+    ],
+)
+def test_an_interrupt_leaves_a_comparison_of_what_has_finished(
+    found: Comparison,
+    runs: int,
+    policies: tuple[str, ...],
+    workloads_left: int,
+    missing: str,
+) -> None:
+    parts: list[Comparison] = []
+    left = iter(range(runs - 1, -1, -1))
+
+    def interrupt() -> None:
+        if next(left) == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(
+            workloads(3),
+            POLICIES,
+            "3x2",
+            network=headway.NetworkModel(a_ns=5),
+            threads=1,
+            done=interrupt,
+            ended_early=parts.append,
+        )
+    (part,) = parts
+    assert (part.policies, len(part.workloads)) == (policies, workloads_left)
+    assert part.missing == f"Incomplete: {runs} of 12 runs have finished.{missing}"
+    for policy in policies:
+        assert part.sample(policy).tolist() == found.sample(policy)[:workloads_left].tolist()
+    assert str(part).startswith("Incomplete")
+    assert draw(part).axes[0].get_title() == "(a) incomplete"
+
+
 def test_jobs_that_do_not_fit_are_refused_before_anything_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,6 +196,19 @@ def test_the_figure_shows_every_policy(found: Comparison) -> None:
     assert [label.get_text() for label in average.get_yticklabels()] == list(POLICIES)
     assert len(average.patches) == len(POLICIES)
     assert len(ratios.lines) == 1 + 2 * (len(POLICIES) - 1)
+
+
+def test_labels_of_figures_differ_however_long_they_are() -> None:
+    long = ["/a/long/way/to/mine.py:quiet+srtf+/a/long/way/to/mine.py:smaller", "paper"]
+    assert label_lines(long) == ["mine.py:quiet+srtf+mine.py:smaller", "paper"]
+    other = [long[0], long[0].replace("/a/long", "/another")]
+    assert [label.replace("\n", "") for label in label_lines(other)] == other
+    longer = [f"{'x' * 400}{end}" for end in "ab"]
+    first, second = label_lines(longer)
+    assert "…" in first
+    assert (first[-1], second[-1]) == ("a", "b")
+    middle = [f"{'x' * 200}{one}{'x' * 200}" for one in "ab"]
+    assert [label.replace("\n", "") for label in label_lines(middle)] == middle
 
 
 def test_own_policies_can_be_compared() -> None:

@@ -175,7 +175,7 @@ def test_without_ray_the_error_says_what_to_install(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    message = "this needs Ray, which is not installed: pip install 'headway[ray]'."
+    message = "this needs Ray, which is not installed: pip install '.[ray]' in Headway's checkout."
     assert done.stderr == f"headway: error: {message}\n"
 
 

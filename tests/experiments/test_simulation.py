@@ -160,6 +160,10 @@ def misspells(cluster: Any, job: int, parameter: float) -> int:
     return int(cluster.job[job].gpus)
 
 
+def swaps_column_and_job(cluster: Any, job: int, parameter: float) -> int:
+    return int(cluster.extra[job].weight)
+
+
 def returns_nothing(cluster: Any, job: int, parameter: float) -> None:
     pass
 
@@ -173,6 +177,7 @@ ADVICE = {
     makes_dict: "It uses a dict: use a NumPy array",
     handles: "It handles exceptions, which cannot be compiled",
     misspells: "cluster has no 'job'. Did you mean 'jobs'?",
+    swaps_column_and_job: "A column's name comes before the job: cluster.extra.NAME[job].",
     returns_nothing: "It must return a whole number on every path.",
 }
 

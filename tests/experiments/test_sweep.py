@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,15 @@ from headway.domain.graph import Graph, Task
 from headway.experiments import statistics
 from headway.experiments.sweep import Swept, run_sweep, sweep_of
 from headway.experiments.sweep.grid import key_of, points
-from headway.experiments.sweep.pivot import layout_of, pivot, tables
-from headway.experiments.sweep.report import write_sweep_report
+from headway.experiments.sweep.pivot import (
+    MAIN,
+    METRICS,
+    layout_of,
+    number_axis,
+    pivot,
+    tables,
+)
+from headway.experiments.sweep.report import _lines, write_sweep_report
 from headway.experiments.sweep.specification import COORDINATES, read_sweep
 from headway.experiments.sweep.store import LOG, RunStore
 from headway.workload.graphs import write_graph
@@ -368,6 +376,64 @@ def test_without_columns_there_is_one_table(swept: Swept) -> None:
         ["2x4", "paper"],
         ["2x4", "rand+srsf:1"],
     ]
+
+
+NETWORKS = {"10gbe": 9.0, "25gbe": 5.0, "100gbe": 2.0}
+
+
+def runs_by(**axes: list[str]) -> polars.DataFrame:
+    """Return runs of all combinations of these axes, on three networks."""
+    rows = [
+        dict(zip([*axes, "network"], labels, strict=True))
+        for labels in product(*axes.values(), NETWORKS)
+    ]
+    empty: dict[str, Any] = dict.fromkeys(COORDINATES)
+    return polars.DataFrame(
+        [{**empty, **row, **dict.fromkeys(METRICS, NETWORKS[row["network"]])} for row in rows]
+    )
+
+
+def test_an_axis_of_numbers_is_drawn_as_lines() -> None:
+    frame = runs_by(cluster=["4x4", "8x4"], policy=["paper", "headway"])
+    layout = layout_of(frame)
+    means, ratios = pivot(frame, layout, MAIN), pivot(frame, layout, MAIN, "paper")
+    axis = number_axis(means, layout)
+    assert axis is not None
+    assert (axis.title, axis.numbers) == ("network: *gbe", (10.0, 25.0, 100.0))
+    left, right = _lines(means, ratios, axis).axes
+    assert left.get_xlabel() == "network: *gbe"
+    assert [text.get_text() for text in left.get_xticklabels()] == ["10", "25", "100"]
+    labels = left.get_legend_handles_labels()[1]
+    assert sorted(labels) == ["headway, 4x4", "headway, 8x4", "paper, 4x4", "paper, 8x4"]
+    for panel, values in ((left, [9, 5, 2]), (right, [1, 1, 1])):
+        drawn = [np.asarray(line.get_xydata()).tolist() for line in panel.get_lines()]
+        assert drawn.count([[x, y] for x, y in zip([10, 25, 100], values, strict=True)]) == 4
+
+
+@pytest.mark.parametrize(
+    ("axes", "why"),
+    [
+        ({"policy": ["srsf:1", "srsf:2", "srsf:3"]}, "policies are names"),
+        ({"cluster": ["4x4", "8x8", "16x2"]}, "they differ in two numbers"),
+        ({"cluster": ["v1.toml", "v2.toml", "w3.toml"]}, "they differ in words too"),
+        ({"cluster": ["4x4", "8x4"]}, "two points are no line"),
+        ({"bucket_mb": ["–", "25", "50"]}, "one has no number"),
+    ],
+)
+def test_other_axes_are_drawn_as_bars(axes: dict[str, list[str]], why: str) -> None:
+    frame = runs_by(**axes).filter(network="10gbe")
+    layout = layout_of(frame)
+    assert number_axis(pivot(frame, layout, MAIN), layout) is None, why
+
+
+def test_ratios_have_a_table_of_their_own_where_both_would_be_too_wide(swept: Swept) -> None:
+    layout = layout_of(swept.runs, rows=["cluster", "policy"], values=tuple(METRICS))
+    means, ratios = tables(swept.runs, layout, "paper", narrow=True)
+    assert means.header[2:] == tuple(METRICS.values())
+    assert ratios.caption == "Ratios to paper"
+    (wide,) = tables(swept.runs, layout, "paper")
+    for narrow, other, row in zip(means.rows, ratios.rows, wide.rows, strict=True):
+        assert [*narrow, *other[2:]] == row
 
 
 def test_missing_runs_leave_cells_empty(swept: Swept) -> None:

@@ -202,10 +202,10 @@ def test_a_run_becomes_a_workload_for_the_simulator(
     one, two = read_workload(target)
     assert (one.job_id, one.arrival_ns, one.gpus, one.iterations) == ("one", 10, 2, 5)
     assert (one.forward_ns, one.backward_ns, one.gradient_bytes) == (1_000_000, 2_000_000, 8)
-    assert one.memory_bytes == MB
+    assert (one.memory_bytes, one.exclusive) == (MB, False)
     assert (two.job_id, two.gpus, two.iterations) == ("two, silent", 1, 7)
     assert (two.forward_ns, two.gradient_bytes) == (10_000_000, 3 * MB)
-    assert two.memory_bytes == 8 * MB
+    assert (two.memory_bytes, two.exclusive) == (8 * MB, True)
 
 
 def test_nothing_is_exported_that_was_neither_declared_nor_measured(

@@ -150,6 +150,8 @@ def test_simulate_takes_a_set_or_its_text() -> None:
         ("ff+srsf:1@nan", "must be a finite number of MB"),
         ("nope+srsf:1", "unknown placement policy 'nope'"),
         ("ff+nope", "unknown scheduler 'nope'"),
+        ("ff+k-way", "is an admission, not a scheduler: write ff+srsf+k-way."),
+        (f"ff+{EXAMPLES}/my_policies.py:nope", "has no function 'nope'"),
         ("ff+nope+srsf:1", "unknown priority policy 'nope'"),
         ("ff+ls", "'ls' is a placement policy, not a scheduler"),
         ("ff+ada-dual+srsf", "'ada-dual' is an admission, not a priority: write ff+srsf+ada-dual."),

@@ -55,6 +55,25 @@ def test_the_distribution_ends_with_all_jobs(result: Result) -> None:
     assert any("average" in text.get_text() for text in legend.get_texts())
 
 
+@pytest.mark.parametrize(
+    ("hours", "unit", "most"), [(2, "s", 10_000), (30, "h", 40), (200, "days", 10)]
+)
+def test_long_times_are_drawn_in_hours_or_days(hours: int, unit: str, most: int) -> None:
+    """Jobs of 3 ms an iteration: the long one takes that many hours."""
+    jobs = [make_job(iterations=count) for count in (100, hours * 1_200_000)]
+    result = simulate(make_workload(*jobs), Cluster(1, 2))
+    use, jct = result.plot_use(), result.plot_jct()
+    for figure in (use, jct):
+        figure.draw_without_rendering()
+    (_, lower), (distribution,) = use.axes, jct.axes
+    assert lower.get_xlabel() == f"simulated time [{unit}]"
+    shown = [text.get_text() for text in lower.get_xticklabels()]
+    assert max(float(text.replace(",", "")) for text in shown) <= most
+    texts = [text.get_text() for text in distribution.get_xticklabels()]
+    assert ("1 h" in texts) == (unit != "s")
+    assert distribution.get_xlabel() == "job completion time" + (" [s]" if unit == "s" else "")
+
+
 def test_gpus_in_use_and_queue_are_those_of_the_jobs(result: Result) -> None:
     upper, lower = result.plot_use().axes
     for axes, count in ((upper, _gpus_in_use), (lower, _queued)):

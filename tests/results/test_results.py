@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,7 +14,7 @@ import polars
 import pytest
 from polars.testing import assert_frame_equal
 
-from builders import make_job, make_workload
+from builders import EXAMPLES, make_job, make_workload
 from headway.domain.cluster import Cluster, ServerGroup
 from headway.domain.errors import InputError
 from headway.domain.gpus import V100, GpuType
@@ -21,6 +22,7 @@ from headway.domain.graph import Graph, Task
 from headway.domain.job import Job
 from headway.domain.workload import Workload
 from headway.engine.run import simulate
+from headway.figure_style import write_figure
 from headway.results.schema import Result
 from headway.results.store import code_version, read_result, write_json, write_parquet
 from results.recording import MIX, TWO_BY_TWO
@@ -56,7 +58,7 @@ COLUMNS = {
     "gpus": polars.List(polars.Int64),
     "energy_j": polars.Float64(),
 }
-RUN_KEYS = ["summary", "settings", "estimated", "gpu_busy_ns", "code"]
+RUN_KEYS = ["summary", "settings", "estimated", "gpu_busy_ns", "time_parts_ns"]
 
 
 def test_the_jobs_are_a_table(result: Result) -> None:
@@ -77,7 +79,7 @@ def test_the_jobs_are_a_table(result: Result) -> None:
 def test_the_json_has_the_fixed_shape(result: Result, tmp_path: Path) -> None:
     write_json(result, tmp_path / "out.json")
     data = json.loads((tmp_path / "out.json").read_text())
-    assert list(data) == [*RUN_KEYS, "checksum", "jobs"]
+    assert sorted(data) == sorted([*RUN_KEYS, "code", "checksum", "jobs"])
     del data["checksum"]
     assert list(data["summary"]) == [
         "average_jct_s",
@@ -107,7 +109,7 @@ def test_json_and_parquet_hold_the_same(result: Result, tmp_path: Path) -> None:
     assert_frame_equal(polars.read_parquet(tmp_path / "out.parquet"), result.jobs)
     metadata = polars.read_parquet_metadata(tmp_path / "out.parquet")
     assert metadata["headway.code"] == data["code"] == code_version()
-    for key in RUN_KEYS[:-1]:
+    for key in RUN_KEYS:
         assert json.loads(metadata[f"headway.{key}"]) == data[key]
     assert data["gpu_busy_ns"] == result.gpu_busy_ns.tolist()
 
@@ -120,10 +122,63 @@ def test_a_result_can_be_read_back(
     stored = read_result(tmp_path / "out")
     assert_frame_equal(stored.jobs, result.jobs)
     assert stored.summary == result.summary
-    assert stored.settings == result.settings.to_dict()
+    assert stored.settings == result.settings
     assert stored.gpu_busy_ns.tolist() == result.gpu_busy_ns.tolist()
     assert stored.estimated == result.estimated
     assert (stored.code, stored.source) == (code_version(), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("write", [write_json, write_parquet])
+@pytest.mark.parametrize("cluster", ["2x2", f"{EXAMPLES}/mixed-cluster.toml"])
+def test_a_result_from_a_file_shows_what_the_run_did(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[Result, Path], None],
+    cluster: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = simulate(make_workload(*(make_job(gpus=g, iterations=3) for g in (1, 2, 4))), cluster)
+    write(result, Path("out"))
+    stored = read_result("out")
+    assert repr(stored) == repr(result).replace("Result", "StoredResult")
+    words = " ".join(str(result).split())
+    assert " ".join(str(stored).split()) == words.replace("3 jobs on", "3 jobs from out on")
+    assert_frame_equal(stored.time_parts, result.time_parts)
+    assert_frame_equal(stored.utilization(5), result.utilization(5))
+    assert stored.use_by_type == result.use_by_type
+    assert stored.gpus == result.gpus
+    for name in ("arrival_ns", "start_ns", "finish_ns", "jct_s", "jct_margin_s", "energy_j"):
+        assert getattr(stored, name).tolist() == getattr(result, name).tolist()
+    for draw in ("plot", "plot_jct", "plot_use"):
+        drawn = []
+        for one in (stored, result):
+            stream = BytesIO()
+            write_figure(getattr(one, draw)(), stream, "png")
+            drawn.append(stream.getvalue())
+        assert drawn[0] == drawn[1]
+    ElementTree.fromstring(stored._repr_html_().replace("<br>", "<br/>"))
+
+
+def test_a_result_from_a_file_says_what_it_does_not_know(result: Result, tmp_path: Path) -> None:
+    write_json(result, tmp_path / "out.json")
+    with pytest.raises(AttributeError, match="knows neither the workload nor the tasks"):
+        _ = read_result(tmp_path / "out.json").workload
+    data = json.loads((tmp_path / "out.json").read_text())
+    del data["time_parts_ns"]
+    (tmp_path / "out.json").write_text(json.dumps(data))
+    stored = read_result(tmp_path / "out.json")
+    stored.plot_use()
+    with pytest.raises(InputError, match=r"out\.json: does not say where the jobs' time went"):
+        stored.plot()
+
+
+def test_without_a_timeline_the_log_says_why_busy_is_null(
+    result: Result, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert result.utilization(2)["busy"].to_list() == [None, None]
+    assert "`busy` is null: when GPUs compute is known only of a run that was recorded" in (
+        caplog.text
+    )
 
 
 @pytest.mark.parametrize("write", [write_json, write_parquet])
@@ -136,6 +191,7 @@ def test_a_result_with_graphs_can_be_read_back(
     assert_frame_equal(stored.jobs, result.jobs)
     assert stored.summary == result.summary
     assert set(stored.jobs["model"]) == {""}
+    assert_frame_equal(stored.time_parts, result.time_parts)
     ElementTree.fromstring(result._repr_html_().replace("<br>", "<br/>"))
 
 
@@ -158,7 +214,7 @@ def test_no_flipped_bit_changes_a_result(
             continue
         assert_frame_equal(stored.jobs, result.jobs)
         assert stored.summary == result.summary
-        assert stored.settings == result.settings.to_dict()
+        assert stored.settings == result.settings
         assert stored.gpu_busy_ns.tolist() == result.gpu_busy_ns.tolist()
     assert refused > 150
 

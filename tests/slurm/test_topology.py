@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from headway.domain.errors import InputError
+from headway.slurm import topology
 from headway.slurm.topology import parse_topology
 
 TREE = """# two leaves below a spine
@@ -96,3 +99,15 @@ def test_a_bad_file_is_one_clear_line(text: str, problem: str) -> None:
     with pytest.raises(InputError) as error:
         parse_topology(text, "t")
     assert problem in str(error.value)
+
+
+def test_of_a_long_chain_of_switches_only_paths_above_nodes_are_walked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walked = Mock(side_effect=topology._path)
+    monkeypatch.setattr(topology, "_path", walked)
+    lines = [f"SwitchName=s{number} Switches=s{number + 1}" for number in range(300)]
+    parse_topology("\n".join([*lines, "SwitchName=s300 Nodes=n[1-2]"]), "t")
+    assert walked.call_count == 1
+    with pytest.raises(InputError, match="switch 's0' is below itself"):
+        parse_topology("\n".join([*lines, "SwitchName=s300 Switches=s0"]), "t")

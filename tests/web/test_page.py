@@ -97,6 +97,7 @@ def test_an_exported_page_shows_a_run_without_any_server(
     page = open_page(exported, offline=True)
     assert page.title() == "one – Headway"
     expect(page.locator("#title")).to_have_text("ff + srsf + srsf:1 · 4 jobs · 4 servers, 8 GPUs")
+    expect(page.locator(".summary")).to_contain_text("jobs share GPUs if their memory fits")
     # A click in the bars chooses the moment, and the map shows that moment.
     box = page.locator("#gantt").bounding_box()
     assert box is not None

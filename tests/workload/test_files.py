@@ -98,6 +98,16 @@ def is_own_name(text: str) -> bool:
     return text not in ALIASES
 
 
+labels = st.fixed_dictionaries(
+    {},
+    optional={
+        "note": texts.map("x{}".format),
+        "weight": st.one_of(
+            st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)
+        ),
+    },
+)
+
 jobs = st.builds(
     Job,
     job_id=texts,
@@ -111,6 +121,8 @@ jobs = st.builds(
     model=st.sampled_from(["", "vgg16", "my-net"]),
     priority=st.sampled_from([0, 0, 1, -1, 10**6]),
     measured_on=st.one_of(st.sampled_from(["v100-sxm2", "h100-sxm5"]), texts.filter(is_own_name)),
+    exclusive=st.booleans(),
+    labels=labels,
 )
 
 

@@ -7,7 +7,9 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import polars
 import pytest
 
@@ -466,3 +468,17 @@ def test_a_graph_too_long_to_be_read_is_not_written(monkeypatch: pytest.MonkeyPa
         write_graph(PARSED, "g.json")
     assert not Path("g.json").exists()
     read_graph("small.json")
+
+
+def test_of_a_long_cycle_only_the_nodes_that_are_named_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up = Mock(side_effect=np.searchsorted)
+    monkeypatch.setattr(np, "searchsorted", looked_up)
+    messages = [
+        Message(f"m{at}", "all-reduce", [(0, 1)], 0, f"c{at}", [f"m{(at + 1) % 2_000}"])
+        for at in range(2_000)
+    ]
+    with pytest.raises(InputError, match=r"a cycle: 'm0' .* \(1,993 more\) -> 'm0' among"):
+        Graph(2, [Task("t", (0, 1), 1)], messages)
+    assert looked_up.call_count < 10

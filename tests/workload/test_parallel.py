@@ -137,11 +137,15 @@ def test_jobs_of_other_profiles_are_written_with_graph_files() -> None:
     workload = read("a,0,4,10,net,,,,,,ddp:15,", "b,0,2,10,vgg16,,1,2,3,4,ddp,")
     write_workload(workload, "again.csv")
     header, *rows = Path("again.csv").read_text().splitlines()
-    assert header == "job_id,arrival_s,gpus,iterations,memory_mb,measured_on,graph"
-    assert rows[0].startswith("a,0,4,10,100,h100-sxm5,again.graphs/")
+    assert header == (
+        "job_id,arrival_s,gpus,iterations,memory_mb,measured_on,parallel,graph,trained_model"
+    )
+    assert rows[0].startswith("a,0,4,10,100,h100-sxm5,ddp:15,again.graphs/")
+    assert rows[0].endswith(".json,net")
     again = read_workload("again.csv")
     for before, after in zip(workload, again, strict=True):
         assert before.graph == after.graph
+        assert (before.model, before.parallel) == (after.model, after.parallel)
         assert (before.memory_bytes, before.measured_on) == (after.memory_bytes, after.measured_on)
 
 

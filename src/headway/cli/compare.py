@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headway.cli.console import RunsBar, messages, print_lines, print_table, report_written, results
+from headway.cli.console import (
+    AccuracyHint,
+    RunsBar,
+    messages,
+    print_lines,
+    print_table,
+    report_written,
+    results,
+)
 from headway.cli.options import (
     AccuracyOption,
     ClusterOption,
+    ExclusiveOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
@@ -25,11 +34,13 @@ from headway.experiments.seeds import parse_seeds, seeds_text
 from headway.experiments.wording import ratio_with_bounds, with_margin
 from headway.files import STANDARD, check_outputs, inputs_read, open_output
 from headway.reports.page import check_page_or_picture, is_page
+from headway.results.display import describe_sharing
 from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
     from headway.domain.workload import Workload
     from headway.experiments.compare import Comparison
+    from headway.network.contention import NetworkModel
 
 PAPER = "paper"
 
@@ -62,6 +73,7 @@ def compare_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    exclusive: ExclusiveOption = False,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     accuracy: AccuracyOption = None,
@@ -82,7 +94,7 @@ def compare_command(
     """Compare policies on the same workloads, with 95% intervals.
 
     Results vary more between workloads than between policies, so policies are compared workload by
-    workload.
+    workload. If it is ended early, what has finished is shown; --json is written only when all has.
     """
     if output is not None:
         check_page_or_picture(output)
@@ -92,39 +104,74 @@ def compare_command(
     check_outputs(
         [json, output], [*files, *files_among(cluster, network, policies, *(profiles or ()))]
     )
-    where, link = cluster_from(cluster, gpu_memory_gb, gpu), network_from(network)
+    where = cluster_from(cluster, gpu_memory_gb, gpu, exclusive)
+    link = network_from(network)
     with inputs_read() as read:
         jobs, draws = _workloads(workloads, seeds, profiles or ())
     check_outputs([json, output], read)
 
+    from headway.engine.run import can_be_sampled
     from headway.experiments.compare import compare
+    from headway.policies.policy_set import PolicySet
 
-    names = [name.strip() for name in policies.split(",") if name.strip()]
-    with RunsBar(messages()) as bar:
-        found = compare(
-            jobs,
-            names,
-            where,
-            network=link,
-            seeds=draws,
-            accuracy=accuracy,
-            threads=threads,
-            started=bar.start,
-            done=bar.step,
-        )
+    names = [name.strip() for name in policies.split(",")]
+    chosen = [PolicySet.parse(name) for name in names if name]
+    setting = f"{_described(workloads, draws)} on {where}"
+    sharing = describe_sharing(sum(one.exclusive_jobs(where) for one in jobs), sum(map(len, jobs)))
+    hint = None
+    if accuracy is None and any(
+        can_be_sampled(workload, policy) for workload in jobs for policy in chosen
+    ):
+        hint = AccuracyHint()
+    parts: list[Comparison] = []
+    try:
+        with RunsBar(messages()) as bar:
+            found = compare(
+                jobs,
+                chosen,
+                where,
+                network=link,
+                seeds=draws,
+                accuracy=accuracy,
+                threads=threads,
+                started=bar.start,
+                done=bar.step,
+                progress=hint,
+                ended_early=parts.append,
+            )
+    except BaseException:
+        for part in parts:
+            _show(part, [setting, sharing], link, output, to_stderr=json == STANDARD)
+        raise
     if json is not None:
         with open_output(json) as stream:
             stream.write(jsons.dumps(found.to_dict(), indent=2).encode() + b"\n")
-    if output is not None:
-        _write_figures(found, output, f"{_described(workloads, draws)} on {where}")
-    console = results(to_stderr=json == STANDARD)
-    several = len(jobs) > 1
-    print_lines(console, f"{_described(workloads, draws)} on {where}", f"network {link}", "")
-    print_table(console, _means(found, several))
-    console.print()
-    print_table(console, _against_first(found))
-    console.print("\nkWh × h: energy times average JCT. " + found.about_intervals)
+    _show(found, [setting, sharing], link, output, to_stderr=json == STANDARD)
     report_written(json, output)
+
+
+def _show(
+    found: Comparison,
+    settings: list[str],
+    network: NetworkModel,
+    output: str | None,
+    to_stderr: bool,
+) -> None:
+    """Draw a comparison if there is an output for it, and print it."""
+    setting, sharing = settings
+    if output is not None:
+        _write_figures(found, output, f"{setting}; {sharing}")
+        if found.missing:
+            report_written(output)
+    console = results(to_stderr)
+    print_lines(console, setting, f"network {network}", sharing, "")
+    if found.missing:
+        print_lines(console, found.missing, "", style="bold")
+    print_table(console, _means(found))
+    if len(found.policies) > 1:
+        console.print()
+        print_table(console, _against_first(found))
+    console.print("\nkWh × h: energy times average JCT. " + found.about_intervals)
 
 
 def _write_figures(found: Comparison, path: str, settings: str) -> None:
@@ -164,9 +211,9 @@ def _described(names: list[str], draws: list[int]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} workloads"
 
 
-def _means(found: Comparison, several: bool) -> TextTable:
+def _means(found: Comparison) -> TextTable:
     table = TextTable(
-        ["mean" if several else ""],
+        ["mean" if len(found.workloads) > 1 else ""],
         ["average JCT (s)", "median", "95th pct.", "GPU use", "kWh", "kWh × h"],
     )
     for policy in found.policies:

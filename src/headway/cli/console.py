@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import codecs
 import io
+import logging
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,16 +20,21 @@ from rich.text import Text
 
 from headway.durations import duration_text, left_text, time_left_text
 from headway.files import STANDARD
-from headway.interrupts import before_forced_exit
+from headway.interrupts import before_forced_exit, is_leaving
 from headway.text_table import UNLIMITED, TextTable, escapes_allowed, printable
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.live import Live
     from rich.progress import Progress as Bar
 
     from headway.engine.progress import Progress
 
 _USUAL_WIDTH = 80
+
+_log = logging.getLogger("headway")
+
+_LONG_S, _NEARLY_DONE = 20.0, 0.9
 
 PATIENCE_S = 1.0
 """A progress bar is shown for work that lasts longer than this."""
@@ -142,38 +150,83 @@ class _Bar:
 class _PatientBar(_Bar):
     """A bar that appears on a terminal once its work has taken a while.
 
-    The time left is estimated from the first report on: compiling may have come before it. It is
-    estimated anew when the share falls, because the next file is read.
+    The time left follows from the pace in the second half of the time since the first report:
+    compiling may have come before it, and work may become slower. It is estimated anew when the
+    share falls, because the next file is read.
     """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._first: tuple[float, float] | None = None  # the time of the first report, how far
+        self._recent: deque[tuple[float, float]] = deque()  # the same of later ones
         self._last = 0.0
 
     def _show(self, fraction: float, description: str) -> None:
         now_s = time.monotonic()
         if self._first is None or fraction < self._last:
             self._first = now_s, fraction
+            self._recent = deque([self._first])
         self._last = fraction
         elapsed_s = now_s - self._first[0]
+        if now_s - self._recent[-1][0] >= PATIENCE_S:
+            self._recent.append((now_s, fraction))
+        while len(self._recent) > 1 and self._recent[1][0] <= now_s - elapsed_s / 2:
+            self._recent.popleft()
         if elapsed_s < PATIENCE_S or not _can_animate(self._console):
             return
-        since = (fraction - self._first[1]) / (1 - self._first[1]) if fraction < 1 else 1.0
         if self._bar is None:
             self._bar = _bar(self._console, 1.0)
             # Show the cursor again.
             self._cleanup.enter_context(before_forced_exit(self._bar.stop))
-        text = _joined(time_left_text(elapsed_s, since), description)
-        self._bar.update(self._bar.task_ids[0], completed=fraction, description=text)
+        self._bar.update(
+            self._bar.task_ids[0],
+            completed=fraction,
+            description=_joined(self._left(now_s, fraction), description),
+        )
         self._bar.start()
+
+    def _left(self, now_s: float, fraction: float) -> str:
+        """Return the time left, unless it would be a guess."""
+        first_s, first = self._first or (now_s, fraction)
+        since_s, since = self._recent[0]
+        if fraction <= since or not time_left_text(
+            now_s - first_s, (fraction - first) / (1 - first)
+        ):
+            return ""
+        return left_text((now_s - since_s) * (1 - fraction) / (fraction - since))
+
+
+class AccuracyHint:
+    """Says once, when a run has taken long, that it could be estimated."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._unsaid = threading.Lock()
+
+    def __call__(self, progress: Progress) -> None:
+        """Say so if it is time, and much is left."""
+        if (
+            time.monotonic() - self._started >= _LONG_S
+            and progress.fraction < _NEARLY_DONE
+            and self._unsaid.acquire(blocking=False)
+        ):
+            _log.info(
+                "This takes long. With --accuracy 1% jobs that contend are estimated from samples, "
+                "with 95% intervals: it may be much faster."
+            )
 
 
 class ProgressBar(_PatientBar):
-    """The progress of one run: percent, simulated time and tasks."""
+    """The progress of one run: percent, simulated time and tasks; and a hint, if there is one."""
+
+    def __init__(self, console: Console, hint: AccuracyHint | None = None) -> None:
+        super().__init__(console)
+        self._hint = hint
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress of the run."""
+        if self._hint is not None:
+            self._hint(progress)
         skipped = progress.skipped_tasks / max(progress.tasks, 1)
         tasks = f"{skipped:.0%} of {progress.tasks / 1e6:,.1f} M tasks skipped"
         self._show(progress.fraction, f"at {duration_text(progress.now_s)}, {tasks}")
@@ -237,6 +290,8 @@ class StagesLine(_Bar):
             self._live.refresh()
 
     def _text(self) -> Text:
+        if is_leaving():
+            return Text()  # As `_bar` does.
         stage_s = (time.monotonic() - self._stage_started) / self._pace
         done_s = self._done_s + min(stage_s, 0.95 * self._stages[self._stage])
         left = left_text(self._pace * (self._total_s - done_s))
@@ -311,7 +366,13 @@ def _bar(console: Console, total: float) -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    bar = Bar(
+    class VanishingBar(Bar):
+        """A bar that is not drawn again below the notice of an interrupt."""
+
+        def get_renderables(self) -> Iterable[RenderableType]:
+            return [Text()] if is_leaving() else super().get_renderables()
+
+    bar = VanishingBar(
         TaskProgressColumn(),
         *([BarColumn(12)] if console.width >= _USUAL_WIDTH else []),
         TextColumn("{task.description}"),

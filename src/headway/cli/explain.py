@@ -19,6 +19,7 @@ from headway.cli.console import (
 )
 from headway.cli.options import (
     ClusterOption,
+    ExclusiveOption,
     NetworkOption,
     PlacementOption,
     PolicyOption,
@@ -27,6 +28,7 @@ from headway.cli.options import (
     files_among,
     policy_set,
 )
+from headway.configuration import cluster_from
 from headway.domain.errors import InputError
 from headway.files import STANDARD, check_outputs, inputs_read, open_output
 from headway.text_table import TextTable
@@ -34,6 +36,7 @@ from headway.text_table import TextTable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from headway.domain.cluster import Cluster
     from headway.policies.policy_set import PolicySet
     from headway.reports.explain import Explanation
     from headway.results.timeline.recorded import RecordedRun
@@ -65,6 +68,7 @@ def explain_command(
         ),
     ] = None,
     cluster: ClusterOption = "16x4",
+    exclusive: ExclusiveOption = False,
     network: NetworkOption = "10gbe",
     policy: PolicyOption = "paper",
     placement: PlacementOption = None,
@@ -98,8 +102,9 @@ def explain_command(
         )
     else:
         policies = policy_set(policy, placement, scheduler, None, None, None)
+        chosen = cluster_from(cluster, exclusive=exclusive)
         with inputs_read() as read:
-            recorded = _simulated(run, cluster, network, policies, seed, profiles or ())
+            recorded = _simulated(run, chosen, network, policies, seed, profiles or ())
         check_outputs([json], read)
     jobs = [job_id] if job_id is not None else _slowest(recorded, worst or 1)
     with working("Explaining"):
@@ -119,7 +124,10 @@ def explain_command(
 
 def _refuse_settings(context: typer.Context) -> None:
     """Refuse options that only a run that is yet to be simulated can have."""
-    for name in ("cluster", "network", "policy", "placement", "scheduler", "seed", "profiles"):
+    for name in (
+        *("cluster", "exclusive", "network", "policy", "placement", "scheduler"),
+        *("seed", "profiles"),
+    ):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise InputError(f"--{name} applies to a workload; the timeline has its own.")
@@ -127,7 +135,7 @@ def _refuse_settings(context: typer.Context) -> None:
 
 def _simulated(
     workload: str,
-    cluster: str,
+    cluster: Cluster,
     network: str,
     policies: PolicySet,
     seed: int,
@@ -173,6 +181,7 @@ def _print(console: Console, found: Explanation) -> None:
         f"job {found.job_id}: {gpus:,} GPU{'s' * (gpus > 1)} on {servers:,} "
         f"server{'s' * (servers > 1)}, {found.iterations:,} "
         f"iteration{'s' * (found.iterations != 1)}",
+        *([f"trains {found.model} with {found.parallel}"] if found.parallel else []),
         f"arrived at {found.arrival_ns / 1e9:,.3f} s, placed at {found.start_ns / 1e9:,.3f} s, "
         f"finished at {found.finish_ns / 1e9:,.3f} s",
         "",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway.cli.console import ReadingBar, messages, print_lines, print_table, report_written
+from headway.domain.gpus import gpu_type
 from headway.durations import milliseconds_text
 from headway.files import STANDARD, check_outputs, inputs_read
 
@@ -85,7 +86,7 @@ def chakra(
             progress=bar,
         )
     check_outputs([output], read)
-    _write(imported, output)
+    _write(imported, output, None if gpu is None else gpu_type(gpu).name)
 
 
 @app.command()
@@ -108,8 +109,8 @@ def simai(
     _write(import_simai(file, ranks=ranks), output)
 
 
-def _write(imported: Imported, output: str) -> None:
-    """Write the graph, and say what it is."""
+def _write(imported: Imported, output: str, measured_on: str | None = None) -> None:
+    """Write the graph, and say what it is and what belongs beside it in a workload's row."""
     from headway.reports.graph_text import totals_table
     from headway.workload.graphs import write_graph
 
@@ -122,4 +123,6 @@ def _write(imported: Imported, output: str) -> None:
         console.print()
     time = milliseconds_text(imported.graph.unit_ns())
     print_lines(console, f"An iteration takes {time} ms if messages take no time.")
+    beside = "" if measured_on is None else f", measured_on {measured_on}"
+    print_lines(console, f"In a workload: gpus {imported.graph.ranks:,}{beside}")
     report_written(output)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headway.cli.console import print_lines, report_written, results
-from headway.domain.errors import InputError
+from headway.domain.errors import InputError, shown
 from headway.files import check_output, open_output
 
 app = typer.Typer(
@@ -17,25 +17,43 @@ app = typer.Typer(
 )
 
 
+FileArgument = Annotated[
+    str | None, typer.Argument(metavar="FILE", show_default=False, help="The same as --output.")
+]
+
+
+def _output_option(usual: str) -> Any:
+    text = f"The file to write.  [default: {usual}]"
+    return typer.Option("--output", "-o", metavar="FILE", help=text, show_default=False)
+
+
 @app.command("policy")
 def policy_command(
-    file: Annotated[str, typer.Argument(help="The file to write.")] = "my_policy.py",
+    file: FileArgument = None,
+    output: Annotated[str | None, _output_option("my_policy.py")] = None,
 ) -> None:
     """Write a Python file with a placement, a priority and an admission that run as they are."""
-    _write("policy.py", file, ".py")
-    print_lines(results(), f"Try it: headway simulate paper --placement {file}:my_placement")
+    path = _write("policy.py", _chosen(file, output, "my_policy.py"), ".py")
+    print_lines(results(), f"Try it: headway simulate paper --placement {path}:my_placement")
 
 
 @app.command("sweep")
 def sweep_command(
-    file: Annotated[str, typer.Argument(help="The file to write.")] = "my_sweep.toml",
+    file: FileArgument = None,
+    output: Annotated[str | None, _output_option("my_sweep.toml")] = None,
 ) -> None:
     """Write a sweep that runs as it is: two clusters, three seeds and three policies."""
-    _write("sweep.toml", file, ".toml")
-    print_lines(results(), f"Try it: headway sweep {file}")
+    path = _write("sweep.toml", _chosen(file, output, "my_sweep.toml"), ".toml")
+    print_lines(results(), f"Try it: headway sweep {path}")
 
 
-def _write(template: str, file: str, suffix: str) -> None:
+def _chosen(file: str | None, output: str | None, usual: str) -> str:
+    if file is not None and output is not None:
+        raise InputError(f"give one file, not {shown(file)} and {shown(output)}.", field="--output")
+    return next(given for given in (output, file, usual) if given is not None)
+
+
+def _write(template: str, file: str, suffix: str) -> str:
     target = Path(file)
     if target.suffix != suffix:
         raise InputError(f"must end in {suffix}.", source=file)
@@ -46,3 +64,4 @@ def _write(template: str, file: str, suffix: str) -> None:
     with open_output(file) as stream:
         stream.write(text.replace("FILE", file).replace("STEM", target.stem).encode())
     report_written(file)
+    return file

@@ -24,6 +24,14 @@ GpuOption = Annotated[
         show_default=False,
     ),
 ]
+ExclusiveOption = Annotated[
+    bool,
+    typer.Option(
+        "--exclusive",
+        help="Give every job its GPUs to itself. Otherwise jobs share a GPU while their memory "
+        "fits, unless the cluster's file or the workload says exclusive.",
+    ),
+]
 NetworkOption = Annotated[
     str,
     typer.Option(

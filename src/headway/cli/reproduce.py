@@ -30,8 +30,9 @@ def reproduce_command(
     experiment: Annotated[
         Experiment,
         typer.Argument(
+            metavar="paper|overlap",
             help="paper: the paper's evaluation. overlap: the same jobs with and without gradients "
-            "that are sent during the backward pass."
+            "that are sent during the backward pass.",
         ),
     ] = Experiment.PAPER,
     output: Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from headway.cli.console import (
+    AccuracyHint,
     ProgressBar,
     messages,
     print_lines,
@@ -23,6 +24,7 @@ from headway.cli.options import (
     AdmissionOption,
     BucketOption,
     ClusterOption,
+    ExclusiveOption,
     GpuMemoryOption,
     GpuOption,
     NetworkOption,
@@ -64,6 +66,7 @@ def simulate_command(
     cluster: ClusterOption = "16x4",
     gpu_memory_gb: GpuMemoryOption = None,
     gpu: GpuOption = None,
+    exclusive: ExclusiveOption = False,
     profiles: ProfilesOption = None,
     network: NetworkOption = "10gbe",
     a_ns: Annotated[
@@ -144,7 +147,7 @@ def simulate_command(
     ] = False,
 ) -> None:
     """Simulate a workload on a cluster and print a summary."""
-    from headway.engine.run import simulate
+    from headway.engine.run import can_be_sampled, simulate
     from headway.results.links import SentMessages, check_links_file, link_table, write_links
     from headway.results.store import write_json, write_parquet
     from headway.results.timeline.sinks import SeveralSinks
@@ -173,7 +176,7 @@ def simulate_command(
     with inputs_read() as read:
         jobs = workload_from(workload, seed=seed, profiles=profiles or ())
     check_outputs(outputs, read)
-    chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu)
+    chosen_cluster = cluster_from(cluster, gpu_memory_gb, gpu, exclusive)
     overrides = {"a_ns": a_ns, "b_ns_per_byte": b_ns_per_byte, "eta_ns_per_byte": eta_ns_per_byte}
     chosen_network = replace(
         network_from(network),
@@ -194,7 +197,9 @@ def simulate_command(
         sinks: list[TimelineSink] = [] if sink is None else [sink]
         if links is not None:
             sinks.append(sent)
-        bar = stack.enter_context(ProgressBar(messages()))
+        is_exact_by_default = accuracy is None and not sinks and acceleration == "full"
+        hint = is_exact_by_default and can_be_sampled(jobs, policies)
+        bar = stack.enter_context(ProgressBar(messages(), AccuracyHint() if hint else None))
         result = simulate(
             jobs,
             chosen_cluster,

@@ -109,7 +109,8 @@ def sweep_command(
     if show and Path(sweep).is_dir():
         frame, metadata = read_runs(Path(sweep))
         usual, expected = metadata["headway.baseline"], int(metadata["headway.runs"])
-        _print(frame, expected, baseline or usual, rows, columns, value)
+        sharing = metadata.get("headway.sharing", "")
+        _print(frame, expected, baseline or usual, rows, columns, value, sharing)
         return
     if output in ("", STANDARD):
         raise InputError(f"must name a folder, not {shown(output)}.", field="output")
@@ -119,7 +120,8 @@ def sweep_command(
     _check_baseline(usual, [str(policy.coordinates["policy"]) for policy in plan.policies])
     thread_count(threads)
     if show:
-        _print(finished_runs(plan, folder), plan.size, usual, rows, columns, value)
+        finished = finished_runs(plan, folder)
+        _print(finished, plan.size, usual, rows, columns, value, plan.sharing)
         return
     if folder.resolve() == Path(sweep).resolve():
         raise InputError(
@@ -135,7 +137,7 @@ def sweep_command(
         rate = bar.new / elapsed_s
         messages().print(f"{bar.new:,} runs in {elapsed_s:,.1f} s ({rate:,.1f} per second).")
     if not found.runs.is_empty():
-        _print(found.runs, plan.size, usual, rows, columns, value)
+        _print(found.runs, plan.size, usual, rows, columns, value, plan.sharing)
     print_lines(results(), "", f"The runs: {folder / 'runs.parquet'}", soft_wrap=True)
     if found.failures:
         _print_failures(found.failures)
@@ -156,6 +158,7 @@ def _print(
     rows: str | None,
     columns: str | None,
     value: str | None,
+    sharing: str,
 ) -> None:
     from headway.experiments.sweep.pivot import (
         about_intervals,
@@ -184,6 +187,8 @@ def _print(
         for row in made.rows:
             table.add_row(*row)
         print_table(console, table)
+    if sharing:
+        print_lines(console, "", f"In these runs {sharing}.")
 
 
 def _print_failures(failures: list[Failure]) -> None:

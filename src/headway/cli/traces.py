@@ -36,14 +36,22 @@ def import_command(
     memory_gb: Annotated[
         float | None,
         typer.Option(
-            help="Memory that every job needs on each GPU (1 GB = 1024 MB). If all of a GPU's, "
-            "jobs never share GPUs.  [default: that of the model, or of the job's GPU share]",
+            help="Memory that every job needs on each GPU (1 GB = 1024 MB); jobs then share GPUs "
+            "whose memory holds them.  [default: that of the model, or of the job's GPU share]",
             show_default=False,
         ),
     ] = None,
     gpu_memory_gb: Annotated[
         float, typer.Option(help="Memory of a GPU, of which openb and pai give shares.")
     ] = 16,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Let jobs share GPUs whose memory holds them, as --memory-gb does. Otherwise each "
+            "has its GPUs to itself, unless the trace gives it a part of a GPU.",
+        ),
+    ] = False,
     max_gpus: Annotated[int | None, typer.Option(help="Leave out jobs with more GPUs.")] = None,
     from_s: Annotated[
         float | None,
@@ -85,6 +93,7 @@ def import_command(
         from_s=from_s,
         to_s=to_s,
         first=first,
+        exclusive=not shared and memory_gb is None,
     )
     with ReadingBar(messages()) as bar:
         found = import_trace(form, files, choice, strict=strict, progress=bar)

@@ -58,8 +58,8 @@ def view_command(
             from headway.web.server import serve_runs
         except ImportError:
             raise InputError(
-                "this requires the extra 'serve': pip install 'headway[serve]'. With -o FILE.html "
-                "it does not."
+                "this requires the extra 'serve': pip install '.[serve]' in Headway's checkout. "
+                "With -o FILE.html it does not."
             ) from None
     stages = {f"reading {run}": 2 * reading_s(run) for run in runs}
     with StagesLine(messages(), {**stages, "packing": 0.5}) as line:

@@ -18,7 +18,7 @@ from headway.configuration import cluster_from, profiles_from
 from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.limits import number_from, whole_from
 from headway.files import STANDARD, check_outputs
-from headway.results.display import describe_estimates
+from headway.results.display import describe_estimates, describe_sharing
 from headway.text_table import TextTable
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def describe(
     measured = {job.measured_on for job in workload}
     if chosen.groups and {gpu.name for gpu in chosen.gpu_types} != measured:
         names = ", ".join(sorted(measured))
-        print_lines(console, f"GPU hours and load are for a {names}, not for the cluster's types.")
+        print_lines(console, f"GPU hours and load are for {names}, not for the cluster's types.")
+    sharing = describe_sharing(workload.exclusive_jobs(chosen), len(workload))
+    print_lines(console, f"On this cluster {sharing}.")
     print_lines(console, *describe_estimates(estimated), "")
     print_table(console, _counts(workload, "GPUs", lambda job: job.gpus))
     console.print()

@@ -76,6 +76,7 @@ class UniformTable(TomlTable):
     gpu_idle_w: Number | None = None
     gpu_busy_w: Number | None = None
     rails: int = 1
+    exclusive: bool = False
     racks: RacksTable = field(default_factory=RacksTable)
     tier: list[TierTable] = field(default_factory=list)
     group: None = None
@@ -91,6 +92,7 @@ class GroupedTable(TomlTable):
     )
 
     group: Annotated[list[GroupTable], msgspec.Meta(min_length=1)]
+    exclusive: bool = False
     racks: RacksTable = field(default_factory=RacksTable)
     tier: list[TierTable] = field(default_factory=list)
 
@@ -136,7 +138,13 @@ def _uniform(document: Document, gpu_memory_gb: float | None, gpu: str | None) -
         idle_w = kind.idle_w if table.gpu_idle_w is None else table.gpu_idle_w
         busy_w = kind.busy_w if table.gpu_busy_w is None else table.gpu_busy_w
         cluster = Cluster(
-            table.servers, table.gpus_per_server, memory_bytes, idle_w, busy_w, rails=table.rails
+            table.servers,
+            table.gpus_per_server,
+            memory_bytes,
+            idle_w,
+            busy_w,
+            rails=table.rails,
+            exclusive=table.exclusive,
         )
     if gpu_memory_gb is not None:
         memory_bytes = gigabytes(gpu_memory_gb, "gpu_memory_gb")
@@ -189,7 +197,13 @@ def _of_groups(document: Document) -> Cluster:
                 "needs racks: 'servers_per_rack', or 'rack' in every group.",
                 field="oversubscription",
             )
-        return Cluster.of(groups, profiles=profiles, tiers=tiers, **given(racks))
+        return Cluster.of(
+            groups,
+            profiles=profiles,
+            tiers=tiers,
+            exclusive=content.cluster.exclusive,
+            **given(racks),
+        )
 
 
 def _group(table: GroupTable, types: Mapping[str, GpuType]) -> ServerGroup:

@@ -16,6 +16,8 @@ def cluster_text(cluster: Cluster, comment: Sequence[str] = ()) -> str:
     parts = ["".join(f"# {line}\n" for line in comment)] if comment else []
     if cluster.groups:
         groups = [_group(group) for group in cluster.groups]
+        if cluster.exclusive:
+            parts.append(toml_text.table("cluster", {"exclusive": True}))
         parts.append(toml_text.tables("group", groups, inside="cluster"))
         parts += [
             toml_text.table(gpu.name, _own_type(gpu), inside="gpu")
@@ -54,6 +56,8 @@ def _uniform(cluster: Cluster) -> dict[str, toml_text.Value]:
         values["gpu_busy_w"] = _number(cluster.gpu_busy_w)
     if cluster.rails > 1:
         values["rails"] = cluster.rails
+    if cluster.exclusive:
+        values["exclusive"] = True
     return values
 
 

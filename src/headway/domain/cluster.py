@@ -82,6 +82,9 @@ class Cluster:
     `oversubscription` r, the uplink of a rack of S servers has the capacity of S / r server links.
     Racks are one tier of switches; `tiers`, lowest first, describes any number of them instead. A
     server has `rails` links, which its GPUs share in equal blocks.
+
+    On an `exclusive` cluster every job has its GPUs to itself: a GPU that holds a job has no room
+    for another.
     """
 
     servers: int = 16
@@ -95,8 +98,13 @@ class Cluster:
     profiles: tuple[Profile, ...] = ()
     rails: int = 1
     tiers: tuple[Tier, ...] = ()
+    exclusive: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.exclusive, bool):
+            raise InputError(
+                f"must be true or false, not {shown(self.exclusive)}.", field="exclusive"
+            )
         if self.groups:
             self._check_groups()
         else:
@@ -173,6 +181,7 @@ class Cluster:
         oversubscription: float = 1.0,
         profiles: Iterable[Profile] = (),
         tiers: Iterable[Tier] = (),
+        exclusive: bool = False,
     ) -> Cluster:
         """Make a cluster from groups of servers, numbered in this order.
 
@@ -183,6 +192,7 @@ class Cluster:
             oversubscription: Total capacity of a rack's server links over that of its uplink.
             profiles: Times of models measured on these types of GPU.
             tiers: Tiers of switches instead of racks, lowest first.
+            exclusive: Whether every job has its GPUs to itself.
         """
         parts = tuple(groups)
         if not parts:
@@ -200,6 +210,7 @@ class Cluster:
             profiles=tuple(profiles),
             rails=shared["rails"],
             tiers=tuple(tiers),
+            exclusive=exclusive,
         )
 
     @classmethod

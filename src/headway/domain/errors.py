@@ -10,6 +10,7 @@ HeadwayError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from headway.text_table import printable
@@ -79,15 +80,21 @@ _LONG_SOURCE = 500
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ' Did you mean …?' with the closest known word, or else the known words, if few."""
-    choices = [printable(choice) for choice in sorted(known)]
+    choices = [printable(choice) for choice in sorted(known, key=_with_numbers_in_order)]
     if len(choices) > _MANY:
         return f" There are {len(choices):,}, from '{choices[0]}' to '{choices[-1]}'."
     return closest(word, choices) or f" Known: {', '.join(choices)}."
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean …?' with the closest known word, or nothing if none is close."""
-    near = difflib.get_close_matches(word.lower(), sorted(known), n=1)
+def _with_numbers_in_order(word: str) -> list[object]:
+    """Return a key that sorts `job-9` before `job-10`."""
+    parts = re.split("([0-9]+)", word)
+    return [(len(part), part) if index % 2 else part for index, part in enumerate(parts)]
+
+
+def closest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return ' Did you mean …?' with the closest known word, or nothing if none is this close."""
+    near = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=likeness)
     return f" Did you mean '{printable(near[0])}'?" if near else ""
 
 

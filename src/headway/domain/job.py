@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from headway.domain.errors import InputError, did_you_mean
+from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.gpus import V100
 from headway.domain.graph import Graph
 from headway.domain.limits import (
@@ -21,6 +23,14 @@ from headway.domain.limits import (
 from headway.domain.models import MAX_BATCH, PAPER_PROFILES, ProfileSet
 from headway.domain.profiles import batch_size_of, model_names, profile_at
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Label = str | int | float
+MAX_LABEL = 2**53
+"""The largest whole number of a label: up to here policies see it exactly."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -31,11 +41,17 @@ class Job:
     are `estimated` if scaled from a measurement at another batch size.
 
     A job with a `graph` has tasks and messages instead, with times on `measured_on`: it has no
-    forward, backward or gradient. It has a model and a batch size only if its graph was made from
-    the model's layers; `parallel` then says how, such as `ddp` or `pp4x1f1b:8`. `compute_ns` is for
-    both kinds of job.
+    forward, backward or gradient. `model` and `parallel`, such as `ddp` or `pp4x1f1b:8`, may then
+    name what it trains and how: both or none. It has a batch size only if its graph was made from
+    the layers of that model. `compute_ns` is for both kinds of job.
 
     A job of higher `priority` goes first, whatever the policy.
+
+    A job that is `exclusive` has its GPUs to itself: it takes only GPUs that hold no job, and they
+    take no other while it has them.
+
+    `labels` are whatever else is known of it, texts and numbers by name, such as a user or a
+    deadline: they are in results, and policies see the numbers.
     """
 
     job_id: str
@@ -53,6 +69,8 @@ class Job:
     graph: Graph | None = None
     parallel: str = ""
     priority: int = 0
+    exclusive: bool = False
+    labels: Mapping[str, Label] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("job_id", "model", "measured_on", "parallel"):
@@ -76,6 +94,12 @@ class Job:
             whole(self.batch_size, "batch_size", 1, MAX_BATCH)
         if not self.measured_on:
             raise InputError("must not be empty.", field="measured_on")
+        if not isinstance(self.exclusive, bool):
+            raise InputError(
+                f"must be true or false, not {shown(self.exclusive)}.", field="exclusive"
+            )
+        if self.labels:
+            _check_labels(self.labels)
         if self.arrival_ns + self.iterations * self.compute_ns > HORIZON_NS:
             raise InputError(
                 "too many: computation alone would end after the simulator's last instant "
@@ -153,3 +177,31 @@ class Job:
             raise InputError("must not be empty in a job with parallel.", field="model")
         if self.estimated and not self.parallel:
             raise InputError("the times of a graph are not estimated.", field="estimated")
+
+
+def numeric_labels(jobs: Sequence[Job]) -> dict[str, NDArray[np.float64]]:
+    """Return the labels that are numbers, by name and job; NaN where a job has none."""
+    import numpy as np
+
+    texts: set[str] = set()
+    found: dict[str, NDArray[np.float64]] = {}
+    for index, job in enumerate(jobs):
+        for name, value in job.labels.items():
+            if isinstance(value, str):
+                texts.add(name)
+            else:
+                found.setdefault(name, np.full(len(jobs), np.nan))[index] = value
+    return {name: values for name, values in found.items() if name not in texts}
+
+
+def _check_labels(labels: Mapping[str, Label]) -> None:
+    for name, value in labels.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"names must be non-empty strings, not {shown(name)}.", field="labels")
+        if isinstance(value, int) and not isinstance(value, bool):
+            whole(value, f"label {shown(name)}", -MAX_LABEL, MAX_LABEL)
+        elif not (isinstance(value, str) or (type(value) is float and math.isfinite(value))):
+            raise InputError(
+                f"must be a text or a finite number, not {shown(value)}.",
+                field=f"label {shown(name)}",
+            )

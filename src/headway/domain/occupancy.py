@@ -9,9 +9,13 @@ from headway.jit import inlined, part
 @inlined
 def has_room(cluster: ClusterView, job: int, gpu: int) -> bool:
     """Whether a GPU could hold a job beside the jobs that it holds."""
-    if cluster.jobs[job].exclusive != 0:
-        return bool(cluster.gpus[gpu].held == NOBODY)
-    return bool(cluster.gpus[gpu].free_bytes >= cluster.jobs[job].memory_bytes)
+    jobs, gpus = cluster.jobs, cluster.gpus
+    if gpus[gpu].free_bytes < jobs[job].memory_bytes:
+        return False
+    if gpus[gpu].held == NOBODY:
+        return True
+    # A job that needs no memory would fit beside one that has the GPU to itself.
+    return bool(jobs[job].exclusive == 0 and jobs[cluster.seats[gpus[gpu].held].job].exclusive == 0)
 
 
 @inlined
@@ -79,22 +83,22 @@ def assign_first(cluster: ClusterView, job: int, candidates: Integers) -> bool:
     return True
 
 
+@inlined
+def _taken_bytes(cluster: ClusterView, job: int, gpu: int) -> int:
+    """Return the memory that a job takes of a GPU: all of it, if it is exclusive."""
+    if cluster.jobs[job].exclusive != 0:
+        return int(cluster.gpus[gpu].memory_bytes)
+    return int(cluster.jobs[job].memory_bytes)
+
+
 @part
 def hold(cluster: ClusterView, job: int) -> None:
     """Give a job the GPUs of its seats: reserve its memory there and add it to their lists."""
     jobs, gpus, seats = cluster.jobs, cluster.gpus, cluster.seats
     first, count = jobs[job].first_seat, jobs[job].gpus
-    if jobs[job].exclusive != 0:
-        jobs[job].memory_bytes = 0
-        for seat in range(first, first + count):
-            memory_bytes = gpus[seats[seat].gpu].memory_bytes
-            jobs[job].memory_bytes = max(jobs[job].memory_bytes, memory_bytes)
     for seat in range(first, first + count):
         gpu = seats[seat].gpu
-        if jobs[job].exclusive != 0:
-            gpus[gpu].free_bytes = 0
-        else:
-            gpus[gpu].free_bytes -= jobs[job].memory_bytes
+        gpus[gpu].free_bytes -= _taken_bytes(cluster, job, gpu)
         seats[seat].job = job
         seats[seat].beside = gpus[gpu].held
         gpus[gpu].held = seat
@@ -107,10 +111,7 @@ def release(cluster: ClusterView, job: int) -> None:
     first, count = jobs[job].first_seat, jobs[job].gpus
     for seat in range(first, first + count):
         gpu = seats[seat].gpu
-        if jobs[job].exclusive != 0:
-            gpus[gpu].free_bytes = gpus[gpu].memory_bytes
-        else:
-            gpus[gpu].free_bytes += jobs[job].memory_bytes
+        gpus[gpu].free_bytes += _taken_bytes(cluster, job, gpu)
         before = gpus[gpu].held
         if before == seat:
             gpus[gpu].held = seats[seat].beside

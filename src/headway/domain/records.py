@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.jit.views import View, signature
+from headway.jit.views import Columns, View, signature
 
 Records: TypeAlias = np.recarray[Any, Any]
 Integers: TypeAlias = NDArray[np.int64]
@@ -148,7 +148,7 @@ SERVER = np.dtype(
 PORT = np.dtype(
     [
         ("factor", np.float64),  # a byte's cost here relative to its cost on a server's port
-        ("carries", np.int32),  # how many messages have room here, and no one slows another
+        ("carries", np.int32),  # how many messages have room here beside each other
         ("messages", np.int32),  # how many are in flight here
         ("first_in_flight", np.int32),  # the link of the latest of them
         ("held", np.int32),  # the first of the list of links here, one for each job
@@ -227,6 +227,7 @@ class ClusterView(View):
     # By link, if some server has several rails: the part of the message's bytes that it carries.
     shares: Floats
     ports: Annotated[Records, PORT]
+    extra: Columns  # labels of jobs that are numbers, by name and job; NaN where there is none
     # What a job with a graph would send; see the function of this name in `network.cuts`.
     sending_by_server: Annotated[Callable[..., None], signature(None, ClusterView, int, ROW, ROW)]
 

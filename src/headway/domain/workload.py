@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from headway.domain.cluster import Cluster
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
 from headway.domain.limits import MAX_JOBS
@@ -79,6 +80,10 @@ class Workload:
     def has_graphs(self) -> bool:
         """Whether an iteration of some job is a graph."""
         return any(job.graph is not None for job in self.jobs)
+
+    def exclusive_jobs(self, cluster: Cluster) -> int:
+        """Return how many jobs have their GPUs to themselves on a cluster."""
+        return len(self.jobs) if cluster.exclusive else sum(job.exclusive for job in self.jobs)
 
     def find(self, job_id: str) -> Job:
         """Return the job with this id."""

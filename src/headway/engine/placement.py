@@ -1,10 +1,11 @@
 """Steps 2 and 3: the queue, and GPUs for the jobs in it.
 
-Queued jobs of one size, that is, with the same number of GPUs and the same memory, have a queue of
-their own. If there is no room for one of them there is none for the others, nor for those that need
-more of both; so a step passes over whole queues, and its cost grows with the number of sizes, not
-with the number of jobs that wait. That also holds where GPUs are kept for jobs of a priority above
-0: the later a job is in the order, the fewer are left to it.
+Queued jobs of one size, that is, with the same number of GPUs and the same memory, all exclusive or
+all not, have a queue of their own. If there is no room for one of them there is none for the
+others, nor for those that need no less of anything; so a step passes over whole queues, and its
+cost grows with the number of sizes, not with the number of jobs that wait. That also holds where
+GPUs are kept for jobs of a priority above 0: the later a job is in the order, the fewer are left to
+it.
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ def _close(s: State, full: int) -> None:
         if (
             queues[queue].memory_bytes >= queues[full].memory_bytes
             and queues[queue].gpus >= queues[full].gpus
+            and queues[queue].exclusive >= queues[full].exclusive
         ):
             queues[queue].closed = 1
 

@@ -91,7 +91,14 @@ def _start(s: State, started: StartedJob, workload: Workload) -> None:
         take_off_cluster(s.cluster, job)
         tally.running -= 1
         tally.finished += 1
-    elif (s.cluster.gpus.free_bytes[list(started.gpus)] < 0).any():
+        return
+    beside = s.cluster.seats.beside[first : first + jobs[job].gpus]
+    others = s.cluster.seats.job[beside[beside != NOBODY]]
+    if len(others) > 0 and (jobs[job].exclusive or jobs.exclusive[others].any()):
+        raise InputError(
+            f"job '{workload[job].job_id}' shares a GPU that a job has to itself.", field="initial"
+        )
+    if (s.cluster.gpus.free_bytes[list(started.gpus)] < 0).any():
         raise InputError(
             f"job '{workload[job].job_id}' has a GPU without enough memory left.", field="initial"
         )

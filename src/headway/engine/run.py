@@ -37,6 +37,7 @@ from headway.engine.setup import (
 )
 from headway.engine.state import State
 from headway.interrupts import check, uninterruptible
+from headway.jit import MissingColumnError
 from headway.network.contention import NetworkModel
 from headway.policies.checks import is_watched
 from headway.policies.policy_set import Choices, PolicySet
@@ -117,7 +118,8 @@ def simulate(
 
     Raises:
         InputError: An argument is not what it must be, or a job can never run.
-        PolicyError: A policy does not compile, or leaves jobs waiting for ever.
+        PolicyError: A policy does not compile, uses what it must not, decides otherwise in an equal
+            run, or leaves jobs waiting for ever.
     """
     if isinstance(cluster, str):
         cluster = cluster_from(cluster)
@@ -146,7 +148,7 @@ def simulate(
         initial.check(workload, cluster)
     run = _Run(workload, cluster, network, policy, seed, acceleration, wanted, initial)
     _check_decisions(run)
-    if wanted is None or not policy.choices.may_be_skipped or _has_few_tasks(workload):
+    if wanted is None or not can_be_sampled(workload, policy):
         return run.result(_EXACT, timeline, progress)
     return _sampled(run, workers, progress)
 
@@ -179,8 +181,10 @@ def _decided(state: State) -> list[bytes]:
     return [array.tobytes() for array in (cluster.jobs, cluster.seats, cluster.messages)]
 
 
-def _has_few_tasks(workload: Workload) -> bool:
-    return sum(job.iterations * job.task_count for job in workload) < _FEW_TASKS
+def can_be_sampled(workload: Workload, policy: PolicySet) -> bool:
+    """Return whether there are enough tasks, and policies that allow it."""
+    tasks = sum(job.iterations * job.task_count for job in workload)
+    return policy.choices.may_be_skipped and tasks >= _FEW_TASKS
 
 
 def _check_sampling(
@@ -522,6 +526,11 @@ def _blaming(state: State, policies: Choices) -> Iterator[None]:
         # Without the JIT, unsigned arithmetic that wraps around on purpose would warn.
         with np.errstate(over="ignore"):
             yield
+    except MissingColumnError as error:
+        raise PolicyError(
+            f"{_culprit(error, policies, state)} reads cluster.extra.{error.name}, but the "
+            f"workload has no column {shown(error.name)} of numbers."
+        ) from error
     except Exception as error:
         raise PolicyError(
             f"{_culprit(error, policies, state)} raised {type(error).__name__}: {error}"

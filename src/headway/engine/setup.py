@@ -13,6 +13,7 @@ from headway.domain.cluster import Cluster
 from headway.domain.compute_times import ComputeTimes
 from headway.domain.errors import InputError
 from headway.domain.graph import Graph
+from headway.domain.job import numeric_labels
 from headway.domain.layout import lay_out_cluster
 from headway.domain.limits import LONGEST_NS, MAX_BYTES, whole
 from headway.domain.message_kinds import KINDS, message_size_bytes
@@ -26,6 +27,7 @@ from headway.engine.compilation import (
 )
 from headway.engine.graph_layout import lay_out_graphs
 from headway.engine.state import PACE, RULES, State, make_state
+from headway.jit import Columns
 from headway.network.contention import NetworkModel
 from headway.network.system import make_system
 from headway.policies.policy_set import Choices
@@ -69,6 +71,7 @@ def prepare(
     jobs = zeros(len(workload), JOB)
     for name in ("arrival_ns", "gpus", "iterations", "gradient_bytes", "memory_bytes", "priority"):
         jobs[name] = [getattr(job, name) for job in workload]
+    jobs.exclusive[:] = [cluster.exclusive or job.exclusive for job in workload]
     fastest = times.times_ns.sum(axis=2).argmin(axis=1)
     jobs.forward_ns[:], jobs.backward_ns[:] = times.times_ns[np.arange(len(jobs)), fastest].T
     paces = zeros(len(jobs) * len(cluster.gpu_types), PACE)
@@ -114,6 +117,7 @@ def prepare(
         compiled_rare_steps(),
         compiled_graph_steps(some_graphs),
         timeline_rows,
+        Columns(numeric_labels(workload.jobs)),
     )
 
 

@@ -23,7 +23,7 @@ from headway.domain.records import (
     Records,
     zeros,
 )
-from headway.jit import View, signature
+from headway.jit import Columns, View, signature
 from headway.network.traffic import Traffic, make_traffic
 from headway.policies.compilation import SIGNATURES
 from headway.policies.registry import NO_LIMIT
@@ -149,6 +149,7 @@ QUEUE = np.dtype(
     [
         ("memory_bytes", np.int64),
         ("gpus", np.int64),
+        ("exclusive", np.int64),
         ("first", np.int64),  # the jobs in it are queue[first:end]
         ("end", np.int64),
         ("next", np.int64),  # the index of the job to be tried next in this step
@@ -451,6 +452,7 @@ def make_state(
     rare: RareSteps,
     graph_steps: GraphSteps,
     timeline_rows: int,
+    extra: Columns,
 ) -> State:
     """Lay out a simulation that has not begun; `policies` decide in the order of `State`."""
     placement, priority, admission = policies
@@ -513,6 +515,7 @@ def make_state(
         sending_ns=integers(len(links) if has_graph.any() else 0),
         shares=np.zeros(len(links) if rails > len(servers) else 0),
         ports=ports,
+        extra=extra,
         sending_by_server=graph_steps.sending_by_server,
     )
     return State(
@@ -611,10 +614,10 @@ def _graph_state(
 
 def _queues(jobs: Records) -> tuple[Records, Integers]:
     """Return a queue for each size of job, each with a part of the queue as large as it can get."""
-    sizes = np.stack([jobs.memory_bytes, jobs.gpus], axis=1)
+    sizes = np.stack([jobs.memory_bytes, jobs.gpus, jobs.exclusive], axis=1)
     distinct, queue_of, counts = np.unique(sizes, axis=0, return_inverse=True, return_counts=True)
     queues = zeros(len(distinct), QUEUE)
-    queues.memory_bytes[:], queues.gpus[:] = distinct.T
+    queues.memory_bytes[:], queues.gpus[:], queues.exclusive[:] = distinct.T
     queues.first[1:] = np.cumsum(counts)[:-1]
     queues.end[:] = queues.first
     return queues, queue_of.reshape(-1).astype(np.int64)

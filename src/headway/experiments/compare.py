@@ -23,12 +23,13 @@ from headway.domain.errors import InputError, did_you_mean, shown
 from headway.domain.workload import Workload
 from headway.engine.compilation import compile_ahead
 from headway.engine.parallel import Checkpoint, run_in_threads, thread_count
+from headway.engine.progress import Progress
 from headway.engine.run import simulate
 from headway.engine.setup import check_inputs
 from headway.experiments import statistics
 from headway.experiments.statistics import Estimate, Sample
 from headway.experiments.wording import ratio_with_bounds, with_margin
-from headway.figure_style import COLOURS, INK
+from headway.figure_style import COLOURS, INK, label_lines, label_width
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
 from headway.results.schema import Summary, margin_of
@@ -75,6 +76,8 @@ class Comparison:
     workloads: tuple[str, ...]
     summaries: Mapping[str, tuple[Summary, ...]]
     """By policy, in the order of the workloads."""
+    missing: str = ""
+    """A sentence on the runs that are missing, if the comparison was ended early."""
 
     def sample(self, policy: str, metric: str = "average_jct_s") -> Sample:
         """Return one of METRICS, workload by workload."""
@@ -130,12 +133,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         count = len(self.workloads)
-        return (
-            f"<Comparison of {', '.join(self.policies)} on {count:,} workload{'s' * (count != 1)}>"
-        )
+        part = "Incomplete comparison" if self.missing else "Comparison"
+        return f"<{part} of {', '.join(self.policies)} on {count:,} workload{'s' * (count != 1)}>"
 
     def __str__(self) -> str:
-        return "\n".join(line.text for line in self._table().lines())
+        lines = [line.text for line in self._table().lines()]
+        return "\n".join([self.missing, *lines] if self.missing else lines)
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -143,7 +146,8 @@ class Comparison:
             for row in self._rows()
         )
         head = "".join(f"<th>{escape(title)}</th>" for title in _HEADER)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        note = f"<p>{escape(self.missing)}</p>" if self.missing else ""
+        return f"{note}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def _table(self) -> TextTable:
         table = TextTable(_HEADER[:1], _HEADER[1:])
@@ -201,6 +205,8 @@ def compare(
     threads: int | None = None,
     started: Callable[[int, int], None] | None = None,
     done: Callable[[], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    ended_early: Callable[[Comparison], None] | None = None,
 ) -> Comparison:
     """Simulate every policy on every workload, on all cores, and compare them with the first.
 
@@ -219,6 +225,9 @@ def compare(
             there are fewer runs than threads, each sampled run gets several.
         started: Called before the first run with 0 and the number of runs.
         done: Called after each run.
+        progress: Called now and then during long runs, from the threads that they are in.
+        ended_early: Called with what has finished, if anything has, when an error or an interrupt
+            ends the comparison; it then propagates.
 
     Raises:
         InputError: An argument is invalid, or a job can never run.
@@ -238,6 +247,12 @@ def compare(
 
     def work(task: tuple[PolicySet, int], checkpoint: Checkpoint) -> tuple[str, int, Summary]:
         policy, index = task
+
+        def report(now: Progress) -> None:
+            checkpoint(now)
+            if progress is not None:
+                progress(now)
+
         result = simulate(
             jobs[index],
             where,
@@ -246,7 +261,7 @@ def compare(
             seed=draws[index],
             accuracy=wanted,
             threads=max(1, workers // len(tasks)),
-            progress=checkpoint,
+            progress=report,
         )
         return policy.name, index, result.summary
 
@@ -265,15 +280,47 @@ def compare(
     )
     if started is not None:
         started(0, len(tasks))
-    run_in_threads(tasks, work, workers, keep)
+    names = [policy.name for policy in chosen]
+    sources = [workload.source or f"workload {index}" for index, workload in enumerate(jobs)]
+    try:
+        run_in_threads(tasks, work, workers, keep)
+    except BaseException:
+        if ended_early is not None and found:
+            ended_early(_comparison(found, names, sources))
+        raise
+    return _comparison(found, names, sources)
+
+
+def _comparison(
+    found: Mapping[tuple[str, int], Summary], names: Sequence[str], sources: Sequence[str]
+) -> Comparison:
+    """Return the comparison of finished runs, by policy and workload.
+
+    Where runs are missing, it has the policies and workloads of which all runs have finished: those
+    with which it has the most runs.
+    """
+    finished = {name: {index for who, index in found if who == name} for name in names}
+    ranked = sorted(names, key=lambda name: -len(finished[name]))
+    grids = [
+        (ranked[:count], set.intersection(*(finished[name] for name in ranked[:count])))
+        for count in range(1, len(names) + 1)
+    ]
+    kept, indexes = max(grids, key=lambda grid: (len(grid[0]) * len(grid[1]), len(grid[0])))
+    policies, chosen = [name for name in names if name in kept], sorted(indexes)
+    missing = ""
+    total = len(names) * len(sources)
+    if len(found) < total:
+        left_out = [name for name in names if name not in kept]
+        missing = f"Incomplete: {len(found):,} of {total:,} runs have finished."
+        if left_out:
+            missing += f" Left out: {', '.join(left_out)}."
+        if len(chosen) < len(sources):
+            missing += f" Compared on {len(chosen):,} of {len(sources):,} workloads."
     return Comparison(
-        policies=tuple(policy.name for policy in chosen),
-        workloads=tuple(
-            workload.source or f"workload {index}" for index, workload in enumerate(jobs)
-        ),
-        summaries={
-            policy.name: tuple(found[policy.name, index] for index in indexes) for policy in chosen
-        },
+        policies=tuple(policies),
+        workloads=tuple(sources[index] for index in chosen),
+        summaries={name: tuple(found[name, index] for index in chosen) for name in policies},
+        missing=missing,
     )
 
 
@@ -312,8 +359,8 @@ def draw(found: Comparison) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    names = found.policies
-    height = 0.85 + 0.3 * len(names)
+    names, labels = found.policies, label_lines(found.policies)
+    height = 0.85 + sum(0.16 + 0.14 * len(label.split("\n")) for label in labels)
     figure = Figure(figsize=(_WIDTH_INCHES, height))
     figure.subplots_adjust(bottom=0.48 / height, top=1 - 0.24 / height)
     average, ratios = figure.subplots(1, 2, sharey=True)
@@ -329,10 +376,14 @@ def draw(found: Comparison) -> Figure:
         error_kw={"elinewidth": 1, "capsize": 3, "ecolor": INK},
     )
     average.grid(visible=False, axis="y")
-    average.set(xlabel="Average JCT [s]", title="(a)", ylim=(0.6 - len(names), 0.6))
+    average.set(
+        xlabel="Average JCT [s]",
+        title="(a) incomplete" if found.missing else "(a)",
+        ylim=(0.6 - len(names), 0.6),
+    )
     average.xaxis.set_major_locator(MaxNLocator(4))
     average.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    average.set_yticks(rows, [_short(name) for name in names])
+    average.set_yticks(rows, labels)
     for label in average.get_yticklabels():
         label.set_parse_math(False)
     ratios.axvline(1, color=INK, linewidth=0.9)
@@ -344,12 +395,6 @@ def draw(found: Comparison) -> Figure:
     ratios.set(xlabel="Ratio to the first", title="(b) below 1: faster")
     ratios.tick_params(axis="y", length=0, labelleft=False)
     ratios.grid(visible=False, axis="y")
-    widest = max(len(_short(name)) for name in names)
-    figure.subplots_adjust(left=min(0.4, 0.03 + 0.0098 * widest), right=0.98, wspace=0.08)
+    left = min(0.4, 0.03 + 0.0098 * label_width(labels))
+    figure.subplots_adjust(left=left, right=0.98, wspace=0.08)
     return figure
-
-
-def _short(name: str, limit: int = 38) -> str:
-    """Return a name cut at its start where it is too long: a path's end says most."""
-    text = "".join(letter if letter.isprintable() else "·" for letter in name)
-    return text if len(text) <= limit else f"…{text[1 - limit :]}"

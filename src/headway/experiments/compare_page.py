@@ -27,15 +27,19 @@ _TITLES = {
 
 def write_comparison_page(found: Comparison, path: str, settings: str) -> None:
     """Write a page about a comparison: a figure, all metrics, and the ratios to the first."""
+    sections = [
+        Section("figure", "Average JCT", [_picture(found)]),
+        Section("metrics", "All metrics", [_means(found)]),
+    ]
+    if len(found.policies) > 1:
+        sections.append(Section("ratios", f"Ratios to {found.policies[0]}", [_ratios(found)]))
+    missing = f"<strong>{escape(found.missing)}</strong> " if found.missing else ""
     with house_style():
         page = html_page(
             "Comparison of policies",
-            f"{escape(settings)}; by Headway {escape(__version__)}. {found.about_intervals}",
-            [
-                Section("figure", "Average JCT", [_picture(found)]),
-                Section("metrics", "All metrics", [_means(found)]),
-                Section("ratios", f"Ratios to {found.policies[0]}", [_ratios(found)]),
-            ],
+            f"{missing}{escape(settings)}; by Headway {escape(__version__)}. "
+            f"{found.about_intervals}",
+            sections,
         )
     with open_output(path) as stream:
         stream.write(page.encode())

@@ -33,10 +33,19 @@ from headway.jit.code import (
     write_code,
 )
 from headway.jit.dependencies import compiled_apart, fingerprint
-from headway.jit.views import ReadOnly, Signature, View, signature
+from headway.jit.views import (
+    Columns,
+    MissingColumnError,
+    ReadOnly,
+    Signature,
+    View,
+    signature,
+)
 
 __all__ = [
+    "Columns",
     "EntryPoint",
+    "MissingColumnError",
     "ReadOnly",
     "ResultError",
     "Signature",

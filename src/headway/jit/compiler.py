@@ -44,7 +44,15 @@ from numba.extending import (
 
 from headway.jit import ResultError, shortcuts
 from headway.jit.code import Code
-from headway.jit.views import ReadOnly, Signature, View, fields_of
+from headway.jit.views import (
+    Columns,
+    MissingColumnError,
+    ReadOnly,
+    Signature,
+    View,
+    column_key,
+    fields_of,
+)
 
 _WORD = ir.IntType(64)
 _TABLE = _WORD.as_pointer()
@@ -383,6 +391,8 @@ def numba_type(kind: Any) -> Any:
         return _array_type(kind)
     if isinstance(kind, ReadOnly):
         return _view_type(kind.view, read_only=True)
+    if kind is Columns:
+        return _columns_type
     if isinstance(kind, type) and issubclass(kind, View):
         return _view_type(kind)
     return _SCALARS[kind]
@@ -424,6 +434,8 @@ class ViewType(types.Type):
         """Return the type of a field, given what the view's class says of it."""
         if isinstance(kind, np.dtype):
             return _array_type(kind, self.read_only)
+        if kind is Columns:
+            return _columns_type
         return _view_type(kind, self.read_only)
 
 
@@ -479,9 +491,21 @@ def _field(context: Any, builder: Any, view: ViewType, table: Any, name: str) ->
     if not isinstance(kind, np.dtype):
         return builder.inttoptr(address, _TABLE)
     array_type = view.field_type(kind)
+    return _array(context, builder, array_type, kind, address, _load(builder, table, index + 1))
+
+
+def _array(
+    context: Any,
+    builder: Any,
+    array_type: Any,
+    kind: np.dtype[Any],
+    address: Any,
+    length: Any,
+) -> Any:
+    """Return an array of which the address and the length are known."""
     model = context.data_model_manager[array_type]
     item = context.get_data_type(array_type.dtype).as_pointer()
-    length, size = _load(builder, table, index + 1), _WORD(kind.itemsize)
+    size = _WORD(kind.itemsize)
     nobody = ir.IntType(8).as_pointer()(None)
     values = {
         "meminfo": nobody,
@@ -496,6 +520,50 @@ def _field(context: Any, builder: Any, view: ViewType, table: Any, name: str) ->
     for position, field in enumerate(model._fields):
         array = builder.insert_value(array, values[field], position)
     return array
+
+
+class ColumnsType(types.Type):
+    """Columns by name: the address of their table."""
+
+
+_columns_type = ColumnsType("Columns")
+
+
+@register_model(ColumnsType)
+class _ColumnsModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _TABLE)
+
+
+@infer_getattr
+class _ColumnsByName(AttributeTemplate):
+    key = ColumnsType
+
+    def generic_resolve(self, columns: ColumnsType, name: str) -> Any:
+        """Return the type of a column, of which there may be any."""
+        return _column_type
+
+
+_FLOATS = np.dtype(np.float64)
+_column_type = _array_type(_FLOATS, read_only=True)
+
+
+@lower_getattr_generic(ColumnsType)
+def _column(context: Any, builder: Any, columns: ColumnsType, table: Any, name: str) -> Any:
+    """Look for a column in the table; it is an error if it is not there."""
+    at = cgutils.alloca_once_value(builder, _WORD(-1))
+    with cgutils.for_range(builder, _load(builder, table, 0)) as loop:
+        first = builder.add(builder.mul(loop.index, _WORD(3)), _WORD(1))
+        key = builder.load(builder.gep(table, [first]))
+        with builder.if_then(builder.icmp_signed("==", key, _WORD(column_key(name)))):
+            builder.store(first, at)
+            loop.do_break()
+    found = builder.load(at)
+    with cgutils.if_unlikely(builder, builder.icmp_signed("<", found, _WORD(0))):
+        context.call_conv.return_user_exc(builder, MissingColumnError, (name,))
+    address = builder.load(builder.gep(table, [builder.add(found, _WORD(1))]))
+    length = builder.load(builder.gep(table, [builder.add(found, _WORD(2))]))
+    return _array(context, builder, _column_type, _FLOATS, address, length)
 
 
 _methods: dict[tuple[ViewType, str], type[AbstractTemplate]] = {}

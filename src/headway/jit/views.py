@@ -8,10 +8,13 @@ much there is in it, and little to compile.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Signature(NamedTuple):
@@ -36,11 +39,54 @@ class ReadOnly(NamedTuple):
     view: type[View]
 
 
+class MissingColumnError(Exception):
+    """Code reads a column that is not there."""
+
+    def __init__(self, name: str) -> None:
+        """Name the column."""
+        super().__init__(f"there is no column {name!r} of numbers (live jobs have none)")
+        self.name = name
+
+
+def column_key(name: str) -> int:
+    """Return the number by which compiled code finds a column."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+class Columns:
+    """Columns of float64 by name, as attributes; a view may have a field of them.
+
+    Compiled code finds a column when it reads it, so it does not depend on which there are.
+    """
+
+    def __init__(self, columns: Mapping[str, NDArray[np.float64]]) -> None:
+        """Keep the columns, which nobody may change."""
+        self._columns = {
+            name: np.ascontiguousarray(values, np.float64) for name, values in columns.items()
+        }
+        words = [len(self._columns)]
+        for name, values in self._columns.items():
+            words += [column_key(name), values.ctypes.data, len(values)]
+        self._table = np.array(words, np.int64)
+        self.address: int = self._table.ctypes.data
+        """Of the table: how many columns there are, then the key, address and length of each."""
+
+    def __getattr__(self, name: str) -> NDArray[np.float64]:
+        if name.startswith("__"):  # Copying and pickling ask for what no object has.
+            raise AttributeError(name)
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise MissingColumnError(name) from None
+
+
 class View:
     """Base class of views, whose annotations declare their fields.
 
-    A field is `Integers`, `Floats`, a view, `Annotated[Records, DTYPE]` for an array of records, or
-    `Annotated[Callable[..., Any], signature(...)]` for a compiled function. All are set once.
+    A field is `Integers`, `Floats`, a view, `Annotated[Records, DTYPE]` for an array of records,
+    `Annotated[Callable[..., Any], signature(...)]` for a compiled function, or `Columns`, none of
+    them unless they are given. All are set once.
     """
 
     def __init__(self, **values: Any) -> None:
@@ -50,6 +96,9 @@ class View:
             TypeError: A field is missing or unknown, or an array is not as declared.
         """
         declared = fields_of(type(self))
+        for name, kind in declared.items():
+            if kind is Columns:
+                values.setdefault(name, NO_COLUMNS)
         if values.keys() != declared.keys():
             wrong = sorted(values.keys() ^ declared.keys())
             raise TypeError(f"{type(self).__name__}: missing or unknown: {', '.join(wrong)}")
@@ -89,7 +138,7 @@ class View:
             if isinstance(kind, np.dtype):
                 changes[name] = value.view()
                 changes[name].flags.writeable = False
-            elif not isinstance(kind, Signature):
+            elif kind is not Columns and not isinstance(kind, Signature):
                 changes[name] = value.read_only
         return self.replace(**changes)
 
@@ -97,6 +146,8 @@ class View:
         """Return a view with other values for some fields."""
         return type(self)(**{name: getattr(self, name) for name in fields_of(type(self))} | changes)
 
+
+NO_COLUMNS = Columns({})
 
 _fields: dict[type[View], dict[str, Any]] = {}
 
@@ -113,7 +164,7 @@ def _declared(view: type[View]) -> dict[str, Any]:
     for name, hint in get_type_hints(view, include_extras=True).items():
         if get_origin(hint) is Annotated:
             (fields[name],) = hint.__metadata__
-        elif isinstance(hint, type) and issubclass(hint, View):
+        elif isinstance(hint, type) and issubclass(hint, View | Columns):
             fields[name] = hint
         else:
             # NDArray[scalar] is np.ndarray[shape, np.dtype[scalar]], from numpy 2.5 on itself.

@@ -81,9 +81,9 @@ class History:
         """Return the jobs that did an iteration of known times as a workload for the simulator.
 
         A job arrives when it was submitted and does the iterations of its last attempt that did
-        any. A job that shared no slots needs all the memory of the smallest of its slots. A job
-        whose buckets were measured has the graph of its average iteration, unless without
-        `graphs`; the times and bytes of others are the specification's, or measured.
+        any. A job that had its slots to itself is exclusive and needs all the memory of the
+        smallest of them. A job whose buckets were measured has the graph of its average iteration,
+        unless without `graphs`; the times and bytes of others are the specification's, or measured.
         """
         jobs = []
         unmeasured = set(self.unmeasured())
@@ -122,9 +122,10 @@ class History:
 
 
 def _with_graph(fields: dict[str, Any], profile: IterationProfiled) -> dict[str, Any]:
-    """Return the fields of a job with a graph instead of times, bytes and a model."""
-    kept = ("job_id", "arrival_ns", "gpus", "iterations", "memory_bytes", "priority")
-    return {name: fields[name] for name in kept} | {"graph": _graph(fields["gpus"], profile)}
+    """Return the fields of a job with a graph instead of times and bytes."""
+    kept = {name: value for name, value in fields.items() if name not in ESTIMATES}
+    found = kept | {"graph": _graph(fields["gpus"], profile)}
+    return found | {"parallel": "ddp" if fields["model"] else ""}
 
 
 def _graph(ranks: int, profile: IterationProfiled) -> Graph:
@@ -274,6 +275,7 @@ def _record_job(state: CoreState, job: LiveJob, iterations: int, history: Histor
         "memory_bytes": memory_bytes,
         "model": job.spec.model,
         "priority": job.spec.priority,
+        "exclusive": job.exclusive,
     }
     if earlier := history.job_fields.get(job.job_id):
         fields["arrival_ns"] = earlier["arrival_ns"]

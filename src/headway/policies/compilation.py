@@ -108,6 +108,7 @@ _WHOLE = (bool, int, np.bool_, np.integer)
 
 
 _ADVICE = (
+    (r"getitem\(Columns, ", "A column's name comes before the job: cluster.extra.NAME[job]."),
     (
         r"Cannot modify what is readonly|run_quicksort\(readonly",
         "It writes to the cluster, or to a global array, and may only read them: what it may write "

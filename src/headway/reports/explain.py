@@ -29,6 +29,7 @@ from headway.domain.graph import Graph
 from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD, NOBODY
 from headway.reports.critical_path import Path, Spans, critical_path
 from headway.reports.entry_times import EntryTime, entry_times
+from headway.results.columns import PARALLEL
 from headway.results.timeline.compiled import Integers
 from headway.results.timeline.nodes import PlacedMessages, message_servers
 from headway.results.timeline.recorded import RecordedRun
@@ -88,6 +89,9 @@ class Explanation:
 
     Their times add up to all parts but `queued`. A job without a graph has none.
     """
+    model: str = ""
+    parallel: str = ""
+    """How a job with a graph trains its model, if that is known."""
 
     @property
     def jct_ns(self) -> int:
@@ -105,6 +109,8 @@ class Explanation:
             "gpus": list(self.gpus),
             "servers": list(self.servers),
             "iterations": self.iterations,
+            "model": self.model,
+            "parallel": self.parallel,
             "parts_ns": self.parts_ns,
             "own_ns": self.own_ns,
             "others": {
@@ -219,6 +225,8 @@ def _explain(run: RecordedRun, job_id: str) -> Explanation:
             for part in ("waiting_for_admission", "sending_under_contention")
         },
         entries=() if graph is None else entry_times(graph, path, alone_ns),
+        model=run.jobs["model"][job],
+        parallel=(run.jobs[PARALLEL][job] or "") if PARALLEL in run.jobs.columns else "",
     )
 
 

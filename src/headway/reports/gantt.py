@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.domain.records import BACKWARD, COMMUNICATION, FORWARD
-from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style, save_figure
+from headway.figure_style import (
+    COLOURS,
+    DASHES,
+    FAINT,
+    INK,
+    house_style,
+    save_figure,
+    set_time_axis,
+)
 from headway.reports.gantt_layout import (
     NETWORK,
     STRENGTHS,
@@ -351,14 +359,14 @@ def _draw_counters(network: Axes, queue: Axes, run: RecordedRun, window: Window)
         axes.set_xlim(from_s, to_s)
         axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
-        axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+        set_time_axis(axes.xaxis, "simulated time", to_s - from_s)
+    network.set_xlabel("")
     network.set_ylabel("messages")
     queue.set_ylabel("jobs")
     note = "" if exact else "line: mean, shade: maximum; "
     network.set_title(f"Contention ({note}grey: the window above)")
     network.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.1)
     queue.set_title("Queued jobs")
-    queue.set_xlabel("simulated time [s]")
 
 
 def binned(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 from typing import TYPE_CHECKING
 
 from headway.durations import duration_text
-from headway.results.time_parts import parts_ns, shown_parts_ns
+from headway.results.time_parts import shown_parts_ns
 from headway.text_table import TextTable, small_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway.results.schema import Result, Summary
+    from headway.results.schema import AnyResult, Summary
 
 _SHOWN_JOBS = 10
 _COLUMNS = 80
@@ -21,14 +22,14 @@ _LONG_S = 600
 """From this many seconds on, a time is also given in minutes, hours or days."""
 
 
-def describe_settings(result: Result) -> list[str]:
+def describe_settings(result: AnyResult) -> list[str]:
     """Return lines that say what was simulated, and how."""
-    settings, source = result.settings, result.workload.source
+    settings, source = result.settings, result.origin
     buckets = ""
     if settings.bucket_bytes is not None:
         where = " where jobs share the network" if settings.buckets_if_shared else ""
         buckets = f", buckets of {settings.bucket_bytes / 2**20:g} MB{where}"
-    count = len(result.workload)
+    count = len(result.gpus)
     jobs = f"placement {settings.placement}, priority {settings.priority},"
     messages = f"admission {settings.admission}{buckets}"
     policies = [f"{jobs} {messages}"]
@@ -39,25 +40,46 @@ def describe_settings(result: Result) -> list[str]:
         f"on {settings.cluster}",
         *policies,
         f"network {settings.network}",
+        describe_sharing(result.exclusive_jobs, count),
     ]
+    lines = [part for line in lines for part in _wrapped(line)]
     return lines + describe_estimates(result.estimated)
 
 
+def describe_sharing(exclusive: int, jobs: int) -> str:
+    """Return a line that says whether jobs share GPUs, given how many of them do not."""
+    sharing = "share GPUs if their memory fits"
+    if exclusive == 0:
+        return f"jobs {sharing}"
+    if exclusive == jobs:
+        return "every job has its GPUs to itself"
+    some = "1 of" if exclusive == 1 else f"{exclusive:,} of"
+    have = "has its GPUs to itself" if exclusive == 1 else "have their GPUs to themselves"
+    return f"{some} {jobs:,} jobs {have}; others {sharing}"
+
+
+def _wrapped(line: str) -> list[str]:
+    """Divide a line at spaces where it is too long; names stay whole."""
+    if len(line) <= _COLUMNS:
+        return [line]
+    return textwrap.wrap(line, _COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
 def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line that names the models with estimated times on each GPU type, or nothing."""
+    """Return lines that name the models with estimated times on each GPU type, or nothing."""
     by_type: dict[str, list[str]] = {}
     for model, gpu in pairs:
         by_type.setdefault(gpu, []).append(model or "jobs without a model")
     parts = [f"{', '.join(models)} on {gpu}" for gpu, models in sorted(by_type.items())]
-    return [f"times estimated, not measured: {'; '.join(parts)}"] if parts else []
+    return _wrapped(f"times estimated, not measured: {'; '.join(parts)}") if parts else []
 
 
-def describe_summary(result: Result) -> list[tuple[str, str, str]]:
+def describe_summary(result: AnyResult) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
     parts = [
         _seconds(f"  {name}", float(part.mean()) / 1e9)
-        for name, part in shown_parts_ns(parts_ns(result)).items()
+        for name, part in shown_parts_ns(result.parts_ns).items()
     ]
     return [
         _seconds("average JCT", summary.average_jct_s, summary.average_jct_margin_s),
@@ -86,7 +108,7 @@ def _seconds(label: str, time_s: float, margin_s: float = 0.0) -> tuple[str, str
     return label, f"{time_s:,.2f} s", words
 
 
-def describe_accuracy(result: Result) -> list[str]:
+def describe_accuracy(result: AnyResult) -> list[str]:
     """Return a line if nothing was sampled, or the interval is wider than wanted; or nothing."""
     wanted, summary = result.settings.accuracy, result.summary
     if wanted is None:
@@ -102,14 +124,14 @@ def describe_accuracy(result: Result) -> list[str]:
     ]
 
 
-def result_text(result: Result) -> str:
+def result_text(result: AnyResult) -> str:
     """Return settings and summary as plain text."""
     table = [line.text for line in summary_table(result).lines()]
     notes = [f"\n{line}" for line in describe_accuracy(result)]
     return "\n".join([*describe_settings(result), "", *table, *notes])
 
 
-def summary_table(result: Result) -> TextTable:
+def summary_table(result: AnyResult) -> TextTable:
     """Return the summary as a table."""
     table = TextTable([""], [""], [""])
     for row in describe_summary(result):
@@ -117,7 +139,7 @@ def summary_table(result: Result) -> TextTable:
     return table
 
 
-def result_html(result: Result) -> str:
+def result_html(result: AnyResult) -> str:
     """Return settings, summary and the first jobs as HTML."""
     lines = "<br>".join(escape(line) for line in describe_settings(result))
     rows = "".join(
@@ -128,11 +150,11 @@ def result_html(result: Result) -> str:
     notes = "".join(f"<p>{escape(line)}</p>\n" for line in describe_accuracy(result))
     return (
         f"<div><p>{lines}</p>\n<table>{rows}</table>\n{notes}"
-        f"<p>First jobs of {len(result.workload):,}:</p>\n{_first_jobs(result)}</div>"
+        f"<p>First jobs of {len(result.gpus):,}:</p>\n{_first_jobs(result)}</div>"
     )
 
 
-def _first_jobs(result: Result) -> str:
+def _first_jobs(result: AnyResult) -> str:
     table = result.jobs.head(_SHOWN_JOBS)
     header = (
         "job",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,14 +16,16 @@ from headway.results.usage import Integers
 if TYPE_CHECKING:
     import polars
 
-    from headway.results.schema import Result
+    from headway.results.schema import AnyResult
     from headway.results.timeline.recorded import RecordedRun
 
 _MAX_BINS = 1_000_000
 
+_log = logging.getLogger("headway")
 
-def utilization(result: Result, bins: int) -> polars.DataFrame:
-    """Return the use of the GPUs in each of `bins` equal periods; `Result.utilization` says how."""
+
+def utilization(result: AnyResult, bins: int) -> polars.DataFrame:
+    """Return the use of the GPUs in each of `bins` periods; `AnyResult.utilization` says how."""
     import polars
 
     whole(bins, "bins", 1, _MAX_BINS)
@@ -33,6 +36,11 @@ def utilization(result: Result, bins: int) -> polars.DataFrame:
         tasks = result.timeline.tasks()
         tasks = tasks[tasks.kind != COMMUNICATION]
         busy = mean_level(tasks.start_ns, tasks.end_ns, edges_ns) / gpus
+    else:
+        _log.warning(
+            "`busy` is null: when GPUs compute is known only of a run that was recorded with "
+            "simulate(..., timeline=headway.Timeline())."
+        )
     return polars.DataFrame(
         {
             "from_s": edges_ns[:-1] / 1e9,
@@ -60,7 +68,7 @@ def contention(run: RecordedRun, server: int) -> polars.DataFrame:
     return polars.DataFrame({"from_s": from_s, "to_s": to_s, "messages": number[kept]})
 
 
-def held_spans(result: Result) -> tuple[Integers, Integers]:
+def held_spans(result: AnyResult) -> tuple[Integers, Integers]:
     """Return the spans in which each GPU holds at least one job."""
     counts = [len(gpus) for gpus in result.gpus]
     gpu = np.concatenate([np.array(gpus, np.int64) for gpus in result.gpus])

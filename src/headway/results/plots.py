@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.figure_style import COLOURS, DASHES, FAINT, INK, house_style
+from headway.durations import duration_text
+from headway.figure_style import (
+    COLOURS,
+    DASHES,
+    FAINT,
+    INK,
+    house_style,
+    set_time_axis,
+    time_unit,
+)
 from headway.results.levels import held_spans, level, mean_level
-from headway.results.time_parts import parts_ns, shown_parts_ns
+from headway.results.time_parts import shown_parts_ns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from headway.results.schema import Result
+    from headway.results.schema import AnyResult
     from headway.results.timeline.recorded import RecordedRun
     from headway.results.timeline.window import Window
     from headway.results.usage import Integers
@@ -35,7 +44,7 @@ _WIDE_RANGE = 20
 """Completion times that differ by a larger factor are drawn on a logarithmic axis."""
 
 
-def overview_figure(result: Result) -> Figure:
+def overview_figure(result: AnyResult) -> Figure:
     """Draw a run on one page: completion times, GPUs in use, queue, waits by job size."""
     from matplotlib.figure import Figure
 
@@ -49,7 +58,7 @@ def overview_figure(result: Result) -> Figure:
     return figure
 
 
-def jct_figure(result: Result) -> Figure:
+def jct_figure(result: AnyResult) -> Figure:
     """Draw the cumulative distribution of completion times, with average and percentiles."""
     from matplotlib.figure import Figure
 
@@ -59,7 +68,7 @@ def jct_figure(result: Result) -> Figure:
     return figure
 
 
-def use_figure(result: Result) -> Figure:
+def use_figure(result: AnyResult) -> Figure:
     """Draw how many GPUs hold a job, and how many jobs are queued, over time."""
     from matplotlib.figure import Figure
 
@@ -72,7 +81,7 @@ def use_figure(result: Result) -> Figure:
     return figure
 
 
-def waits_figure(result: Result) -> Figure:
+def waits_figure(result: AnyResult) -> Figure:
     """Draw how long jobs of each size waited in the queue, and what else their time went to."""
     from matplotlib.figure import Figure
 
@@ -82,14 +91,14 @@ def waits_figure(result: Result) -> Figure:
     return figure
 
 
-def contention_by_server_figure(result: Result) -> Figure:
+def contention_by_server_figure(result: AnyResult) -> Figure:
     """Draw the time that jobs lost to contention, divided evenly among the servers of each job."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     cluster = result.settings.cluster
     lost_s = np.zeros(cluster.servers)
-    for gpus, time_ns in zip(result.gpus, parts_ns(result)["contention"].tolist(), strict=True):
+    for gpus, time_ns in zip(result.gpus, result.parts_ns["contention"].tolist(), strict=True):
         servers = cluster.servers_of(gpus)
         lost_s[servers] += time_ns / 1e9 / len(servers)
     with house_style():
@@ -100,12 +109,12 @@ def contention_by_server_figure(result: Result) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
         axes.set_xlim(-0.6, len(lost_s) - 0.4)
         axes.set_xlabel("server")
-        axes.set_ylabel("time lost [s]")
+        set_time_axis(axes.yaxis, "time lost", float(lost_s.max()))
         axes.set_title("Contention by server")
     return figure
 
 
-def _draw_jct(axes: Axes, result: Result) -> None:
+def _draw_jct(axes: Axes, result: AnyResult) -> None:
     jct_s, summary = np.sort(result.jct_s), result.summary
     share = np.arange(1, len(jct_s) + 1) / len(jct_s)
     axes.step(
@@ -125,18 +134,24 @@ def _draw_jct(axes: Axes, result: Result) -> None:
             color=COLOURS[style],
             linestyle=DASHES[style],
             linewidth=1.2,
-            label=f"{label}: {value_s:,.1f} s",
+            label=f"{label}: {_time_text(value_s, float(jct_s[-1]))}",
         )
     if jct_s[-1] > _WIDE_RANGE * jct_s[0]:
         axes.set_xscale("log")
     axes.set_ylim(0, 100)
-    axes.set_xlabel("job completion time [s]")
+    set_time_axis(axes.xaxis, "job completion time", float(jct_s[-1]))
     axes.set_ylabel("jobs finished within [%]")
     axes.set_title(f"Completion times of {len(jct_s):,} job{'s' * (len(jct_s) != 1)}")
     axes.legend(loc="upper left" if axes.get_xscale() == "log" else "lower right")
 
 
-def _draw_held(axes: Axes, result: Result) -> None:
+def _time_text(time_s: float, longest_s: float) -> str:
+    """Return a time in words where the axis is not in seconds."""
+    unit, _ = time_unit(longest_s)
+    return f"{time_s:,.1f} s" if unit == "s" else duration_text(time_s)
+
+
+def _draw_held(axes: Axes, result: AnyResult) -> None:
     total = result.settings.cluster.gpus
     _draw_level(axes, *held_spans(result), COLOURS[0], result)
     axes.axhline(total, color=INK, linestyle=DASHES[1], linewidth=0.8)
@@ -145,7 +160,7 @@ def _draw_held(axes: Axes, result: Result) -> None:
     axes.set_title(f"GPUs in use, of {total:,}")
 
 
-def _draw_queue(axes: Axes, result: Result) -> None:
+def _draw_queue(axes: Axes, result: AnyResult) -> None:
     most = _draw_level(axes, result.arrival_ns, result.start_ns, COLOURS[2], result)
     axes.set_ylim(0, max(1.0, most * 1.08))
     axes.set_ylabel("jobs")
@@ -153,7 +168,7 @@ def _draw_queue(axes: Axes, result: Result) -> None:
 
 
 def _draw_level(
-    axes: Axes, start_ns: Integers, end_ns: Integers, colour: str, result: Result
+    axes: Axes, start_ns: Integers, end_ns: Integers, colour: str, result: AnyResult
 ) -> int:
     """Draw the number of open spans over the makespan; return the largest."""
     from matplotlib.ticker import MaxNLocator
@@ -164,20 +179,19 @@ def _draw_level(
     axes.fill_between(time_s, number, step="post", color=colour, alpha=0.25, linewidth=0)
     axes.step(time_s, number, where="post", color=colour, linewidth=1.0)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    axes.set_xlabel("simulated time [s]")
     axes.set_xlim(first_ns / 1e9, last_ns / 1e9)
-    axes.ticklabel_format(axis="x", useOffset=False, style="plain")
+    set_time_axis(axes.xaxis, "simulated time", (last_ns - first_ns) / 1e9)
     return int(number.max())
 
 
-def _draw_waits(axes: Axes, result: Result) -> None:
+def _draw_waits(axes: Axes, result: AnyResult) -> None:
     """Draw the mean completion time of the jobs of each size, divided into its parts."""
-    sizes = np.array([job.gpus for job in result.workload])
+    sizes = np.array([len(gpus) for gpus in result.gpus])
     doublings = np.ceil(np.log2(sizes))
     shown = np.unique(doublings)
     left = np.zeros(len(shown))
     rows = np.arange(len(shown))
-    for name, part in shown_parts_ns(parts_ns(result)).items():
+    for name, part in shown_parts_ns(result.parts_ns).items():
         colour, hatch = _PART_LOOKS[name]
         means = np.array([part[doublings == one].mean() / 1e9 for one in shown])
         axes.barh(
@@ -196,7 +210,7 @@ def _draw_waits(axes: Axes, result: Result) -> None:
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_ylabel("GPUs of the job")
-    axes.set_xlabel("mean completion time [s]")
+    set_time_axis(axes.xaxis, "mean completion time", float(left.max()))
     axes.set_title("Where the time goes, by job size")
     axes.legend(ncols=2)
 
@@ -232,11 +246,10 @@ def contention_figure(run: RecordedRun) -> Figure:
             extent=(window.from_ns / 1e9, window.to_ns / 1e9, servers - 0.5, -0.5),
         )
         left.grid(visible=False)
-        left.set_xlabel("simulated time [s]")
         left.set_ylabel("server")
         left.set_title("Messages on each server")
         left.yaxis.set_major_locator(MaxNLocator(nbins=20, integer=True))
-        left.ticklabel_format(axis="x", useOffset=False, style="plain")
+        set_time_axis(left.xaxis, "simulated time", (window.to_ns - window.from_ns) / 1e9)
         bar = figure.colorbar(image, ax=left, location="bottom", aspect=50, pad=0.02)
         bar.set_label("messages at a time, mean")
         bar.outline.set_linewidth(0.5)

@@ -75,7 +75,10 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, without what a cluster or its groups need not say."""
         values = asdict(self)
-        optional = ("servers_per_rack", "oversubscription", "groups", "profiles", "rails", "tiers")
+        optional = (
+            *("servers_per_rack", "oversubscription", "groups", "profiles"),
+            *("rails", "tiers", "exclusive"),
+        )
         _drop_defaults(values["cluster"], Cluster, optional)
         for group in values["cluster"].get("groups", ()):
             _drop_defaults(group, ServerGroup, ("rails", "switches"))
@@ -94,8 +97,134 @@ def _no_graphs() -> Integers:
     return np.zeros(1, np.int64)
 
 
+class AnyResult:
+    """A result, of a simulation or from a file: its figures, tables and text."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        # Only for the type checker: subclasses have them as fields or as properties.
+        @property
+        def settings(self) -> Settings:
+            """How it was simulated."""
+
+        @property
+        def summary(self) -> Summary:
+            """The metrics of the run."""
+
+        @property
+        def origin(self) -> str | None:
+            """Where the jobs come from, such as a file, if it is known."""
+
+        @property
+        def jobs(self) -> polars.DataFrame:
+            """The jobs as a table, one row per job in workload order."""
+
+        @property
+        def arrival_ns(self) -> Integers:
+            """When each job arrived."""
+
+        @property
+        def start_ns(self) -> Integers:
+            """When each job was placed."""
+
+        @property
+        def finish_ns(self) -> Integers:
+            """When each job was finished."""
+
+        @property
+        def jct_s(self) -> NDArray[np.float64]:
+            """Each job's completion time: finish - arrival, in seconds."""
+
+        @property
+        def gpus(self) -> tuple[tuple[int, ...], ...]:
+            """Each job's GPUs, ascending."""
+
+        @property
+        def gpu_busy_ns(self) -> Integers:
+            """How long each GPU computed."""
+
+        @property
+        def exclusive_jobs(self) -> int:
+            """How many of the jobs had their GPUs to themselves."""
+
+        @property
+        def estimated(self) -> list[tuple[str, str]]:
+            """The (model, GPU type) pairs with estimated times."""
+
+        @property
+        def parts_ns(self) -> dict[str, Integers]:
+            """Where each job's completion time went; `time_parts` has it as a table."""
+
+        @property
+        def timeline(self) -> Timeline | None:
+            """Every task of the run, if it was recorded in memory."""
+
+    @property
+    def use_by_type(self) -> tuple[TypeUse, ...]:
+        """Use and energy of the GPUs of each type, in the order of the cluster's `gpu_types`."""
+        makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())
+        return use_by_type(self.settings.cluster, self.gpu_busy_ns, makespan_ns)
+
+    @property
+    def time_parts(self) -> polars.DataFrame:
+        """Where each job's completion time went, in seconds; the parts add up to it.
+
+        Columns: `job_id`, `waiting_s` (in the queue), `computing_s` and `sending_s` (what its
+        iterations take on its GPUs and between its servers if no message slows another),
+        `own_messages_s` (what its own messages add by slowing and holding back each other), and
+        `contention_s`, what sharing GPUs and the network with other jobs added.
+        """
+        import polars
+
+        parts = {f"{name}_s": part / 1e9 for name, part in self.parts_ns.items()}
+        return polars.DataFrame({"job_id": self.jobs["job_id"], **parts})
+
+    def utilization(self, bins: int = 100) -> polars.DataFrame:
+        """Return the use of the GPUs over time, as means over equal periods of the makespan.
+
+        Columns: `from_s`, `to_s`, `held` (the share of the GPUs that hold a job), `busy` (the share
+        that computes; null unless the run was recorded with `simulate(..., timeline=Timeline())`)
+        and `queued` (the number of jobs in the queue).
+        """
+        from headway.results.levels import utilization
+
+        return utilization(self, bins)
+
+    def plot(self) -> Figure:
+        """Draw the run on one page: completion times, GPUs in use, queue, time by job size."""
+        from headway.results.plots import overview_figure
+
+        return overview_figure(self)
+
+    def plot_jct(self) -> Figure:
+        """Draw the distribution of the jobs' completion times."""
+        from headway.results.plots import jct_figure
+
+        return jct_figure(self)
+
+    def plot_use(self) -> Figure:
+        """Draw the GPUs held by jobs and the length of the queue over time."""
+        from headway.results.plots import use_figure
+
+        return use_figure(self)
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"<{type(self).__name__}: {len(self.gpus):,} jobs, "
+            f"average JCT {summary.average_jct_s:,.2f} s, makespan {summary.makespan_s:,.2f} s>"
+        )
+
+    def __str__(self) -> str:
+        return result_text(self)
+
+    def _repr_html_(self) -> str:
+        return result_html(self)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class Result:
+class Result(AnyResult):
     """The outcome of a simulation: each job's times and GPUs in workload order, and a summary."""
 
     workload: Workload
@@ -130,11 +259,11 @@ class Result:
 
     def __post_init__(self) -> None:
         """Make the arrays read-only, as other figures follow from them."""
-        for field in fields(self):
-            if isinstance(array := getattr(self, field.name), np.ndarray):
+        for each in fields(self):
+            if isinstance(array := getattr(self, each.name), np.ndarray):
                 fixed = array.view()
                 fixed.flags.writeable = False
-                object.__setattr__(self, field.name, fixed)
+                object.__setattr__(self, each.name, fixed)
 
     @property
     def energy_j(self) -> NDArray[np.float64]:
@@ -160,10 +289,9 @@ class Result:
         return np.array(energies)
 
     @property
-    def use_by_type(self) -> tuple[TypeUse, ...]:
-        """Use and energy of the GPUs of each type, in the order of the cluster's `gpu_types`."""
-        makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())
-        return use_by_type(self.settings.cluster, self.gpu_busy_ns, makespan_ns)
+    def exclusive_jobs(self) -> int:
+        """How many of the jobs had their GPUs to themselves."""
+        return self.workload.exclusive_jobs(self.settings.cluster)
 
     @property
     def estimated(self) -> list[tuple[str, str]]:
@@ -176,40 +304,25 @@ class Result:
 
         Columns: `job_id`, `model`, `gpu_count`, `iterations`, `arrival_ns`, `start_ns`,
         `finish_ns`, `jct_s`, `jct_margin_s` (0 if exact), `waiting_s` (in the queue), `gpus` and
-        `energy_j`.
+        `energy_j`; then `parallel`, if some jobs have it, and the jobs' labels.
         """
         return job_table(job_columns(self))
+
+    @property
+    def origin(self) -> str | None:
+        """Where the jobs come from, such as a file, if it is known."""
+        return self.workload.source
+
+    @property
+    def parts_ns(self) -> dict[str, Integers]:
+        """Where each job's completion time went; `time_parts` has it as a table."""
+        return parts_ns(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, with the keys of the JSON file."""
         from headway.results.store import to_dict
 
         return to_dict(self)
-
-    @property
-    def time_parts(self) -> polars.DataFrame:
-        """Where each job's completion time went, in seconds; the parts add up to it.
-
-        Columns: `job_id`, `waiting_s` (in the queue), `computing_s` and `sending_s` (what its
-        iterations take on its GPUs and between its servers if no message slows another),
-        `own_messages_s` (what its own messages add by slowing and holding back each other), and
-        `contention_s`, what sharing GPUs and the network with other jobs added.
-        """
-        import polars
-
-        parts = {f"{name}_s": part / 1e9 for name, part in parts_ns(self).items()}
-        return polars.DataFrame({"job_id": self.jobs["job_id"], **parts})
-
-    def utilization(self, bins: int = 100) -> polars.DataFrame:
-        """Return the use of the GPUs over time, as means over equal periods of the makespan.
-
-        Columns: `from_s`, `to_s`, `held` (the share of the GPUs that hold a job), `busy` (the share
-        that computes; null unless the run was recorded with `simulate(..., timeline=Timeline())`)
-        and `queued` (the number of jobs in the queue).
-        """
-        from headway.results.levels import utilization
-
-        return utilization(self, bins)
 
     def contention(self, server: int) -> polars.DataFrame:
         """Return how many messages are in flight on a server, as periods of the same number.
@@ -241,24 +354,6 @@ class Result:
 
         return link_table(self, timeline_of(self).tasks())
 
-    def plot(self) -> Figure:
-        """Draw the run on one page: completion times, GPUs in use, queue, time by job size."""
-        from headway.results.plots import overview_figure
-
-        return overview_figure(self)
-
-    def plot_jct(self) -> Figure:
-        """Draw the distribution of the jobs' completion times."""
-        from headway.results.plots import jct_figure
-
-        return jct_figure(self)
-
-    def plot_use(self) -> Figure:
-        """Draw the GPUs held by jobs and the length of the queue over time."""
-        from headway.results.plots import use_figure
-
-        return use_figure(self)
-
     def plot_contention(self) -> Figure:
         """Draw the messages on each server over time; needs `simulate(..., timeline=Timeline())`.
 
@@ -269,16 +364,3 @@ class Result:
         from headway.results.timeline.recorded import RecordedRun
 
         return contention_figure(RecordedRun.of(self))
-
-    def __repr__(self) -> str:
-        summary = self.summary
-        return (
-            f"<Result: {len(self.workload):,} jobs, average JCT {summary.average_jct_s:,.2f} s, "
-            f"makespan {summary.makespan_s:,.2f} s>"
-        )
-
-    def __str__(self) -> str:
-        return result_text(self)
-
-    def _repr_html_(self) -> str:
-        return result_html(self)

@@ -10,19 +10,23 @@ from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headway import jit
 from headway.domain.errors import InputError
 from headway.domain.limits import MAX_JOBS
 from headway.files import open_input, open_output
-from headway.results.columns import job_columns, job_schema, job_table
+from headway.results.columns import is_job_table, job_columns, job_schema, job_table
 from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
-from headway.results.schema import Result, Summary
+from headway.results.schema import AnyResult, Result, Settings, Summary
+from headway.results.time_parts import PARTS
 
 if TYPE_CHECKING:
     import polars
 
     from headway.results.usage import Integers
 
+_ARRAYS = ("arrival_ns", "start_ns", "finish_ns", "jct_s", "jct_margin_s", "energy_j")
 _PREFIX = "headway."
 """Begins each of our keys in the metadata of a Parquet file."""
 _CHECKSUM = "checksum"
@@ -40,15 +44,22 @@ def to_dict(result: Result) -> dict[str, Any]:
     rows = zip(*columns.values(), strict=True)
     return {
         **run_values(result),
+        "time_parts_ns": _parts_to_store(result),
         "jobs": [dict(zip(columns, row, strict=True)) for row in rows],
     }
 
 
+def _parts_to_store(result: Result) -> dict[str, list[int]]:
+    return {name: part.tolist() for name, part in result.parts_ns.items()}
+
+
 def run_values(result: Result) -> dict[str, Any]:
-    """Return all of a result but its jobs as plain values, by the keys that files use."""
+    """Return what is known of a run beside its jobs as plain values, by the keys that files use."""
+    exclusive = result.exclusive_jobs
     return {
         "summary": asdict(result.summary),
         "settings": result.settings.to_dict(),
+        **({"exclusive_jobs": exclusive} if exclusive else {}),
         "estimated": [list(pair) for pair in result.estimated],
         "gpu_busy_ns": result.gpu_busy_ns.tolist(),
         "code": code_version(),
@@ -56,10 +67,14 @@ def run_values(result: Result) -> dict[str, Any]:
 
 
 def run_metadata(result: Result) -> dict[str, str]:
-    """Return all of a result but its jobs as the metadata of a Parquet file."""
+    """Return what is known of a run beside its jobs as the metadata of a Parquet file."""
+    return _metadata(run_values(result))
+
+
+def _metadata(values: dict[str, Any]) -> dict[str, str]:
     return {
         f"{_PREFIX}{name}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in run_values(result).items()
+        for name, value in values.items()
     }
 
 
@@ -84,23 +99,62 @@ def _digest(data: dict[str, Any]) -> str:
 def write_parquet(result: Result, path: str | os.PathLike[str]) -> None:
     """Write one row per job; the file's metadata holds the rest of the result as JSON."""
     with parquet_output(path) as stream:
-        result.jobs.write_parquet(stream, metadata=run_metadata(result))
+        parts = _metadata({"time_parts_ns": _parts_to_store(result)})
+        result.jobs.write_parquet(stream, metadata=run_metadata(result) | parts)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResult:
-    """A result read from a file."""
+@dataclass(frozen=True, slots=True, repr=False)
+class StoredResult(AnyResult):
+    """A result read from a file: what `simulate` returns, but for the workload and the tasks."""
 
     source: str
+    """The file."""
     summary: Summary
-    settings: dict[str, Any]
-    """The settings as plain values."""
+    settings: Settings
     jobs: polars.DataFrame
     """The same table as `Result.jobs`."""
     gpu_busy_ns: Integers
     estimated: list[tuple[str, str]]
     code: str
     """The hash of the sources that made the result."""
+    stored_parts_ns: dict[str, Integers] | None
+    """The file's `time_parts_ns`, if it has them."""
+    exclusive_jobs: int = 0
+    """How many of the jobs had their GPUs to themselves."""
+
+    @property
+    def origin(self) -> str:
+        """The file."""
+        return self.source
+
+    @property
+    def gpus(self) -> tuple[tuple[int, ...], ...]:
+        """Each job's GPUs, ascending."""
+        return tuple(map(tuple, self.jobs["gpus"].to_list()))
+
+    @property
+    def parts_ns(self) -> dict[str, Integers]:
+        """Where each job's completion time went; `time_parts` has it as a table."""
+        if self.stored_parts_ns is None:
+            raise InputError(
+                "does not say where the jobs' time went: an earlier version of Headway wrote it. "
+                "Simulate again.",
+                source=self.source,
+            )
+        return self.stored_parts_ns
+
+    @property
+    def timeline(self) -> None:
+        """None: `headway.read_timeline` reads the file of a timeline."""
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a column of the jobs as an array, by the name that it has in `Result`."""
+        if name in _ARRAYS:
+            return self.jobs[name].to_numpy()
+        raise AttributeError(
+            f"a result from a file has no {name!r}: it knows neither the workload nor the tasks."
+        )
 
 
 def read_result(path: str | os.PathLike[str]) -> StoredResult:
@@ -136,29 +190,41 @@ def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
                 "was meant, remove the key 'checksum'."
             )
         rows = data.pop("jobs")
-        return data, job_table({name: [row[name] for row in rows] for name in job_schema()})
+        names = rows[0] if rows else job_schema()
+        return data, job_table({name: [row[name] for row in rows] for name in names})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise _not_a_result() from None
 
 
 def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -> StoredResult:
     """Return a result from its values by key and its table of jobs."""
-    import numpy as np
+    import msgspec
 
-    if jobs.schema != job_schema():
+    if not is_job_table(jobs.schema):
         raise _not_a_result()
     try:
         return StoredResult(
             source=source,
             summary=Summary(**values["summary"]),
-            settings={**values["settings"]},
+            settings=msgspec.convert(values["settings"], Settings),
             jobs=jobs,
             gpu_busy_ns=np.array(values["gpu_busy_ns"], np.int64),
             estimated=[(str(model), str(gpu)) for model, gpu in values["estimated"]],
             code=str(values["code"]),
+            stored_parts_ns=_stored_parts_ns(values.get("time_parts_ns"), len(jobs)),
+            exclusive_jobs=int(values.get("exclusive_jobs", 0)),
         )
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, TypeError, ValueError, OverflowError, InputError):
         raise _not_a_result() from None
+
+
+def _stored_parts_ns(parts: dict[str, list[int]] | None, jobs: int) -> dict[str, Integers] | None:
+    if parts is None:
+        return None
+    arrays = {name: np.array(part, np.int64) for name, part in parts.items()}
+    if tuple(arrays) != PARTS or any(part.shape != (jobs,) for part in arrays.values()):
+        raise _not_a_result()
+    return arrays
 
 
 def _not_a_result() -> InputError:

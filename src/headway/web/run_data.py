@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headway.domain.errors import InputError
+from headway.results.columns import PARALLEL
+from headway.results.display import describe_sharing
 from headway.results.timeline.recorded import RecordedRun
 from headway.results.usage import Integers
 from headway.version import __version__
@@ -29,6 +31,9 @@ from headway.web.activity import (
 )
 from headway.web.columns import pack, spread, steps
 from headway.web.periods import Periods
+
+if TYPE_CHECKING:
+    import polars
 
 FORMAT = 1
 
@@ -68,12 +73,12 @@ class RunData:
             "seed": settings["seed"],
             "network": settings["network"],
             "job_id": jobs["job_id"].to_list(),
-            "model": jobs["model"].to_list(),
+            "model": _models(jobs),
             "entry": self._groups.entries,
             "rack": racks,
             "part_from": self._edges[:-1],
             "periods": self._periods,
-            **_live_values(run),
+            **_kind_values(run),
         }
         groups = self._groups.servers
         columns: dict[str, Any] = {
@@ -227,11 +232,20 @@ class RunData:
         }
 
 
-def _live_values(run: RecordedRun) -> dict[str, Any]:
-    """Return what only live runs have."""
+def _models(jobs: polars.DataFrame) -> list[str]:
+    """Return the model of each job and, if that is known, how it is trained in parallel."""
+    models: list[str] = jobs["model"].to_list()
+    if PARALLEL not in jobs.columns:
+        return models
+    pairs = zip(models, jobs[PARALLEL], strict=True)
+    return [f"{model} {parallel}" if parallel else model for model, parallel in pairs]
+
+
+def _kind_values(run: RecordedRun) -> dict[str, Any]:
+    """Return what only live runs have, or only simulated ones."""
     live = run.live
     if live is None:
-        return {}
+        return {"sharing": describe_sharing(run.exclusive_jobs, len(run.jobs))}
     return {
         "job_name": live.names,
         "last_state": live.last_states,

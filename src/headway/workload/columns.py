@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headway.domain.errors import InputError, did_you_mean, shown
+from headway.domain.errors import InputError, closest, did_you_mean, shown
 from headway.domain.gpus import ALIASES, V100
 from headway.domain.graph import Graph
 from headway.domain.job import Job
@@ -26,16 +26,22 @@ from headway.domain.models import (
     ProfileSet,
 )
 from headway.domain.profiles import batch_size_of, model_names, profile_at
+from headway.results.columns import JOB_COLUMNS, label_names
 from headway.workload.graphs import GraphFiles
+from headway.workload.labels import Labels
 from headway.workload.parallel import ParallelJobs
 from headway.workload.tables import Unit, Value, check_names
 
 REQUIRED = ("job_id", "arrival_s", "gpus", "iterations")
 TIMES = ("forward_ms", "backward_ms")
 PROFILE = (*TIMES, "gradient_mb", "memory_mb")
-NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb", "parallel")
+EXCLUSIVE = "exclusive"
+NOT_WITH_GRAPH = ("model", "batch_size", *TIMES, "gradient_mb")
 USUAL_HEADER = ",".join((*REQUIRED, "model"))
-KNOWN = (*REQUIRED, "model", "batch_size", *PROFILE, "measured_on", "parallel", "graph", "priority")
+KNOWN = (
+    *(*REQUIRED, "model", "batch_size", *PROFILE),
+    *("measured_on", "parallel", "graph", "trained_model", "priority", EXCLUSIVE),
+)
 
 _UNITS = {
     "arrival_s": Unit("arrival_ns", 1e9, 0, HORIZON_NS, "seconds"),
@@ -46,18 +52,43 @@ _UNITS = {
 }
 
 
+_TYPO = 0.8
+"""How like a known name another has to be to look like a slip of the pen."""
+
+
 def check_header(names: list[str]) -> None:
-    """Refuse unknown, missing and duplicate columns."""
-    check_names(names, KNOWN, USUAL_HEADER)
+    """Refuse missing and duplicate columns, and others with the name of a column of results."""
+    check_names(names, KNOWN, USUAL_HEADER, others=True)
     missing = [name for name in REQUIRED if name not in names]
+    wanted = list(missing)
     if "model" not in names and "graph" not in names:
         missing += [name for name in PROFILE if name not in names]
+        wanted = [*missing, "model", "graph"]
+    others = [name for name in names if name not in KNOWN]
+    for name in others:
+        if near := closest(name, wanted):
+            raise InputError(f"unknown column {shown(name)}.{near}", field=name)
+        if name in JOB_COLUMNS:
+            raise InputError(
+                f"{shown(name)} is a column of results; call this one something else.", field=name
+            )
     if missing:
         hint = "" if "model" in names else " ('model' can replace the last four columns)"
         raise InputError(f"missing column{'s' * (len(missing) > 1)} {', '.join(missing)}{hint}.")
 
 
-def job_from_row(row: Mapping[str, Value], graphs: GraphFiles, parallel: ParallelJobs) -> Job:
+def likely_typos(names: Sequence[str]) -> list[str]:
+    """Return a sentence about each column that is kept as a label and looks like a known one."""
+    return [
+        f"the column {shown(name)} is kept as a label.{near}"
+        for name in names
+        if name not in KNOWN and (near := closest(name, KNOWN, _TYPO))
+    ]
+
+
+def job_from_row(
+    row: Mapping[str, Value], graphs: GraphFiles, parallel: ParallelJobs, labels: Labels
+) -> Job:
     """Make a job from a row; errors name the column."""
     present = {
         name: value.strip() if isinstance(value, str) else value
@@ -68,7 +99,9 @@ def job_from_row(row: Mapping[str, Value], graphs: GraphFiles, parallel: Paralle
         if name not in present:
             raise InputError("must not be empty.", field=name)
     if present.get("graph"):
-        return _job_with_graph(present, graphs)
+        return _job_with_graph(row, present, graphs, labels)
+    if "trained_model" in present:
+        raise InputError("is for a row with a graph; give a model here.", field="trained_model")
     model = str(present.get("model", ""))
     if present.get("parallel") and not model:
         raise InputError("needs a model in the same row.", field="parallel")
@@ -100,15 +133,25 @@ def job_from_row(row: Mapping[str, Value], graphs: GraphFiles, parallel: Paralle
         gradient_bytes=given["gradient_bytes"],
         memory_bytes=given["memory_bytes"],
         priority=_priority(present),
+        exclusive=EXCLUSIVE in present and _exclusive(present[EXCLUSIVE]),
+        labels=labels.of_row(row, present),
     )
     return parallel.job(job, str(present["parallel"])) if present.get("parallel") else job
 
 
-def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles) -> Job:
+def _job_with_graph(
+    row: Mapping[str, Value], present: Mapping[str, Value], graphs: GraphFiles, labels: Labels
+) -> Job:
     for name in NOT_WITH_GRAPH:
         if name in present:
             raise InputError("must be empty in a row with a graph.", field=name)
+    if "parallel" in present and "trained_model" not in present:
+        raise InputError(
+            "must be empty in a row with a graph, unless trained_model is given.", field="parallel"
+        )
     gpus = whole(_integer("gpus", present["gpus"]), "gpus", 1, MAX_GPUS)
+    if "trained_model" in present and "parallel" not in present:
+        raise InputError("needs parallel in the same row, such as ddp.", field="trained_model")
     return Job(
         job_id=str(present["job_id"]),
         arrival_ns=_measure("arrival_s", present["arrival_s"]),
@@ -116,8 +159,12 @@ def _job_with_graph(present: Mapping[str, Value], graphs: GraphFiles) -> Job:
         iterations=_integer("iterations", present["iterations"]),
         memory_bytes=_measure("memory_mb", present.get("memory_mb", 0)),
         measured_on=_measured_on(present) or V100.name,
+        model=str(present.get("trained_model", "")),
         graph=graphs.graph(str(present["graph"]), gpus),
         priority=_priority(present),
+        parallel=str(present.get("parallel", "")),
+        exclusive=EXCLUSIVE in present and _exclusive(present[EXCLUSIVE]),
+        labels=labels.of_row(row, present),
     )
 
 
@@ -129,6 +176,15 @@ def _batch_size(present: Mapping[str, Value]) -> int | None:
 
 def _priority(present: Mapping[str, Value]) -> int:
     return _integer("priority", present.get("priority", 0))
+
+
+def _exclusive(value: Value) -> bool:
+    """Return whether a job has its GPUs to itself."""
+    if isinstance(value, str):
+        value = {"0": 0, "1": 1}.get(value, value)
+    if value not in (0, 1):
+        raise InputError(f"must be 1 or 0, not {shown(value)}.", field=EXCLUSIVE)
+    return value == 1
 
 
 def _measured_on(present: Mapping[str, Value]) -> str | None:
@@ -212,12 +268,19 @@ def rows_from_jobs(
         **dict.fromkeys((*TIMES, "gradient_mb"), explicit),
         "memory_mb": explicit or any(job.memory_bytes for job in with_file),
         "measured_on": any(job.measured_on != V100.name for job in jobs),
-        "parallel": bool(parallel),
+        "parallel": bool(parallel) or any(job.parallel for job in with_file),
         "graph": bool(with_file),
         "priority": any(job.priority for job in jobs),
+        "trained_model": any(job.model for job in with_file),
+        EXCLUSIVE: any(job.exclusive for job in jobs),
     }
     header = [*REQUIRED, *(name for name, needed in optional.items() if needed)]
-    return header, (list(map(_cells(job, graph_paths).__getitem__, header)) for job in jobs)
+    labels = label_names(jobs)
+    for name in labels:
+        if name in KNOWN:
+            raise InputError(f"{shown(name)} is a column of workloads already.", field="labels")
+    header += labels
+    return header, (list(map(_cells(job, graph_paths).get, header)) for job in jobs)
 
 
 def _cells(job: Job, graph_paths: Mapping[Graph, str]) -> dict[str, Value]:
@@ -232,9 +295,12 @@ def _cells(job: Job, graph_paths: Mapping[Graph, str]) -> dict[str, Value]:
         "batch_size": job.batch_size if path is None else None,
         **_profile_cells(job),
         "measured_on": job.measured_on,
-        "parallel": job.parallel if path is None else None,
+        "parallel": job.parallel or None,
         "graph": path,
         "priority": job.priority,
+        "trained_model": None if path is None else job.model or None,
+        EXCLUSIVE: int(job.exclusive),
+        **job.labels,
     }
 
 
@@ -252,7 +318,10 @@ def needs_graph_file(job: Job, again: ParallelJobs) -> bool:
         return True
     values: dict[str, Any] = _values(found[0])
     plain = replace(job, graph=None, parallel="", estimated=found[1], **values)
-    if again.misfit(plain, job.parallel) is not None:
+    try:
+        if again.misfit(plain, job.parallel) is not None:
+            return True
+    except InputError:  # `parallel` is but a name.
         return True
     made = again.job(plain, job.parallel)
     known = made.graph, made.estimated, found[0].gpu

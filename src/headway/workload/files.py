@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,17 +21,22 @@ from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input, open_output
 from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
 from headway.workload.columns import (
+    EXCLUSIVE,
     KNOWN,
     USUAL_HEADER,
     check_header,
     job_from_row,
+    likely_typos,
     needs_graph_file,
     rows_from_jobs,
 )
 from headway.workload.graphs import GraphFiles, graphs_beside
+from headway.workload.labels import Labels
 from headway.workload.packaged import packaged_workload
 from headway.workload.parallel import ParallelJobs
 from headway.workload.tables import CsvTable, Value, Wording
+
+_log = logging.getLogger("headway")
 
 _WORDING = Wording(
     "not a text file; a workload is CSV, or Parquet named .parquet.",
@@ -52,19 +58,21 @@ def read_workload(path: str | os.PathLike[str], profiles: Sequence[str] = ()) ->
     sets = profiles_from(profiles)
     times = measured_times(sets) if profiles else ()
     source = "standard input" if os.fspath(path) == STANDARD else os.fspath(path)
+    labels = Labels(KNOWN)
     make_job = partial(
         job_from_row,
         graphs=GraphFiles(os.path.dirname(os.fspath(path))),
         parallel=ParallelJobs(sets),
+        labels=labels,
     )
     packaged = packaged_workload(os.fspath(path))
     if packaged is not None:
         with packaged.open("rb") as stream:
-            return Workload(*_read_csv(stream, source, make_job), times)
+            return Workload(*_read_csv(stream, source, make_job, labels), times)
     with open_input(path) as stream:
         if Path(path).suffix == ".parquet":
             return Workload(*_read_parquet(stream, source, make_job), times)
-        return Workload(*_read_csv(stream, source, make_job), times)
+        return Workload(*_read_csv(stream, source, make_job, labels), times)
 
 
 def write_workload(workload: Workload, path: str | os.PathLike[str]) -> None:
@@ -97,13 +105,20 @@ def _write_table(
             text.detach()
 
 
+def _warn_of_typos(source: str, header: Sequence[str]) -> None:
+    for sentence in likely_typos(header):
+        _log.warning("%s: %s", source, sentence)
+
+
 _MakeJob = Callable[[Mapping[str, Value]], Job]
 _Parts = tuple[list[Job], str, Sequence[int], Sequence[str] | None]
 """Jobs, source, lines and columns of a workload."""
 
 
-def _read_csv(stream: IO[bytes], source: str, make_job: _MakeJob) -> _Parts:
+def _read_csv(stream: IO[bytes], source: str, make_job: _MakeJob, labels: Labels) -> _Parts:
     jobs, lines, header = CsvTable(source, _WORDING, check_header).rows(stream, make_job)
+    labels.read_numbers()
+    _warn_of_typos(source, header)
     return jobs, source, lines, header
 
 
@@ -119,10 +134,16 @@ def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
         raise error.at(source) from None
     try:
         check_header(table.columns)
+        temporal = [name for name, kind in table.schema.items() if kind.is_temporal()]
+        others = set(table.columns) - set(KNOWN)
+        table = table.cast({name: polars.String for name in temporal if name in others})
+        floats = [name for name, kind in table.schema.items() if kind.is_float()]
+        table = table.with_columns(polars.col(others.intersection(floats)).fill_nan(None))
         unfit = [
             n
             for n, kind in table.schema.items()
             if not (kind.is_numeric() or kind == polars.String)
+            and not (kind == polars.Boolean and n in (EXCLUSIVE, *others))
         ]
         if unfit:
             raise InputError(
@@ -135,9 +156,10 @@ def _read_parquet(stream: BinaryIO, source: str, make_job: _MakeJob) -> _Parts:
         # The error is there: a small file may hold millions of equal rows.
         table = table.head(1 + (repeated.arg_max() or 0))
     jobs = []
-    for number, row in enumerate(
-        table.select(n for n in KNOWN if n in table.columns).iter_rows(named=True)
-    ):
+    booleans = [name for name, kind in table.schema.items() if kind == polars.Boolean]
+    table = table.cast(dict.fromkeys(booleans, polars.Int64))
+    _warn_of_typos(source, table.columns)
+    for number, row in enumerate(table.iter_rows(named=True)):
         try:
             jobs.append(make_job(row))
         except InputError as error:

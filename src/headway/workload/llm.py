@@ -148,8 +148,10 @@ def _job(shape: Shape, job_id: str, arrival_s: int, duration_s: float) -> Job:
         gpus=graph.ranks,
         iterations=max(1, round(duration_s * 1e9 / graph.unit_ns())),
         memory_bytes=gpu_from(GPU).memory_bytes,
+        model=shape.model,
         measured_on=gpu_type(GPU).name,
         graph=graph,
+        parallel=shape.plan,
     )
 
 

@@ -51,15 +51,22 @@ class Wording(NamedTuple):
     """A header that would be right."""
 
 
-def check_names(names: list[str], known: Collection[str], header: str) -> None:
-    """Refuse unknown and duplicate columns; `header` is one that would be right."""
+def check_names(
+    names: list[str], known: Collection[str], header: str, *, others: bool = False
+) -> None:
+    """Refuse duplicate columns, and unknown ones unless there may be `others`.
+
+    `header` is one that would be right.
+    """
     for separator, word in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and names[0].count(separator) > 1:
             raise InputError(f"columns must be separated by commas, not {word}.")
     if not any(name in known for name in names):
         raise InputError(f"none of its columns is known; the header must be like {header}.")
     for index, name in enumerate(names):
-        if name not in known:
+        if not name:
+            raise InputError("the column has no name.", field=name)
+        if name not in known and not others:
             raise InputError(
                 f"unknown column {shown(name)}.{did_you_mean(name, known)}", field=name
             )

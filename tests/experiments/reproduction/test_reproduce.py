@@ -282,6 +282,16 @@ def platform_version() -> str:
     return ".".join(str(part) for part in sys.version_info[:3])
 
 
+def test_the_report_says_how_far_times_are_from_the_published_ones(full: Reproduction) -> None:
+    rows = table(full.report.parent, "placement") + table(full.report.parent, "scheduling")
+    ratios = [float(row[3]) for row in rows if row[1] == "ratio"]
+    least, most = round(min(ratios), 1), round(max(ratios), 1)
+    text = full.report.read_text()
+    assert f"average completion times are {least} to {most} times the published ones" in text
+    assert "docs/reproduction.md" in text
+    assert (Path(__file__).parents[3] / "docs" / "reproduction.md").exists()
+
+
 def test_the_report_shows_the_verdicts_of_the_findings(full: Reproduction) -> None:
     rows = {row[0]: row for row in table(full.report.parent, "claims")}
     assert len(rows) == len(full.findings["16 GB"]) == 21

@@ -182,7 +182,7 @@ def import_torch() -> Any:
         import torch
         import torch.distributed
     except ImportError:
-        raise MachineError("PyTorch is not installed: pip install 'headway[torch]'.") from None
+        raise MachineError("PyTorch is not installed: pip install torch.") from None
     return torch
 
 

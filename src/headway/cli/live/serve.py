@@ -107,7 +107,9 @@ def serve_command(
         from headway.live.daemon.recovery import Unknown
         from headway.live.daemon.settings import ServeSettings, settings_from
     except ImportError:
-        raise InputError("this requires the extra 'serve': pip install 'headway[serve]'.") from None
+        raise InputError(
+            "this requires the extra 'serve': pip install '.[serve]' in Headway's checkout."
+        ) from None
     settings = ServeSettings() if config is None else settings_from(str(config))
     path = None if folder is None else folder.absolute()
     try:

@@ -25,6 +25,11 @@ Numbers = Annotated[
     Meta(description="a number or a list of numbers"),
 ]
 
+Switches = Annotated[
+    bool | Annotated[list[bool], Meta(min_length=1)],
+    Meta(description="true, false or a list of both"),
+]
+
 Accuracy = Annotated[
     Number | str, Meta(description="a percentage such as '1%' or a number such as 0.01")
 ]
@@ -77,6 +82,7 @@ class SweepFile(TomlTable):
     clusters: Texts = "16x4"
     gpu_memory_gb: Numbers | None = None
     gpu: Texts | None = None
+    exclusive: Switches | None = None
     networks: Texts = "10gbe"
     placement: Texts | None = None
     scheduler: Texts | None = None

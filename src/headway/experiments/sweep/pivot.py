@@ -6,6 +6,7 @@ confidence interval. A ratio pairs each run with the baseline policy's at the sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,13 @@ METRICS = {
 USUAL_VALUES = tuple(METRICS)[:5]
 AXES = tuple(name for name in COORDINATES if name != "seed")
 """The axes that rows and columns can be grouped by."""
+
+_WORDS = ("policy", "placement", "scheduler", "priority", "admission")
+"""Axes whose labels are names, even if they differ in a number."""
+
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)")
+_FEWEST_NUMBERS = 3
+_MOST_LINES = 8
 
 MAIN = "average_jct_s"
 NONE = "–"
@@ -139,31 +147,77 @@ def pivot(
     )
 
 
-def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table]:
-    """Return the tables of a sweep: one with all figures or, with columns, one per figure."""
+@dataclass(frozen=True, slots=True)
+class NumberAxis:
+    """An axis of a table whose labels differ in one number, such as 10gbe, 25gbe and 100gbe."""
+
+    title: str
+    numbers: tuple[float, ...]
+    """Ascending."""
+    series: Mapping[Label, tuple[tuple[float, tuple[Label, Label]], ...]]
+    """By the labels on all other axes: the numbers, and the cells at them."""
+
+
+def number_axis(part: Pivot, layout: Layout) -> NumberAxis | None:
+    """Return the axis over which lines can be drawn, if there is one.
+
+    It has three numbers or more, the most of such axes, and there are few lines.
+    """
+    axes = (*layout.rows, *layout.columns)
+    points = {(*row, *column): (row, column) for row, column in part.cells}
+    best: NumberAxis | None = None
+    for index, axis in enumerate(axes):
+        labels = list(dict.fromkeys(point[index] for point in points))
+        fewest = _FEWEST_NUMBERS if best is None else len(best.numbers) + 1
+        if axis in _WORDS or len(labels) < fewest or (found := _numbers(labels)) is None:
+            continue
+        numbers, pattern = found
+        series: dict[Label, list[tuple[float, tuple[Label, Label]]]] = {}
+        for point, cell in points.items():
+            name = (*point[:index], *point[index + 1 :])
+            series.setdefault(name, []).append((numbers[point[index]], cell))
+        if len(series) <= _MOST_LINES:
+            best = NumberAxis(
+                title=_title(axis) + ("" if pattern == "*" else f": {pattern}"),
+                numbers=tuple(sorted(numbers.values())),
+                series={name: tuple(sorted(cells)) for name, cells in series.items()},
+            )
+    return best
+
+
+def _numbers(labels: Sequence[str]) -> tuple[dict[str, float], str] | None:
+    """Return the number in each label and what is around it, if all else in them is the same."""
+    divided = [_NUMBER.split(label) for label in labels]  # Every second part is a number.
+    if len({len(parts) for parts in divided}) > 1:
+        return None
+    places = [place for place, parts in enumerate(zip(*divided, strict=True)) if len({*parts}) > 1]
+    if len(places) != 1 or places[0] % 2 == 0:
+        return None
+    (place,) = places
+    numbers = {label: float(parts[place]) for label, parts in zip(labels, divided, strict=True)}
+    pattern = "".join([*divided[0][:place], "*", *divided[0][place + 1 :]])
+    return (numbers, pattern) if len({*numbers.values()}) == len(labels) else None
+
+
+def tables(
+    frame: polars.DataFrame, layout: Layout, baseline: str, narrow: bool = False
+) -> list[Table]:
+    """Return the tables of a sweep: one with all figures or, with columns, one per figure.
+
+    Narrow ones have ratios in a table of their own.
+    """
     means = [pivot(frame, layout, value) for value in layout.values]
     compared = (MAIN,) if layout.values == USUAL_VALUES else layout.values
     ratios = [
         pivot(frame, layout, value, baseline) for value in compared if compares(frame, layout)
     ]
     if not layout.columns:
-        titles = [METRICS[part.value] for part in means]
-        titles += [f"{_plain(part.value)}, ratio to {baseline}" for part in ratios]
-        rows = [
-            [
-                *row,
-                *(_text(part, row, (), i >= len(means)) for i, part in enumerate(means + ratios)),
-            ]
-            for row in means[0].rows
-        ]
+        caption = "Means with 95% intervals" if averaged_over(frame, layout) else "Figures"
+        if not (narrow and ratios):
+            return [_table("figures", caption, layout, means, ratios, baseline)]
         return [
-            Table(
-                "figures",
-                "Means with 95% intervals" if averaged_over(frame, layout) else "Figures",
-                (*map(_title, layout.rows), *titles),
-                rows,
-                texts=len(layout.rows),
-            )
+            _table("figures", caption, layout, means, [], baseline),
+            _table("ratios", f"Ratios to {baseline}", layout, [], ratios, ""),
         ]
     made = []
     for index, part in enumerate(means + ratios):
@@ -183,6 +237,29 @@ def tables(frame: polars.DataFrame, layout: Layout, baseline: str) -> list[Table
             )
         )
     return made
+
+
+def _table(
+    name: str,
+    caption: str,
+    layout: Layout,
+    means: Sequence[Pivot],
+    ratios: Sequence[Pivot],
+    baseline: str,
+) -> Table:
+    """Return a table with a column for each figure and ratio; titles may name the baseline."""
+    against = f", ratio to {baseline}" if baseline else ""
+    titles = [METRICS[part.value] for part in means]
+    titles += [f"{_plain(part.value)}{against}" for part in ratios]
+    rows = [
+        [
+            *row,
+            *(_text(part, row, (), is_ratio=False) for part in means),
+            *(_text(part, row, (), is_ratio=True) for part in ratios),
+        ]
+        for row in [*means, *ratios][0].rows
+    ]
+    return Table(name, caption, (*map(_title, layout.rows), *titles), rows, texts=len(layout.rows))
 
 
 def compares(frame: polars.DataFrame, layout: Layout) -> bool:
@@ -233,6 +310,8 @@ def _cell(run: Mapping[str, Any], layout: Layout) -> tuple[Label, Label]:
 
 def _label(at: Mapping[str, Coordinate], axes: Sequence[str]) -> Label:
     def text(value: Any) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
         return NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     return tuple(text(at[axis]) for axis in axes)

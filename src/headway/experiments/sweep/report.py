@@ -15,16 +15,18 @@ from headway.experiments.sweep.pivot import (
     METRICS,
     Label,
     Layout,
+    NumberAxis,
     Pivot,
     about_intervals,
     averaged_over,
     compares,
     layout_of,
+    number_axis,
     pivot,
     tables,
 )
 from headway.experiments.sweep.store import read_runs
-from headway.figure_style import COLOURS, INK, house_style
+from headway.figure_style import COLOURS, DASHES, INK, house_style, label_lines, label_width
 from headway.files import check_output, open_output
 from headway.reports.page import Picture, Section, html_page, is_page
 from headway.reports.tables import Table
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 _WIDTH = 7.2
 _MAX_BARS = 150
 """A picture with more bars would be unreadable; the tables have them all."""
+
+_WIDE_RANGE = 8
+"""Numbers that differ by a larger factor are drawn on a logarithmic axis."""
 
 _LEAST_DRAWN = 1e-3
 _TICKS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -64,7 +69,7 @@ def write_sweep_report(
     with house_style():
         page = html_page(
             f"Sweep: {folder.resolve().name}",
-            _summary(frame, layout, baseline, expected),
+            _summary(frame, layout, baseline, expected, metadata.get("headway.sharing", "")),
             [*_sections(frame, layout, baseline, rows is None), _made(metadata)],
         )
     with open_output(target) as stream:
@@ -72,11 +77,15 @@ def write_sweep_report(
     return target
 
 
-def _summary(frame: polars.DataFrame, layout: Layout, baseline: str, expected: int) -> str:
+def _summary(
+    frame: polars.DataFrame, layout: Layout, baseline: str, expected: int, sharing: str
+) -> str:
     missing = expected - len(frame)
     parts = [f"{len(frame):,} runs by Headway {escape(version('headway'))}."]
     if missing:
         parts.append(f"<strong>{missing:,} more are not finished.</strong>")
+    if sharing:
+        parts.append(f"In these runs {escape(sharing)}.")
     if over := averaged_over(frame, layout):
         parts.append(f"Figures are means over {escape(over)}, with 95% confidence intervals.")
     about = about_intervals(frame, layout)
@@ -123,17 +132,67 @@ def _section(
     means = pivot(frame, layout, MAIN)
     ratios = pivot(frame, layout, MAIN, baseline) if compares(frame, layout) else None
     content: list[str | Table | Picture] = []
-    if len(means.rows) * len(means.columns) <= _MAX_BARS:
+    axis = number_axis(means, layout)
+    if axis is not None or len(means.rows) * len(means.columns) <= _MAX_BARS:
         caption = (
             "Average completion times, with 95% intervals where there are several runs, or sampled "
             "ones."
         )
+        faster = "left of 1" if axis is None else "below 1"
         if ratios is not None:
-            caption = f"(a) {caption} (b) Their ratios to {baseline}; left of 1 is faster."
-        content.append(Picture(anchor, _drawn(means, ratios), caption))
+            caption = f"(a) {caption} (b) Their ratios to {baseline}; {faster} is faster."
+        figure = _drawn(means, ratios) if axis is None else _lines(means, ratios, axis)
+        content.append(Picture(anchor, figure, caption))
     else:
         content.append("There are too many rows for a picture.")
-    return Section(anchor, title, [*content, *tables(frame, layout, baseline)])
+    return Section(anchor, title, [*content, *tables(frame, layout, baseline, narrow=True)])
+
+
+def _lines(means: Pivot, ratios: Pivot | None, axis: NumberAxis) -> Figure:
+    """Draw average JCTs over an axis of numbers, a line per series, beside their ratios."""
+    from matplotlib.figure import Figure
+
+    labels = label_lines([", ".join(name) or "all" for name in axis.series])
+    columns = max(1, min(len(labels), 100 // (label_width(labels) + 6)))
+    rows = -(-len(labels) // columns)
+    above = 0.32 + 0.15 * rows * max(label.count("\n") + 1 for label in labels)
+    height = 2.9 + above
+    figure = Figure(figsize=(_WIDTH, height))
+    panels: Any = figure.subplots(1, 1 if ratios is None else 2, squeeze=False)[0]
+    for panel, part in zip(panels, [means, *([] if ratios is None else [ratios])], strict=True):
+        for number, (cells, label) in enumerate(zip(axis.series.values(), labels, strict=True)):
+            found = [(x, part.cells[at]) for x, at in cells if at in part.cells]
+            margins = [cell.margin if cell.has_interval else 0.0 for _, cell in found]
+            panel.errorbar(
+                [x for x, _ in found],
+                [cell.value for _, cell in found],
+                yerr=margins if any(margins) else None,
+                color=COLOURS[number % len(COLOURS)],
+                linestyle=DASHES[number % len(DASHES)],
+                marker="o",
+                markersize=3.5,
+                capsize=2,
+                elinewidth=0.9,
+                label=label,
+            )
+        if axis.numbers[0] > 0 and axis.numbers[-1] > _WIDE_RANGE * axis.numbers[0]:
+            panel.set_xscale("log")
+        panel.set_xticks(axis.numbers, [f"{number:g}" for number in axis.numbers])
+        panel.minorticks_off()
+        panel.set_xlabel(axis.title)
+    panels[0].set(title=_capital(METRICS[MAIN]) if ratios is None else "(a)", ylim=(0, None))
+    panels[0].set_ylabel(_capital(METRICS[MAIN]))
+    if ratios is not None:
+        panels[1].axhline(1, color=INK, linewidth=0.9, zorder=1)
+        panels[1].set(ylabel="Ratio to the baseline (below 1: faster)", title="(b)")
+    figure.subplots_adjust(
+        left=0.09, right=0.98, wspace=0.22, bottom=0.5 / height, top=1 - (above + 0.2) / height
+    )
+    handles, texts = panels[0].get_legend_handles_labels()
+    legend = figure.legend(handles, texts, loc="upper left", ncols=columns)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
 
 
 def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
@@ -141,7 +200,9 @@ def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
     from matplotlib.figure import Figure
 
     count = len(means.columns)
-    step = 0.3 if count == 1 else 0.14 * count + 0.12
+    names = label_lines([", ".join(row) for row in means.rows])
+    lines = max(name.count("\n") + 1 for name in names)
+    step = max(0.3 if count == 1 else 0.14 * count + 0.12, 0.14 * lines + 0.06)
     named = means.columns != ((),)
     # Inches above for titles and, with several columns, a legend; below for the axis.
     above, below = (0.55 if named else 0.3), 0.5
@@ -155,7 +216,6 @@ def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
         _bars(panels[0], means, column, heights, thickness * 0.94, look)
         if ratios is not None:
             _intervals(panels[1], ratios, column, heights, look)
-    names = [_short(", ".join(row)) for row in means.rows]
     panels[0].set_yticks([-row for row in range(len(names))], names)
     for text in panels[0].get_yticklabels():
         text.set_parse_math(False)
@@ -168,9 +228,8 @@ def _drawn(means: Pivot, ratios: Pivot | None) -> Figure:
         panels[1].tick_params(axis="y", length=0, labelleft=False)
     for panel in panels:
         panel.grid(visible=False, axis="y")
-    widest = max(map(len, names))
     figure.subplots_adjust(
-        left=min(0.42, 0.03 + 0.0098 * widest),
+        left=min(0.42, 0.03 + 0.0098 * label_width(names)),
         right=0.98,
         wspace=0.08,
         bottom=below / height,
@@ -228,11 +287,6 @@ def _scale(axes: Any, ratios: Pivot) -> None:
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(low / 1.1, high * 1.1)
-
-
-def _short(name: str, limit: int = 38) -> str:
-    text = "".join(letter if letter.isprintable() else "·" for letter in name)
-    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def _capital(text: str) -> str:

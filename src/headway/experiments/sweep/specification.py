@@ -23,6 +23,7 @@ from headway.experiments.sweep.file import RECIPE_KEYS, SweepFile, WorkloadTable
 from headway.files import open_input
 from headway.network.contention import NetworkModel
 from headway.policies.policy_set import PolicySet
+from headway.results.display import describe_sharing
 from headway.workload.files import read_workload
 from headway.workload.generate import PRESETS, Recipe, generate_workload
 
@@ -32,7 +33,8 @@ Value = TypeVar("Value")
 Coordinate = str | float | int | None
 
 NUMBERS = ("gpu_memory_gb", "bucket_mb")
-_CLUSTER_AXES = ("cluster", "gpu_memory_gb", "gpu")
+SWITCHES = ("exclusive",)
+_CLUSTER_AXES = ("cluster", "gpu_memory_gb", "gpu", "exclusive")
 _POLICY_AXES = ("policy", "placement", "scheduler", "priority", "admission", "bucket_mb")
 COORDINATES = ("workload", "seed", *_CLUSTER_AXES, "network", *_POLICY_AXES)
 """The columns that say which run of the grid a row is."""
@@ -84,6 +86,25 @@ class Sweep:
         """The number of runs."""
         seeds = sum(len(workload.value.seeds) for workload in self.workloads)
         return seeds * len(self.clusters) * len(self.networks) * len(self.policies)
+
+    @property
+    def sharing(self) -> str:
+        """A line that says whether jobs share GPUs, or that some do."""
+        found = set()
+        for workload in self.workloads:
+            source = workload.value.source
+            for cluster in self.clusters:
+                if isinstance(source, Workload):
+                    exclusive, jobs = source.exclusive_jobs(cluster.value), len(source)
+                else:
+                    jobs = source.jobs
+                    exclusive = jobs if cluster.value.exclusive else 0
+                found.add(describe_sharing(exclusive, jobs))
+        return (
+            found.pop()
+            if len(found) == 1
+            else "some jobs share GPUs if their memory fits, others do not"
+        )
 
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
@@ -250,7 +271,9 @@ class _Reader:
         return Entry({"workload": name}, WorkloadSource(source, seeds), _digest(source))
 
     def _cluster(self, at: dict[str, Any]) -> Entry[Cluster]:
-        cluster = cluster_from(self._beside(at["cluster"]), at["gpu_memory_gb"], at["gpu"])
+        cluster = cluster_from(
+            self._beside(at["cluster"]), at["gpu_memory_gb"], at["gpu"], bool(at["exclusive"])
+        )
         return Entry(at, cluster, _digest(cluster))
 
     def _network(self, at: dict[str, Any]) -> Entry[NetworkModel]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headway.domain.errors import InputError
 from headway.experiments.sweep.grid import FIGURES, Outcome, Point, Rows, coordinates
-from headway.experiments.sweep.specification import COORDINATES, NUMBERS, Sweep
+from headway.experiments.sweep.specification import COORDINATES, NUMBERS, SWITCHES, Sweep
 from headway.files import make_folder, open_input, open_output
 from headway.interrupts import is_leaving
 from headway.results.parquet import read_parquet
@@ -123,6 +123,7 @@ class RunStore:
             "headway.sweep": sweep.text,
             "headway.baseline": sweep.baseline,
             "headway.runs": str(len(runs)),
+            "headway.sharing": sweep.sharing,
             "headway.code": code_version(),
         }
         for name, table in ((RUNS, frame), (TIMINGS, timings)):
@@ -242,6 +243,8 @@ def _type(name: str) -> Any:
         return polars.Int64 if Summary.__annotations__[name] == "int" else polars.Float64
     if name == "seed":
         return polars.Int64
+    if name in SWITCHES:
+        return polars.Boolean
     return polars.Float64 if name in NUMBERS else polars.String
 
 

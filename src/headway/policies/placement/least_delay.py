@@ -44,7 +44,7 @@ class Lines(NamedTuple):
 @routine
 def block_size(cluster: ClusterView, job: int) -> int:
     """Return the least number of servers of which some block, empty, could hold the job."""
-    jobs, gpus, seats, servers = cluster.jobs, cluster.gpus, cluster.seats, cluster.servers
+    jobs, gpus, servers = cluster.jobs, cluster.gpus, cluster.servers
     wanted, needed = jobs[job].gpus, jobs[job].memory_bytes
     before = np.zeros(len(servers) + 1, np.int64)  # GPUs large enough in the servers before each
     most = 0
@@ -53,11 +53,7 @@ def block_size(cluster: ClusterView, job: int) -> int:
         for gpu in range(
             servers[server].first_gpu, servers[server].first_gpu + servers[server].gpus
         ):
-            memory, seat = gpus[gpu].free_bytes, gpus[gpu].held
-            while memory < needed and seat != NOBODY:
-                memory += jobs[seats[seat].job].memory_bytes
-                seat = seats[seat].beside
-            enough += memory >= needed
+            enough += gpus[gpu].memory_bytes >= needed
         before[server + 1] = before[server] + enough
         most = max(most, enough)
     for size in range((wanted + most - 1) // most, len(servers)):

@@ -31,7 +31,7 @@ from headway.domain.records import COMMUNICATION, COMPUTE, PLACEMENT, TASK, Reco
 from headway.domain.workload import Workload
 from headway.files import STANDARD, open_input
 from headway.interrupts import before_forced_exit, uninterruptible
-from headway.results.columns import job_columns, job_schema, job_table, text
+from headway.results.columns import job_columns, job_table, text
 from headway.results.parquet import PARQUET_MAGIC, parquet_output, read_parquet
 from headway.results.schema import Result
 from headway.results.store import metadata_values, run_metadata
@@ -248,7 +248,7 @@ def _parse(content: BinaryIO, source: str, mapped: bool = False) -> RecordedRun:
     import polars
 
     try:
-        jobs = job_table({name: values["jobs"][name] for name in job_schema()})
+        jobs = job_table(values["jobs"])
         from_ns, to_ns = (whole(edge, "window", 0, HORIZON_NS) for edge in values["window"])
         server_gpus = tuple(whole(n, "server_gpus", 1, MAX_GPUS) for n in values["server_gpus"])
         settings = {name: values["settings"][name] for name in _SETTINGS} | values["settings"]
@@ -265,6 +265,7 @@ def _parse(content: BinaryIO, source: str, mapped: bool = False) -> RecordedRun:
             settings=settings,
             server_gpus=server_gpus,
             graphs=graphs,
+            exclusive_jobs=int(values.get("exclusive_jobs", 0)),
         )
     except (KeyError, TypeError, ValueError, InputError, polars.exceptions.PolarsError) as error:
         raise InputError("is damaged: its metadata is incomplete.") from error

@@ -150,6 +150,8 @@ class RecordedRun:
     """The number of GPUs of each server; GPUs are numbered server by server."""
     graphs: tuple[Graph | None, ...]
     """The graph of each job's iterations, or None."""
+    exclusive_jobs: int = 0
+    """How many of the jobs had their GPUs to themselves."""
     live: LiveDetails | None = None
     """What is known of a live run; None for a simulated one."""
 
@@ -173,6 +175,7 @@ class RecordedRun:
             settings=result.settings.to_dict(),
             server_gpus=cluster.server_gpus,
             graphs=graphs,
+            exclusive_jobs=result.exclusive_jobs,
         )
 
     @property

@@ -81,7 +81,10 @@ class RecordedPage extends Page {
   }
 
   summary() {
-    return element("p", { class: "summary" }, keyFigures(this.run).map(([name, value]) => element("span", {}, `${name} `, element("b", {}, briefly(value)))));
+    const { sharing } = this.run.settings;
+    return element("p", { class: "summary" },
+      keyFigures(this.run).map(([name, value]) => element("span", {}, `${name} `, element("b", {}, briefly(value)))),
+      sharing ? element("span", {}, sharing) : null);
   }
 
   drawNow() {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.domain.errors import InputError, shown
 from headway.domain.job import Job
@@ -13,7 +13,7 @@ from headway.domain.limits import MAX_BYTES, MAX_GPUS, scaled, whole
 from headway.domain.workload import Workload
 from headway.workload.traces.assignment import assigned
 from headway.workload.traces.reading import source_name
-from headway.workload.traces.records import SECOND_NS, RowLog, TraceJob
+from headway.workload.traces.records import SECOND_NS, WHOLE_GPU, RowLog, TraceJob
 from headway.workload.traces.registry import Reader, reader_of
 
 GIBIBYTE = 2**30
@@ -26,6 +26,9 @@ class Choice:
     Every job needs `memory_gb`, if given; `gpu_memory_gb` is the memory of a GPU, of which some
     traces give shares. The window of seconds counts from the trace's first job and excludes its
     end.
+
+    If `exclusive`, jobs have their GPUs to themselves, but for those to which the trace gives a
+    part of a GPU; otherwise they share GPUs whose memory holds them.
     """
 
     seed: int = 0
@@ -35,6 +38,7 @@ class Choice:
     from_s: float | None = None
     to_s: float | None = None
     first: int | None = None
+    exclusive: bool = False
 
     def __post_init__(self) -> None:
         whole(self.seed, "seed", 0, 2**63 - 1)
@@ -140,7 +144,9 @@ def _assigned(jobs: list[TraceJob], choice: Choice, source: str) -> Iterator[Job
     for job in jobs:
         arrival_ns = job.arrival_ns - start_ns
         try:
-            yield assigned(job, arrival_ns, choice.seed, memory_bytes, gpu_memory_bytes)
+            found = assigned(job, arrival_ns, choice.seed, memory_bytes, gpu_memory_bytes)
+            whole = job.gpu_milli in (None, WHOLE_GPU)
+            yield replace(found, exclusive=choice.exclusive and whole)
         except InputError as error:
             raise InputError(
                 f"job {shown(job.job_id)}: {error.problem}", field=error.field, source=source

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headway.workload.traces.records import (
+    WHOLE_GPU,
     Reason,
     RowLog,
     TraceJob,
@@ -16,7 +17,6 @@ from headway.workload.traces.records import (
 from headway.workload.traces.tables import Row, headed_rows
 
 COLUMNS = ("name", "num_gpu", "gpu_milli", "creation_time", "deletion_time", "scheduled_time")
-WHOLE_GPU = 1000
 
 
 def read(files: Sequence[str], log: RowLog) -> Iterator[TraceJob]:

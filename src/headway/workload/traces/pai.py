@@ -10,6 +10,7 @@ from headway.domain.limits import MAX_GPUS
 from headway.files import STANDARD
 from headway.workload.traces.reading import source_name
 from headway.workload.traces.records import (
+    WHOLE_GPU,
     FileLine,
     Reason,
     RowLog,
@@ -35,7 +36,6 @@ TABLES = {len(columns): columns for columns in (_JOB, _TASK, _INSTANCE)}
 """The tables by number of columns; the published files have no header."""
 
 FLAT = ("job_id", "num_gpu", "submit_time", "duration")
-WHOLE_GPU = 1000
 
 
 @dataclass(slots=True)

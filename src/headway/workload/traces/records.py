@@ -13,6 +13,9 @@ from headway.domain.limits import text
 
 SECOND_NS = 10**9
 
+WHOLE_GPU = 1000
+"""A GPU, in thousandths."""
+
 
 @dataclass(slots=True)
 class TraceJob:
