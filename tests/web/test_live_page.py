@@ -234,14 +234,16 @@ def test_a_failed_job_stands_out_and_its_attempts_are_told(
 ) -> None:
     page = live()
     older = jobs.sending()
+    folder = tmp_path / "attempts"
+    folder.mkdir()
     environment = {"TOKEN": "a-secret"}
     job = jobs.scheduler.submit(
-        python(FAILS, str(tmp_path)), retries=1, priority=3, name="broken", environment=environment
+        python(FAILS, str(folder)), retries=1, priority=3, name="broken", environment=environment
     )
     expect(page.locator(".messages tbody tr")).to_contain_text(["25 MB"])
     failed, finished = int(figure(page, "failed")), figure(page, "finished").split()[0]
     assert pixels(page, "#gantt", "failed") == 0
-    (tmp_path / "end-1").touch()
+    (folder / "end-1").touch()
     eventually(lambda: jobs.scheduler.client.job(job)["attempts"] == 2)
     page.goto(f"{page.url.partition('#')[0]}#job/{job}")
     attempts = page.locator("#attempts tbody tr")
@@ -260,9 +262,9 @@ def test_a_failed_job_stands_out_and_its_attempts_are_told(
     expect(facts).to_contain_text("priority3")
     expect(facts).to_contain_text("has its slots to itself")
     expect(facts).to_contain_text("folder/")
-    expect(page.locator("#command")).to_contain_text(f"breaks\")\n' {tmp_path}")
+    expect(page.locator("#command")).to_contain_text(f"breaks\")\n' {folder}")
     assert "a-secret" not in page.content()
-    (tmp_path / "end-2").touch()
+    (folder / "end-2").touch()
     expect(attempts.first).to_contain_text("attempt 2 breaks")
     eventually(lambda: pixels(page, "canvas.job-time", "failed") > 0)
     # The newest job is first, and its row leads to it.
@@ -519,14 +521,17 @@ def test_a_cluster_without_nodes_is_shown_and_nodes_when_they_join(
     open_page: Callable[..., Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On programs in place of Slurm's, which grants the allocation while the page is open."""
-    programs, job = tmp_path / "bin", tmp_path / "job"
+    programs, job, granted = tmp_path / "bin", tmp_path / "job", tmp_path / "granted"
     node = "NodeName=n1 NodeAddr=n1 CPUTot=2 RealMemory=1000 State=IDLE Gres=(null)"
-    answers = f'--v*) echo slurm 22.05;; shownodes) echo "{node}";; showjob) cat {job};;'
+    # The allocation has the name under which it was asked for.
+    named, ask = f"sed s/=x/=$(cat {job}.name)/ {job}", "--job-name=*) echo ${word#*=} >"
+    answers = f'--v*) echo slurm 22.05;; shownodes) echo "{node}";; showjob) {named};;'
     programs.mkdir()
     for name, script in {
         "scontrol": f"case $1$2 in {answers} esac",
-        "sbatch": "echo 9",
-        "squeue": "",
+        "salloc": f"for word; do case $word in {ask} {job}.name;; esac; done\n"
+        f"for _ in $(seq 3000); do [ -e {granted} ] && exit; sleep 0.1; done",
+        "squeue": f"case $* in *--name=*) [ ! -e {job}.name ] || echo 9;; esac",
         "scancel": "",
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -547,11 +552,12 @@ def test_a_cluster_without_nodes_is_shown_and_nodes_when_they_join(
         assert box is not None
         for share in (0.2, 0.5, 0.6, 0.7, 0.8, 0.9):
             page.mouse.move(box["x"] + box["width"] / 2, box["y"] + share * box["height"])
-        granted = tmp_path / "granted"
-        granted.write_text(
+        running = tmp_path / "running"
+        running.write_text(
             f"{pending.replace('PENDING', 'RUNNING')} Nodes=n1 CPU_IDs=0-1 Mem=1000 GRES="
         )
-        granted.replace(job)
+        running.replace(job)
+        granted.touch()
         expect(page.locator("#title")).to_have_text("ff+srsf:1 · 1 node, 2 slots")
         page.locator("#cluster").press("ArrowRight")
         expect(page.locator("#chosen-server")).to_contain_text("n1")

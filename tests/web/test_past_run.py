@@ -112,6 +112,7 @@ def test_a_log_says_how_its_jobs_ended(tmp_path: Path, open_page: Callable[..., 
     expect(rows.filter(has_text="Finished 3.00 s ago.")).to_contain_text("done")
     expect(rows.filter(has_text="Failed 2.00 s ago.")).to_contain_text("failed")
     expect(rows.filter(has_text="Runs.")).to_contain_text("running")
+    page.locator("#moment").blur()
     page.keyboard.press("1")
     expect(page.locator(".figures")).to_contain_text("1 of 3failed1")
     assert pixels(page, "#gantt", "failed") > 0

@@ -41,9 +41,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     `attempts` counts all attempts so far, `unstarted` those of them that never started; `slots` are
     the slots of the latest attempt, none while the job is queued; `started_*` is the first start;
     `reason` is why the last attempt ended, `history` describes the latest `MAX_HISTORY` attempts.
-    `cancelled` is set as soon as the user asks for it, before the processes end. `first_prediction` is of the first forecast with the job's end,
-    `half_prediction`, known once it has ended, of the one made closest to the half of its time from
-    submission to end.
+    `cancelled` is set as soon as the user asks for it, before the processes end. `first_prediction`
+    is of the first forecast with the job's end, `half_prediction`, known once it has ended, of the
+    one made closest to the half of its time from submission to end.
     """
 
     job_id: str
