@@ -24,7 +24,8 @@ export class LiveBars extends Bars {
   paintFuture(job, { upper, lower, x0, x1, scale, view }, rgb) {
     const { run } = this, attempts = run.attemptsOf(job), at = (time) => Math.max(x0, Math.min(x1, Math.round((time - view.from) * scale)));
     attempts.forEach(({ to }, index) => {
-      const begin = at(to), end = at(attempts[index + 1]?.from ?? Math.max(run.start[job], to));
+      const next = attempts[index + 1]?.from ?? (run.job(job).state === "queued" ? run.start[job] : run.finish[job]);
+      const begin = at(to), end = at(next);
       if (to >= run.finish[job] || end <= begin) return;
       this.fillArea(upper, lower, begin, end, rgb.paper);
       this.queue(upper, lower, begin, end, rgb);

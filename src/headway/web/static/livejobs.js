@@ -60,7 +60,7 @@ const predicted = (run, job) => {
 /** The columns of a live run: title, value to sort by, cell, whether it is a number. */
 export const LIVE_COLUMNS = [
   ["job", (run, job) => run.ids[job], (page, run, job) => jobPageLink(run, job), false],
-  ["name", (run, job) => run.names[job], (page, run, job) => (run.names[job] ? element("a", { class: "job", href: `#job/${encodeURIComponent(run.ids[job])}` }, run.names[job]) : "–"), false],
+  ["name", (run, job) => run.names[job], (page, run, job) => (run.names[job] ? element("a", { class: "job", href: `#job/${encodeURIComponent(run.ids[job])}` }, element("span", { class: "name" }, run.names[job])) : "–"), false],
   ["ranks", (run, job) => run.gpuCount[job], (page, run, job) => count(run.gpuCount[job]), true],
   ["state", (run, job, now) => run.states.indexOf(run.state(job, now.moment)), (page, run, job, now) => run.state(job, now.moment), false],
   ["progress", (run, job, now) => run.doneShare(job, now.moment) ?? -1, (page, run, job, now) => done(run, job, now), false],
