@@ -239,6 +239,11 @@ def test_top_shows_what_status_and_nodes_show(
     _assert_complete(printed, without_reasons, 120)
 
 
+def test_nodes_name_the_jobs_that_send_and_wait_as_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run_command(capsys, "nodes").out
+    assert printed.count("jobs 1000 1001 1002 1003 1004 1005") == 4
+
+
 def test_top_keeps_names_and_reasons_beside_their_jobs_on_80_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,6 +19,7 @@ from headway.domain.errors import HeadwayError
 from live.scheduler_process import FINISHED, SchedulerProcess, python, running_scheduler
 from live.slurm_jobs import settings as slurm_settings
 from waiting import eventually
+from web.test_page import pixels
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -217,6 +218,72 @@ def test_a_queued_job_says_what_it_needs_and_can_be_cancelled(
     assert jobs.scheduler.client.job(job)["state"] == "cancelled"
 
 
+FAILS = """
+import os, sys, time
+attempt, folder = os.environ["HEADWAY_ATTEMPT"], sys.argv[1]
+print("output of attempt", attempt, flush=True)
+while not os.path.exists(f"{folder}/end-{attempt}"):
+    time.sleep(0.02)
+sys.exit(f"attempt {attempt} breaks")
+"""
+"""A job whose attempts end badly, each when a file exists."""
+
+
+def test_a_failed_job_stands_out_and_its_attempts_are_told(
+    live: Callable[..., Page], jobs: Jobs, tmp_path: Path
+) -> None:
+    page = live()
+    older = jobs.sending()
+    folder = tmp_path / "attempts"
+    folder.mkdir()
+    environment = {"TOKEN": "a-secret"}
+    job = jobs.scheduler.submit(
+        python(FAILS, str(folder)), retries=1, priority=3, name="broken", environment=environment
+    )
+    expect(page.locator(".messages tbody tr")).to_contain_text(["25 MB"])
+    failed, finished = int(figure(page, "failed")), figure(page, "finished").split()[0]
+    assert pixels(page, "#gantt", "failed") == 0
+    (folder / "end-1").touch()
+    eventually(lambda: jobs.scheduler.client.job(job)["attempts"] == 2)
+    page.goto(f"{page.url.partition('#')[0]}#job/{job}")
+    attempts = page.locator("#attempts tbody tr")
+    expect(attempts).to_have_count(2)
+    expect(attempts.first).to_contain_text("has not ended")
+    expect(attempts.last).to_contain_text("attempt 1 breaks")
+    expect(attempts.last).to_contain_text("node")
+    expect(page.locator("#log")).to_have_text("output of attempt 2\n")
+    attempts.last.get_by_role("link", name="output").click()
+    expect(page.locator("#log")).to_contain_text("output of attempt 1\nattempt 1 breaks")
+    # The new attempt is marked on the bar, which is not red yet.
+    eventually(lambda: pixels(page, "canvas.job-time", "ink") > 0)
+    assert pixels(page, "canvas.job-time", "failed") == 0
+    facts = page.locator(".facts")
+    expect(facts).to_contain_text("2; 1 retry allowed")
+    expect(facts).to_contain_text("priority3")
+    expect(facts).to_contain_text("has its slots to itself")
+    expect(facts).to_contain_text("folder/")
+    expect(page.locator("#command")).to_contain_text(f"breaks\")\n' {folder}")
+    assert "a-secret" not in page.content()
+    (folder / "end-2").touch()
+    expect(attempts.first).to_contain_text("attempt 2 breaks")
+    eventually(lambda: pixels(page, "canvas.job-time", "failed") > 1000)
+    # The newest job is first, and its row leads to it.
+    broken = row(page, job)
+    rows = page.locator("#jobs tbody tr[data-job]")
+    expect(rows.nth(0)).to_have_attribute("data-job", job)
+    expect(rows.nth(1)).to_have_attribute("data-job", older)
+    expect(page.locator(broken)).to_have_class("failed")
+    page.locator(f"{broken} td.now").click()
+    expect(page.locator(".job-page h2")).to_have_text(f"job {job} (broken)")
+    page.go_back()
+    page.locator(broken).get_by_role("link", name="broken").click()
+    expect(page.locator(".job-page h2")).to_have_text(f"job {job} (broken)")
+    page.keyboard.press("1")
+    expect(page.locator(".figures .failed dd")).to_have_text(str(failed + 1))
+    assert figure(page, "finished").split()[0] == finished
+    eventually(lambda: pixels(page, "#gantt", "failed") > 0)
+
+
 def test_the_policy_and_the_nodes_can_be_changed(
     live: Callable[..., Page], scheduler: SchedulerProcess
 ) -> None:
@@ -284,6 +351,11 @@ def test_what_if_shows_both_sides(live: Callable[..., Page], jobs: Jobs) -> None
     expect(page.locator(f"{found} td:nth-child(10)")).to_contain_text("≈")
     page.keyboard.press("1")
     expect(page.locator("#predictions")).to_contain_text("under ff+srsf:1.")
+    # What is predicted of the slots is not drawn like what was.
+    box = page.locator("#gantt").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] - 20, box["y"] + box["height"] - 129)
+    expect(page.locator(".time-view .tip")).to_contain_text("Slots: predicted 2")
 
 
 def test_what_jobs_say_is_only_text(live: Callable[..., Page], jobs: Jobs) -> None:
@@ -449,14 +521,17 @@ def test_a_cluster_without_nodes_is_shown_and_nodes_when_they_join(
     open_page: Callable[..., Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On programs in place of Slurm's, which grants the allocation while the page is open."""
-    programs, job = tmp_path / "bin", tmp_path / "job"
+    programs, job, granted = tmp_path / "bin", tmp_path / "job", tmp_path / "granted"
     node = "NodeName=n1 NodeAddr=n1 CPUTot=2 RealMemory=1000 State=IDLE Gres=(null)"
-    answers = f'--v*) echo slurm 22.05;; shownodes) echo "{node}";; showjob) cat {job};;'
+    # The allocation has the name under which it was asked for.
+    named, ask = f"sed s/=x/=$(cat {job}.name)/ {job}", "--job-name=*) echo ${word#*=} >"
+    answers = f'--v*) echo slurm 22.05;; shownodes) echo "{node}";; showjob) {named};;'
     programs.mkdir()
     for name, script in {
         "scontrol": f"case $1$2 in {answers} esac",
-        "sbatch": "echo 9",
-        "squeue": "",
+        "salloc": f"for word; do case $word in {ask} {job}.name;; esac; done\n"
+        f"for _ in $(seq 3000); do [ -e {granted} ] && exit; sleep 0.1; done",
+        "squeue": f"case $* in *--name=*) [ ! -e {job}.name ] || echo 9;; esac",
         "scancel": "",
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -468,17 +543,21 @@ def test_a_cluster_without_nodes_is_shown_and_nodes_when_they_join(
     with running_scheduler(tmp_path / "state", slurm_settings("")) as scheduler:
         page = open_page(scheduler.client.sign_in())
         expect(page.locator("#title")).to_have_text("ff+srsf:1 · 0 nodes, 0 slots")
+        expect(page.locator("#begin")).to_contain_text("headway submit")
+        scheduler.submit(["true"], gpus=64)
+        expect(page.locator("#begin")).to_be_hidden()
         page.locator("#cluster").press("ArrowRight")
         page.locator("#cluster").hover()
         box = page.locator("#gantt").bounding_box()
         assert box is not None
         for share in (0.2, 0.5, 0.6, 0.7, 0.8, 0.9):
             page.mouse.move(box["x"] + box["width"] / 2, box["y"] + share * box["height"])
-        granted = tmp_path / "granted"
-        granted.write_text(
+        running = tmp_path / "running"
+        running.write_text(
             f"{pending.replace('PENDING', 'RUNNING')} Nodes=n1 CPU_IDs=0-1 Mem=1000 GRES="
         )
-        granted.replace(job)
+        running.replace(job)
+        granted.touch()
         expect(page.locator("#title")).to_have_text("ff+srsf:1 · 1 node, 2 slots")
         page.locator("#cluster").press("ArrowRight")
         expect(page.locator("#chosen-server")).to_contain_text("n1")

@@ -68,6 +68,24 @@ def go_to(page: Page, moment: float) -> None:
     page.locator("#moment").blur()
 
 
+def pixels(page: Page, canvas: str, colour: str) -> int:
+    """Return how many pixels of a canvas have one of the theme's colours."""
+    script = """([canvas, colour]) => {
+        const style = getComputedStyle(document.documentElement).getPropertyValue(`--${colour}`);
+        const wanted = [1, 3, 5].map((at) => parseInt(style.trim().slice(at, at + 2), 16));
+        const { width, height } = document.querySelector(canvas);
+        const context = document.querySelector(canvas).getContext("2d");
+        const { data } = context.getImageData(0, 0, width, height);
+        let found = 0;
+        for (let at = 0; at < data.length; at += 4) {
+          if (wanted.every((value, part) => data[at + part] === value)) found += 1;
+        }
+        return found;
+    }"""
+    found: int = page.evaluate(script, [canvas, colour])
+    return found
+
+
 def figure(page: Page, name: str) -> str:
     found = page.locator(".figures div", has=page.get_by_text(name, exact=True))
     return found.locator("dd").inner_text()
@@ -145,6 +163,28 @@ def test_jobs_can_be_searched_filtered_sorted_and_opened(
     assert parts[0] > 0
     page.goto(f"{exported}#job/beta")
     expect(page.locator("#sentence")).to_contain_text("At 0.210 s:")
+
+
+def test_a_click_on_a_row_opens_its_job(open_page: Callable[..., Page], exported: str) -> None:
+    page = open_page(f"{exported}#jobs")
+    page.locator("#jobs tr[data-job='gamma'] td.now").click()
+    expect(page.locator(".job-page h2")).to_contain_text("gamma")
+
+
+def test_bars_show_the_moment_of_the_slider(open_page: Callable[..., Page], exported: str) -> None:
+    page = open_page(exported)
+    go_to(page, 0.1)
+    for _ in range(8):
+        page.keyboard.press("w")
+    label = page.locator("#gantt")
+    for place in ("1000", "0", "500"):
+        before = label.get_attribute("aria-label") or ""
+        page.locator("#scrub").fill(place)
+        expect(label).not_to_have_attribute("aria-label", before)
+        text = label.get_attribute("aria-label") or ""
+        first, last, at = (float(one) for one in re.findall(r"([\d.]+) s\b", text))
+        assert first <= at <= last
+        assert last - first < 1
 
 
 def test_runs_are_compared(open_page: Callable[..., Page], exported: str) -> None:

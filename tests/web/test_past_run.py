@@ -21,6 +21,7 @@ from headway.live.past.recording import read_recording
 from headway.web.files import write_page
 from headway.web.run_data import RunData
 from live.past.test_activity import UNIX_NS, Log, nodes, sent
+from web.test_page import pixels
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -107,6 +108,11 @@ def test_a_log_says_how_its_jobs_ended(tmp_path: Path, open_page: Callable[..., 
     page.locator("#moment").fill("7")
     page.locator("#moment").press("Enter")
     rows = page.locator("table.jobs tbody tr")
+    expect(rows.filter(has_text="Failed 2.00 s ago.")).to_have_class("failed")
     expect(rows.filter(has_text="Finished 3.00 s ago.")).to_contain_text("done")
     expect(rows.filter(has_text="Failed 2.00 s ago.")).to_contain_text("failed")
     expect(rows.filter(has_text="Runs.")).to_contain_text("running")
+    page.locator("#moment").blur()
+    page.keyboard.press("1")
+    expect(page.locator(".figures")).to_contain_text("1 of 3failed1")
+    assert pixels(page, "#gantt", "failed") > 1000  # more than the name beside the bar

@@ -16,8 +16,11 @@ from headway.live.api.app import make_app
 from headway.live.api.daemon_calls import DaemonCalls
 from headway.live.api.forecasts.service import ForecastService
 from headway.live.api.past.service import PastService
+from headway.live.core.events import NEVER_STARTED, Slot
 from headway.live.core.forecast import Forecast, JobForecast
+from headway.live.core.job_state import JobState
 from headway.live.daemon.daemon import Daemon
+from headway.live.daemon.job_record import MAX_HISTORY, JobRecord
 from headway.live.executors import Attempt, ExecutorNode
 from headway.web.guard import HEADERS
 from live.daemon.in_process import FakeExecutor, make_spec, running_daemon
@@ -377,8 +380,6 @@ def test_only_the_latest_finished_jobs_are_shown(
 
 def test_a_failure_to_start_is_shown_with_its_reason(tmp_path: Path) -> None:
     async def main() -> None:
-        from headway.live.core.events import NEVER_STARTED
-
         executor = make_executor()
         executor.on_launch = lambda attempt: executor.end(attempt, NEVER_STARTED, "no memory")
         async with live_page(tmp_path, executor) as (daemon, app, cookie):
@@ -391,6 +392,73 @@ def test_a_failure_to_start_is_shown_with_its_reason(tmp_path: Path) -> None:
             await page.close()
 
     asyncio.run(main())
+
+
+def test_every_attempt_is_told_with_where_it_ran_and_why_it_ended(tmp_path: Path) -> None:
+    async def fail_often(executor: FakeExecutor) -> list[dict[str, Any]]:
+        async with live_page(tmp_path, executor) as (daemon, app, cookie):
+            page = Page(app, cookie)
+            await eventually_async(lambda: page.events)
+            await daemon.submit(make_spec(retries=1, priority=7, **SHARING))
+            executor.end(await launched(executor, 1), NEVER_STARTED, "no memory")
+            executor.end(await launched(executor, 2), 1, "rank 0 exited with 1")
+            third = await launched(executor, 3)
+            await eventually_async(lambda: page.jobs["1"]["attempts"] == 3)
+            assert page.jobs["1"]["history"][-1]["ended_ns"] is None
+            executor.end(third, 1, "rank 1 was killed by SIGKILL")
+            await eventually_async(lambda: page.jobs["1"]["state"] == "failed")
+            history: list[dict[str, Any]] = page.jobs["1"]["history"]
+            assert [(one["number"], one["nodes"], one["reason"]) for one in history] == [
+                (1, [0, 1], "no memory"),
+                (2, [0, 1], "rank 0 exited with 1"),
+                (3, [0, 1], "rank 1 was killed by SIGKILL"),
+            ]
+            times = [one[name] for one in history for name in ("started_ns", "ended_ns")]
+            assert times == sorted(times)
+            assert page.jobs["1"]["priority"] == 7
+            answer = await ask_async(app, "/v1/jobs/1", **BEARER)
+            slots = [{"node": "n1", "index": 0}, {"node": "n2", "index": 0}]
+            assert [one["slots"] for one in json.loads(answer.body)["history"]] == 3 * [slots]
+            await page.close()
+            return history
+
+    async def is_told_again(history: list[dict[str, Any]]) -> None:
+        async with live_page(tmp_path) as (_, app, cookie):
+            page = Page(app, cookie)
+            await eventually_async(lambda: page.events)
+            found = page.jobs["1"]["history"]
+            untimed = {"started_ns": 0, "ended_ns": 0}
+            assert [one | untimed for one in found] == [one | untimed for one in history]
+            await page.close()
+
+    asyncio.run(is_told_again(asyncio.run(fail_often(make_executor()))))
+
+
+def test_only_the_latest_attempts_of_a_job_are_described(tmp_path: Path) -> None:
+    async def main() -> None:
+        record = JobRecord(
+            job_id="1",
+            spec=make_spec(retries=1000),
+            state=JobState.QUEUED,
+            submitted_ns=0,
+            submitted_at=0.0,
+        )
+        async with running_daemon(tmp_path, make_executor()) as daemon:
+            daemon.registry.adopt([record])
+            for number in range(1, MAX_HISTORY + 6):
+                slots = (Slot("n1", 0),)
+                daemon.registry.update("1", state=JobState.STARTING, attempts=number, slots=slots)
+                daemon.registry.update("1", state=JobState.QUEUED, slots=(), reason=f"end {number}")
+            history = daemon.registry["1"].history
+            assert [one.reason for one in history] == [f"end {n}" for n in range(6, 26)]
+
+    asyncio.run(main())
+
+
+async def launched(executor: FakeExecutor, count: int) -> Attempt:
+    """Wait for so many launches; return the latest attempt."""
+    await eventually_async(lambda: len(executor.launched) == count)
+    return executor.launched[-1]
 
 
 def test_a_page_that_stops_reading_is_dropped_and_others_go_on(tmp_path: Path) -> None:

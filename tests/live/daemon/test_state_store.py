@@ -16,7 +16,7 @@ from headway.domain.errors import InputError
 from headway.live.core.events import JobSpec, Slot
 from headway.live.core.job_state import JobState
 from headway.live.daemon.errors import StorageError
-from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.job_record import AttemptRecord, JobRecord
 from headway.live.daemon.state_store import StateStore
 from live.scheduler_process import fill
 from waiting import eventually_async
@@ -43,6 +43,18 @@ RUNS = make_record(
     cancelled=True,
     started_ns=9,
     started_at=1e9 + 1,
+    history=(
+        AttemptRecord(
+            number=1,
+            slots=(Slot("n1", 1),),
+            started_ns=9,
+            started_at=1e9 + 1,
+            ended_ns=10,
+            ended_at=1e9 + 2,
+            reason="rank 1 was killed",
+        ),
+        AttemptRecord(number=2, slots=(Slot("n1", 0),), started_ns=11, started_at=1e9 + 3),
+    ),
 )
 
 
@@ -177,14 +189,14 @@ def test_an_invalid_record_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "s.db") as database:
         database.execute(
             "INSERT INTO jobs VALUES "
-            "(1, '{}', '', 0, '[]', 0, '', 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, NULL)"
+            "(1, '{}', '', 0, '[]', 0, '', 0, 0, 0, NULL, NULL, NULL, NULL, 0, NULL, NULL, '[]')"
         )
     database.close()
     with pytest.raises(InputError, match="is damaged: "):
         StateStore(tmp_path / "s.db")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int) -> None:
     path = tmp_path / "s.db"
 
@@ -193,8 +205,10 @@ def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int
 
     use(path, work)
     with sqlite3.connect(path) as database:
-        database.execute("ALTER TABLE jobs DROP COLUMN first_prediction")
-        database.execute("ALTER TABLE jobs DROP COLUMN half_prediction")
+        database.execute("ALTER TABLE jobs DROP COLUMN history")
+        if version < 4:
+            database.execute("ALTER TABLE jobs DROP COLUMN first_prediction")
+            database.execute("ALTER TABLE jobs DROP COLUMN half_prediction")
         if version == 1:
             database.execute("ALTER TABLE jobs DROP COLUMN unstarted")
         if version < 3:
@@ -204,7 +218,7 @@ def test_a_database_of_an_older_version_is_migrated(tmp_path: Path, version: int
             database.execute("UPDATE jobs SET seats = ?", [msgspec.json.encode(seats).decode()])
         database.execute(f"PRAGMA user_version = {version}")
     database.close()
-    assert reopened(path).jobs == [RUNS]
+    assert reopened(path).jobs == [msgspec.structs.replace(RUNS, history=())]
 
 
 def test_a_record_that_cannot_be_written_is_reported_and_its_replacement_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -45,18 +46,22 @@ def nodes_table(nodes: list[dict[str, Any]]) -> TextTable:
             ",".join(job + "*" * (job == slot["computing"]) for job in slot["jobs"]) or "."
             for slot in node["slots"]
         ]
-        messages = " ".join(f"{one['job_id']}" for one in node["messages"])
-        waiting = " ".join(one["job_id"] for one in node["waiting"])
         table.add_row(
             node["node"] + (" (draining)" if node["draining"] else ""),
             str(len(slots)),
             str(slots.count(".")),
             f"{node['memory_bytes'] // 2**20:,}",
-            messages or "-",
-            waiting or "-",
+            _named(one["job_id"] for one in node["messages"]),
+            _named(one["job_id"] for one in node["waiting"]),
             " ".join(slots),
         )
     return table
+
+
+def _named(jobs: Iterable[str]) -> str:
+    """Return jobs by their ids, which a reader cannot take for a number of jobs."""
+    ids = list(jobs)
+    return " ".join(["job" if len(ids) == 1 else "jobs", *ids]) if ids else "-"
 
 
 def drain_command(

@@ -20,7 +20,7 @@ from headway.live.core.job_state import JobState
 from headway.live.daemon.change_feed import Subscription, encode_event
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.daemon import Daemon
-from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.job_record import AttemptRecord, JobRecord
 from headway.network.contention import NETWORKS
 from headway.policies.policy_set import KINDS, PRESETS, SCHEDULERS
 from headway.policies.registry import policies
@@ -70,6 +70,16 @@ class FirstPrediction(msgspec.Struct, frozen=True):
     finish_ns: int
 
 
+class PageAttempt(msgspec.Struct, frozen=True):
+    """An attempt as pages get it; `nodes` are indices."""
+
+    number: int
+    nodes: list[int]
+    started_ns: int
+    ended_ns: int | None
+    reason: str
+
+
 class PageJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as pages get it; `slots` are those of the latest attempt, by the index of the node."""
 
@@ -84,6 +94,8 @@ class PageJob(msgspec.Struct, frozen=True, kw_only=True):
     started_ns: int | None
     finished_ns: int | None
     attempts: int
+    history: list[PageAttempt]
+    priority: int
     iterations: int
     total_iterations: int | None
     slots: list[tuple[int, int]]
@@ -217,6 +229,8 @@ class PageState:
                 started_ns=started_ns,
                 finished_ns=finished_ns,
                 attempts=record.attempts,
+                history=[self._attempt(one) for one in record.history],
+                priority=record.spec.priority,
                 iterations=look.iterations,
                 total_iterations=record.spec.iterations,
                 slots=[
@@ -235,6 +249,19 @@ class PageState:
         if record.finished:
             self._finished[record.job_id] = None
         return line
+
+    def _attempt(self, attempt: AttemptRecord) -> PageAttempt:
+        index, then_ns = self._index, self._clock.since_then_ns
+        ended_ns = None
+        if attempt.ended_ns is not None and attempt.ended_at is not None:
+            ended_ns = then_ns(attempt.ended_ns, attempt.ended_at)
+        return PageAttempt(
+            attempt.number,
+            list(dict.fromkeys(index[slot.node] for slot in attempt.slots if slot.node in index)),
+            then_ns(attempt.started_ns, attempt.started_at),
+            ended_ns,
+            attempt.reason,
+        )
 
 
 def _first_prediction(record: JobRecord, finished_ns: int | None) -> FirstPrediction | None:

@@ -19,15 +19,31 @@ class Prediction(msgspec.Struct, frozen=True):
         return abs(self.finish_ns - ended_ns) / max(1, ended_ns - self.made_ns)
 
 
+MAX_HISTORY = 20
+"""Attempts that a record describes, the latest ones."""
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a job: where and when, and why it ended; `ended_*` are None until then."""
+
+    number: int
+    slots: tuple[Slot, ...]
+    started_ns: int
+    started_at: float
+    ended_ns: int | None = None
+    ended_at: float | None = None
+    reason: str = ""
+
+
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job; `_ns` is the scheduler's clock, `_at` the machine's, in seconds since 1970.
 
     `attempts` counts all attempts so far, `unstarted` those of them that never started; `slots` are
     the slots of the latest attempt, none while the job is queued; `started_*` is the first start;
-    `reason` is why the last attempt ended. `cancelled` is set as soon as the user asks for it,
-    before the processes end. `first_prediction` is of the first forecast with the job's end,
-    `half_prediction`, known once it has ended, of the one made closest to the half of its time from
-    submission to end.
+    `reason` is why the last attempt ended, `history` describes the latest `MAX_HISTORY` attempts.
+    `cancelled` is set as soon as the user asks for it, before the processes end. `first_prediction`
+    is of the first forecast with the job's end, `half_prediction`, known once it has ended, of the
+    one made closest to the half of its time from submission to end.
     """
 
     job_id: str
@@ -40,6 +56,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[Slot, ...] = ()
     iterations: int = 0
     reason: str = ""
+    history: tuple[AttemptRecord, ...] = ()
     cancelled: bool = False
     started_ns: int | None = None
     started_at: float | None = None

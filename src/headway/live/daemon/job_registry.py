@@ -15,7 +15,7 @@ from headway.live.core.jobs import LiveJob
 from headway.live.daemon.change_feed import ChangeFeed
 from headway.live.daemon.clock import Clock
 from headway.live.daemon.errors import NotFoundError
-from headway.live.daemon.job_record import JobRecord
+from headway.live.daemon.job_record import MAX_HISTORY, AttemptRecord, JobRecord
 from headway.live.daemon.metrics import Metrics
 from headway.live.daemon.predictions import Predictions
 from headway.live.daemon.state_store import StateStore
@@ -123,6 +123,8 @@ class JobRegistry:
         new = msgspec.structs.replace(old, **values)
         if new == old:
             return
+        if (new.state, new.attempts) != (old.state, old.attempts):
+            new = self._with_history(old, new)
         if new.state != old.state:
             new = self._changed_state(old, new)
         self._records[job_id] = new
@@ -133,6 +135,22 @@ class JobRegistry:
     def publish(self, job_id: str) -> None:
         """Publish a change that is not part of a job's record."""
         self._feed.publish("job", self._records[job_id])
+
+    def _with_history(self, old: JobRecord, new: JobRecord) -> JobRecord:
+        """Return a record that tells of attempts that have begun or ended since the old one."""
+        history, active = old.history, new.state in ACTIVE
+        now_ns, now = self._clock.now_ns(), time.time()
+        begins = active and new.attempts > old.attempts
+        if history and history[-1].ended_ns is None and (begins or not active):
+            reason = new.reason or (new.state if new.finished else "never started")
+            ended = {"ended_ns": now_ns, "ended_at": now, "reason": reason}
+            history = (*history[:-1], msgspec.structs.replace(history[-1], **ended))
+        if begins:
+            begun = AttemptRecord(
+                number=new.attempts, slots=new.slots, started_ns=now_ns, started_at=now
+            )
+            history = (*history, begun)[-MAX_HISTORY:]
+        return msgspec.structs.replace(new, history=history)
 
     def _changed_state(self, old: JobRecord, new: JobRecord) -> JobRecord:
         """Count a change of state and return the record with the time of its start or end."""

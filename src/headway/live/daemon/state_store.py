@@ -22,9 +22,9 @@ from headway.domain.errors import InputError
 from headway.domain.limits import HORIZON_NS, whole
 from headway.live.core.events import JobSpec, Slot
 from headway.live.daemon.errors import DamagedStateError, StorageError
-from headway.live.daemon.job_record import JobRecord, Prediction
+from headway.live.daemon.job_record import AttemptRecord, JobRecord, Prediction
 
-VERSION = 4
+VERSION = 5
 RETRY_S = 1.0
 LOCK_TIMEOUT_S = 1.0
 CLOCK = "clock_ns"
@@ -50,14 +50,21 @@ CREATE TABLE jobs (
     ended_at REAL,
     unstarted INTEGER NOT NULL DEFAULT 0,
     first_prediction TEXT,
-    half_prediction TEXT
+    half_prediction TEXT,
+    history TEXT NOT NULL DEFAULT '[]'
 ) STRICT;
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
-_FROM_VERSION_3 = """
+_FROM_VERSION_4 = """
+ALTER TABLE jobs ADD COLUMN history TEXT NOT NULL DEFAULT '[]';
+"""
+_FROM_VERSION_3 = (
+    """
 ALTER TABLE jobs ADD COLUMN first_prediction TEXT;
 ALTER TABLE jobs ADD COLUMN half_prediction TEXT;
 """
+    + _FROM_VERSION_4
+)
 _FROM_VERSION_2 = (
     """
 ALTER TABLE jobs RENAME COLUMN job TO job_id;
@@ -69,7 +76,13 @@ UPDATE jobs SET slots = replace(slots, '"slot":', '"index":');
 _FROM_VERSION_1 = (
     "ALTER TABLE jobs ADD COLUMN unstarted INTEGER NOT NULL DEFAULT 0;" + _FROM_VERSION_2
 )
-_MIGRATIONS = {0: _TABLES, 1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: _FROM_VERSION_3}
+_MIGRATIONS = {
+    0: _TABLES,
+    1: _FROM_VERSION_1,
+    2: _FROM_VERSION_2,
+    3: _FROM_VERSION_3,
+    4: _FROM_VERSION_4,
+}
 """SQL that brings a database of each version up to date; 0 is a new file."""
 
 _NOT_DAMAGED = {
@@ -89,7 +102,7 @@ _PREDICTIONS = ("first_prediction", "half_prediction")
 _COLUMNS = (
     *("job_id", "spec", "state", "attempts", "slots", "iterations", "reason", "cancelled"),
     *("submitted_ns", "submitted_at", "started_ns", "started_at", "ended_ns", "ended_at"),
-    *("unstarted", *_PREDICTIONS),
+    *("unstarted", *_PREDICTIONS, "history"),
 )
 _SAVE_JOB = (
     f"INSERT OR REPLACE INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -357,6 +370,7 @@ def _row(record: JobRecord) -> tuple[object, ...]:
         "job_id": int(record.job_id),
         "spec": msgspec.json.encode(record.spec).decode(),
         "slots": msgspec.json.encode(record.slots).decode(),
+        "history": msgspec.json.encode(record.history).decode(),
     }
     for name in _PREDICTIONS:
         value = getattr(record, name)
@@ -389,6 +403,8 @@ def _jobs(database: sqlite3.Connection) -> list[JobRecord]:
         values["cancelled"] = bool(values["cancelled"])
         values["spec"] = msgspec.json.decode(str(values["spec"]), type=JobSpec)
         values["slots"] = msgspec.json.decode(str(values["slots"]), type=tuple[Slot, ...])
+        history = str(values["history"])
+        values["history"] = msgspec.json.decode(history, type=tuple[AttemptRecord, ...])
         for name in _PREDICTIONS:
             if values[name] is not None:
                 values[name] = msgspec.json.decode(str(values[name]), type=Prediction)

@@ -10,7 +10,7 @@ export const DASHES = [[], [6, 3], [2, 2], [8, 2, 2, 2], [10, 4], [4, 2]];
 
 const NAMES = [
   "ink", "soft", "faint", "line", "paper", "panel", "accent", "moment",
-  "computing", "sending", "waiting", "idle", "queued", "heat",
+  "computing", "sending", "waiting", "idle", "queued", "heat", "failed",
 ];
 let theme = null;
 

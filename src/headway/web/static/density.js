@@ -7,7 +7,7 @@ const DETAILED_JOBS = 8, DETAILED_PX = 8, WIDE_PX = 2;
 /** How visible a pixel with a job in it is at least. */
 const FAINTEST = 0.3;
 const LEAST = 1e-6;
-const HATCH_PX = 6, HATCHED_PX = 2;
+const HATCH_PX = 6, HATCHED_PX = 2, FAILED_PX = 3;
 
 // What is counted in each cell, one after the other in `changes`.
 const COMPUTING = 0, SENDING = 1, WAITING = 2, HELD = 3, QUEUED = 4, COUNTED = 5;
@@ -99,7 +99,14 @@ export class Density {
       const chosen = highlighted >= begin && highlighted < end;
       if (chosen) raster.pixels.fill(packed(rgb.line), y * width, (y + 1) * width);
       this.paint(raster.pixels, y, known, chosen ? marked : plain);
+      for (let row = begin; row < end; row++) if (run.failed(rows[row])) this.markEnd(raster.pixels, y, (finish[row] - from) * (width / view.length), rgb.failed);
     }
+  }
+
+  /** Mark where a job failed. */
+  markEnd(pixels, y, x, colour) {
+    const { width } = this, right = Math.ceil(x);
+    if (right > 0 && x < width) pixels.fill(packed(colour), y * width + Math.max(0, right - FAILED_PX), y * width + Math.min(width, right));
   }
 
   /** Add a job that does the same for all of its time. */

@@ -7,7 +7,7 @@ import { Coverage, Raster, mixed, mixedThree, packed } from "./raster.js";
 
 /** The share of a bar that shows computing; the rest shows messages. */
 const COMPUTE_SHARE = 0.6;
-const LANES_PX = 3;
+const LANES_PX = 3, STRIPE_PX = 6;
 export const LABELLED_PX = 11;
 
 /** Draws the bars of some jobs. */
@@ -46,14 +46,14 @@ export class Bars {
       const gap = pitch >= 6 ? Math.max(1, Math.round(pitch * 0.18)) : 0;
       const upper = Math.max(0, from), lower = Math.min(height, Math.round((row + 1 - first) * pitch) - gap);
       if (lower <= upper) continue;
-      const job = rows[row];
+      const job = rows[row], failed = run.failed(job);
       if (selected === job) {
         raster.pixels.fill(packed(rgb.faint), upper * width, (upper + 1) * width);
         raster.repeat(upper, lower, 0, width);
       }
       if (run.finish[job] <= view.from || run.arrival[job] >= view.to) continue;
       const arrival = (run.arrival[job] - origin) * scale;
-      const start = (run.start[job] - origin) * scale, finish = (run.finish[job] - origin) * scale;
+      const start = (this.beginOf(job) - origin) * scale, finish = (run.finish[job] - origin) * scale;
       const base = rgb.idle;
       this.queue(upper, lower, arrival, start, rgb);
       if (!this.hasBar(job)) continue;
@@ -62,15 +62,15 @@ export class Bars {
       for (const lane of this.lanes) lane.reset();
       this.addLanes(job, view, scale, parts);
       if (lower - upper < LANES_PX) {
-        this.paintTogether(upper, lower, x0, x1, base, rgb);
-        this.paintFuture(upper, lower, x0, x1, scale, view, rgb);
+        this.paintTogether(upper, lower, x0, x1, base, failed ? { ...rgb, computing: rgb.failed } : rgb);
+        this.paintFuture(job, { upper, lower, x0, x1, scale, view }, rgb);
         continue;
       }
       const split = upper + Math.max(1, Math.round((lower - upper) * COMPUTE_SHARE));
       const pixels = raster.pixels;
       let at = upper * width;
       for (let x = x0; x < x1; x++) {
-        pixels[at + x] = mixed(base, rgb.computing, Math.min(1, computing.covered[x]));
+        pixels[at + x] = mixed(base, failed ? rgb.failed : rgb.computing, Math.min(1, computing.covered[x]));
       }
       raster.repeat(upper, Math.min(split, lower), x0, x1);
       if (split < lower) {
@@ -81,13 +81,25 @@ export class Bars {
         }
         raster.repeat(split, lower, x0, x1);
       }
-      this.paintFuture(upper, lower, x0, x1, scale, view, rgb);
+      if (failed) this.stripe(upper, lower, x0, x1, rgb.paper);
+      this.paintFuture(job, { upper, lower, x0, x1, scale, view }, rgb);
     }
     context.putImageData(raster.image, left, top);
   }
 
   /** Return whether a job has a bar. */
   hasBar() { return true; }
+
+  /** Return when the bar of a job begins. */
+  beginOf(job) { return this.run.start[job]; }
+
+  /** Stripe a bar, so that it differs not by its colour alone; the other way than what is predicted. */
+  stripe(upper, lower, x0, x1, colour) {
+    const { pixels, width } = this.raster, line = packed(colour);
+    for (let y = upper; y < lower; y++) {
+      for (let x = x0 + ((y - x0 % STRIPE_PX + STRIPE_PX) % STRIPE_PX); x < x1; x += STRIPE_PX) pixels[y * width + x] = line;
+    }
+  }
 
   /** Paint over what is only predicted. */
   paintFuture() {}

@@ -43,11 +43,16 @@ export function sortHead(title, number, sort, order = "none", column = null) {
 /** Compare numbers, or texts in the order of the numbers in them. */
 export const compareValues = (one, other) => (typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one - other);
 
+/** Open the page of the job whose row was clicked; a click on a link does what the link says, and text can be selected. */
+function openRow(event, id) {
+  if (!event.target.closest("a") && getSelection().isCollapsed) location.hash = `job/${encodeURIComponent(id)}`;
+}
+
 /** The table of jobs; only rows on show are in the document. */
 export class JobTable {
-  constructor(page, run, columns) {
-    const sorting = columns.findIndex(([title]) => title === "state");
-    Object.assign(this, { page, run, columns, sorting, descending: false, text: "", states: new Set(run.states) });
+  constructor(page, run, columns, { sorted = "state", descending = false } = {}) {
+    const sorting = columns.findIndex(([title]) => title === sorted);
+    Object.assign(this, { page, run, columns, sorting, descending, text: "", states: new Set(run.states) });
     this.search = element("input", {
       id: "search", type: "search", placeholder: "search", "aria-label": "Search jobs", autocomplete: "off", spellcheck: "false",
       oninput: () => { this.text = this.search.value.trim().toLowerCase(); this.scroller.scrollTop = 0; this.draw(page.now); },
@@ -63,7 +68,7 @@ export class JobTable {
         if (event.target.checked) this.states.add(state); else this.states.delete(state);
         this.draw(page.now);
       } }), element("span", {}, state)));
-    this.root = element("section", { class: "jobs-view" },
+    this.root = element("section", { class: "jobs-view" }, page.begin,
       element("div", { class: "bar" }, this.search, ...filters, this.found), this.scroller, this.left);
     columns.forEach(([title, , , number], index) => this.head.append(sortHead(title, number, () => this.sortBy(index), "none", title)));
   }
@@ -92,7 +97,8 @@ export class JobTable {
     const first = printing ? 0 : Math.max(0, Math.min(rows.length - shown, Math.floor(this.scroller.scrollTop / rowPx) - SPARE_ROWS));
     const some = rows.slice(first, first + shown);
     update(this.body, this.spacer(first * rowPx), some.map((job) => element("tr", {
-      class: job === page.job ? "selected" : null, "data-job": run.ids[job],
+      class: [job === page.job ? "selected" : "", run.state(job, now.moment) === "failed" ? "failed" : ""].join(" ").trim() || null,
+      "data-job": run.ids[job], onclick: (event) => openRow(event, run.ids[job]),
     }, columns.map(([title, , cell, number]) => {
       const content = cell(page, run, job, now);
       const text = title === "now" ? element("span", {}, content) : content;

@@ -28,6 +28,8 @@ class LivePage extends Page {
     this.run = new LiveRun(snapshot);
     this.live = this.follow = this.fits = true;
     this.tabs = [["overview", "Cluster"], ["jobs", "Jobs"], ["policy", "Policy"], ["what-if", "What if"]];
+    this.begin = element("p", { class: "begin", id: "begin" }, "There are no jobs yet. Submit the first one: ",
+      element("code", {}, "headway submit --gpus 2 python train.py"));
     this.moment = this.run.to;
     this.view = new View(this.run.from, this.run.to);
     this.drawnTo = this.run.to;
@@ -155,7 +157,7 @@ class LivePage extends Page {
   show(tab, job) {
     const { run } = this;
     if (tab === "job") this.showOne(new LiveJobPage(this, run, job));
-    else if (tab === "jobs") this.showOne(new JobTable(this, run, LIVE_COLUMNS));
+    else if (tab === "jobs") this.showOne(new JobTable(this, run, LIVE_COLUMNS, { sorted: "job", descending: true }));
     else if (tab === "policy") this.showOne(new PolicyView(this, run));
     else if (tab === "what-if") this.showOne(new WhatIf(this, run));
     else {
@@ -188,6 +190,7 @@ class LivePage extends Page {
   drawNow() {
     const { run } = this;
     run.advance();
+    this.begin.hidden = run.jobs > 0;
     run.pace = this.playing ? this.speed : 0;
     this.stretch();
     if (this.live) {

@@ -6,10 +6,16 @@ import { JobTime, jobPageLink, legend } from "./jobs.js";
 import { isFinished } from "./liverun.js";
 import { progress } from "./moment.js";
 import { ask } from "./stream.js";
-import { ago, briefly, count, counted, inWords, percent } from "./text.js";
+import { ago, briefly, count, counted, inWords, megabytes, percent } from "./text.js";
 import { View } from "./timeaxis.js";
 
-const LEAST_S = 10;
+const LEAST_S = 10, MAX_COMMAND = 4000;
+
+/** Return a command as a shell would take it, and not all of a very long one. */
+function commandText(command) {
+  const quoted = command.map((part) => (/^[\w@%+=:,./-]+$/.test(part) ? part : `'${part.replaceAll("'", "'\"'\"'")}'`)).join(" ");
+  return quoted.length > MAX_COMMAND ? `${quoted.slice(0, MAX_COMMAND)} …` : quoted;
+}
 
 const done = (run, job, now) => {
   const share = run.doneShare(job, now.moment);
@@ -54,7 +60,7 @@ const predicted = (run, job) => {
 /** The columns of a live run: title, value to sort by, cell, whether it is a number. */
 export const LIVE_COLUMNS = [
   ["job", (run, job) => run.ids[job], (page, run, job) => jobPageLink(run, job), false],
-  ["name", (run, job) => run.names[job], (page, run, job) => run.names[job] || "–", false],
+  ["name", (run, job) => run.names[job], (page, run, job) => (run.names[job] ? element("a", { class: "job", href: `#job/${encodeURIComponent(run.ids[job])}` }, element("span", { class: "name" }, run.names[job])) : "–"), false],
   ["ranks", (run, job) => run.gpuCount[job], (page, run, job) => count(run.gpuCount[job]), true],
   ["state", (run, job, now) => run.states.indexOf(run.state(job, now.moment)), (page, run, job, now) => run.state(job, now.moment), false],
   ["progress", (run, job, now) => run.doneShare(job, now.moment) ?? -1, (page, run, job, now) => done(run, job, now), false],
@@ -76,19 +82,34 @@ export class LiveJobPage {
     this.facts = element("tbody");
     this.problem = element("p", { class: "problem", role: "alert", hidden: true });
     this.cancel = element("button", { type: "button", id: "cancel", onclick: () => this.confirm() }, "Cancel this job");
+    this.attempts = element("table", { class: "attempts", id: "attempts" });
+    this.submitted = null;
     this.log = new JobLog(this.id, run.gpuCount[job]);
     this.root = element("section", { class: "job-page" },
       element("p", {}, element("a", { href: "#jobs" }, "all jobs")),
       element("div", { class: "bar" }, this.head, this.cancel), this.problem,
       this.sentence, this.done, this.time.root, legend(run.lanes),
-      element("div", { class: "columns" }, element("table", { class: "facts" }, element("caption", {}, "Facts"), this.facts), this.log.root));
+      element("div", { class: "columns" }, element("table", { class: "facts" }, element("caption", {}, "Facts"), this.facts),
+        element("div", { class: "stack" }, this.attempts, this.log.root)));
     this.log.open();
+    this.askWhatWasSubmitted();
   }
 
   leave() { this.log.close(); }
 
   /** The scheduler is there again. */
-  reconnected() { this.log.open(); }
+  reconnected() {
+    this.log.open();
+    if (this.submitted === null) this.askWhatWasSubmitted();
+  }
+
+  /** Ask for what the stream does not tell of all jobs. Environments stay out: they may hold secrets. */
+  async askWhatWasSubmitted() {
+    try {
+      this.submitted = (await ask("GET", `jobs/${encodeURIComponent(this.id)}`)).spec;
+      this.page.redraw();
+    } catch { /* it is asked for again once the scheduler is back */ }
+  }
 
   confirm() {
     const dialog = document.getElementById("confirm");
@@ -116,7 +137,7 @@ export class LiveJobPage {
       this.sentence.textContent = "The scheduler no longer lists this job.";
       return;
     }
-    const { state, attempts, reason, total_iterations: total } = run.job(job);
+    const { state, attempts, reason, priority, total_iterations: total } = run.job(job), { submitted } = this;
     update(this.head, "job ", element("span", { class: "job", colour: run.colour[job] }, element("span", { class: "swatch" }), run.title(job)));
     this.cancel.hidden = isFinished(state);
     this.sentence.textContent = now.live ? run.sentence(job, now) : `At ${run.timeText(now.moment)}: ${run.sentence(job, now)}`;
@@ -134,12 +155,34 @@ export class LiveJobPage {
       run.prediction(job).note ? ["prediction", run.prediction(job).note] : null,
       ["JCT", jctText(run, job)],
       predicted(run, job),
-      ["attempts", count(attempts)],
+      ["attempts", submitted?.retries ? `${count(attempts)}; ${submitted.retries === 1 ? "1 retry" : `${count(submitted.retries)} retries`} allowed` : count(attempts)],
       reason ? ["last end", reason] : null,
+      ["priority", String(priority)],
+      ...(submitted === null ? [] : [
+        ["memory", submitted.memory_bytes ? `${megabytes(submitted.memory_bytes)} of each slot, which others may share` : "not given: has its slots to itself"],
+        ["folder", submitted.folder],
+        ["command", element("code", { class: "command", id: "command" }, commandText(submitted.command))],
+      ]),
     ];
     update(this.facts, factRows(facts.filter((fact) => fact !== null)));
+    this.showAttempts(job);
     this.showTime(job);
     this.time.draw(job, page.moment);
+  }
+
+  /** List the attempts, the latest one first: when, where, why each ended, and its output. */
+  showAttempts(job) {
+    const { run } = this, attempts = run.attemptsOf(job).filter(({ nodes }) => nodes !== null);
+    this.attempts.hidden = attempts.length === 0;
+    this.log.offer(attempts.map(({ number }) => number));
+    update(this.attempts, element("caption", {}, "Attempts"),
+      element("thead", {}, element("tr", {}, ["", "when", "where", "how it ended", ""].map((title) => element("th", { scope: "col" }, title)))),
+      element("tbody", {}, [...attempts].reverse().map(({ number, from, to, nodes, reason }) => element("tr", { "data-attempt": number },
+        element("th", { scope: "row" }, `${number}`),
+        element("td", {}, to === Infinity ? `since ${run.timeText(from)}` : `${run.timeText(from)} to ${run.timeText(to)} (${briefly(to - from)})`),
+        element("td", {}, nodes.length ? run.serverNames(nodes) : "–"),
+        element("td", {}, to === Infinity ? "has not ended" : reason),
+        element("td", {}, element("a", { href: "#log", onclick: (event) => { event.preventDefault(); this.log.show(number); } }, "output"))))));
   }
 
   /** Keep all of the job's time in view until someone zooms or pans. */

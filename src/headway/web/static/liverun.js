@@ -22,7 +22,7 @@ const LEAST_VIEW_S = 60, COUNTED_S = 1.5;
 /** What the colours of bars mean. */
 const LANES = [
   ["queued", "queued"], ["computing", "running"], ["sending", "sending"],
-  ["waiting", "waiting for admission"], ["predicted", "predicted"],
+  ["waiting", "waiting for admission"], ["predicted", "predicted"], ["failed", "failed"], ["restart", "started again"],
 ];
 
 const inSeconds = (value) => (value === null || value === undefined ? null : value / 1e9);
@@ -52,7 +52,7 @@ export class LiveRun {
     this.useNodes(snapshot.nodes);
     this.records = snapshot.jobs.map((job) => {
       const known = before.get(job.id);
-      return known !== undefined && same ? Object.assign(known, { job, gpus: null }) : new Record(job, known?.colour);
+      return known !== undefined && same ? Object.assign(known, { job, gpus: null, attempts: null }) : new Record(job, known?.colour);
     });
     if (!same) Object.assign(this, { watched: new Watched(), past: new Past() });
     this.watched.pause();
@@ -68,7 +68,7 @@ export class LiveRun {
     if (changes.nodes) this.useNodes(changes.nodes);
     for (const job of changes.jobs ?? []) {
       const index = this.jobOf.get(job.id);
-      if (index !== undefined) Object.assign(this.records[index], { job, gpus: null });
+      if (index !== undefined) Object.assign(this.records[index], { job, gpus: null, attempts: null });
       else {
         this.jobOf.set(job.id, this.records.length);
         this.records.push(new Record(job));
@@ -188,6 +188,17 @@ export class LiveRun {
     record.gpus ??= record.job.slots.map(([node, slot]) => this.firstOfServer[node] + slot).filter((gpu) => gpu < this.allGpus);
     return record.gpus;
   }
+  failed(job) { return this.job(job).state === "failed"; }
+
+  /** Return the attempts of a job that are known, as {number, from, to, nodes, reason}; the present one has no end yet. */
+  attemptsOf(job) {
+    const record = this.records[job], { history, attempts, started_ns: started, finished_ns: finished } = record.job;
+    const end = (value) => inSeconds(value) ?? Infinity;
+    record.attempts ??= history.length || started === null
+      ? history.map(({ number, nodes, started_ns: from, ended_ns: to, reason }) => ({ number, nodes, reason, from: from / 1e9, to: end(to) }))
+      : [{ number: attempts, nodes: null, reason: "", from: started / 1e9, to: end(finished) }];
+    return record.attempts;
+  }
   serversOf(job) { return [...new Set(this.gpusOf(job).map((gpu) => this.serverOfGpu[gpu]))]; }
   slotsOn(job, server) {
     const slots = this.gpusOf(job).filter((gpu) => this.serverOfGpu[gpu] === server).map((gpu) => gpu - this.firstOfServer[server]);
@@ -211,7 +222,7 @@ export class LiveRun {
     const covers = this.past.covering(from, to, this.known, this.watched.from, this.whenLoaded);
     const until = covers.length ? covers.at(-1).to : -Infinity, known = { covers, from: Math.max(from, until, this.watched.from), to: Math.min(to, this.known) };
     // Before the first job there is nothing to know.
-    this.unknown = unknownOf(covers, Math.max(from, this.from), Math.min(to, this.known, Math.max(until, this.watched.from)));
+    this.unknown = this.jobs === 0 ? [] : unknownOf(covers, Math.max(from, this.from), Math.min(to, this.known, Math.max(until, this.watched.from)));
     return known;
   }
 
@@ -237,7 +248,8 @@ export class LiveRun {
   times(job) {
     const { state } = this.job(job), known = this.prediction(job);
     if (FINISHED.includes(state)) return [`${state} ${this.timeText(this.finish[job])}`, `JCT ${duration(this.jct(job))}`];
-    const start = state === "queued" ? known.start === null ? "queued" : `starts ${inWords(known.start - this.to)}` : `started ${this.timeText(this.start[job])}`;
+    const again = this.attemptsOf(job).at(-1)?.number > 1 ? `attempt ${this.attemptsOf(job).at(-1).number} ` : "";
+    const start = state === "queued" ? known.start === null ? "queued" : `starts ${inWords(known.start - this.to)}` : `${again}started ${this.timeText(again ? this.attemptsOf(job).at(-1).from : this.start[job])}`;
     return [start, known.finish === null ? "" : `ends ${inWords(known.finish - this.to)}`];
   }
 
@@ -265,13 +277,20 @@ export class LiveRun {
     };
     const sending = messages(this.watched.sending, false), waiting = messages(this.watched.waiting, true);
     for (const levels of [held, queue]) levels.fill(levels[Math.min(counted, pixels - 1)], now, counted);
+    // What was is filled. What is predicted is a line, as far as it depends on no job whose end is not known.
+    const until = this.unfinished.filter((job) => this.prediction(job).finish === null)
+      .reduce((least, job) => Math.min(least, this.job(job).state === "queued" ? this.prediction(job).start ?? Infinity : this.known), Infinity);
+    const layers = (name, colour, levels) => [
+      { name, colour, filled: true, levels: withoutUnknown(levels.slice(), [[this.known, view.to]], view) },
+      { name: "predicted", colour, levels: withoutUnknown(levels, [[view.from, this.known], [Math.min(until, view.to), view.to]], view) },
+    ];
     return [
-      { title: "Slots", most: this.allGpus, layers: [{ name: "hold a job", colour: "computing", filled: true, levels: held }] },
+      { title: "Slots", most: this.allGpus, layers: layers("hold a job", "computing", held) },
       { title: "Messages", most: highest(sending, waiting), layers: [
         { name: "in flight", colour: "sending", filled: true, levels: sending },
         { name: "wait for admission", colour: "waiting", levels: waiting },
       ] },
-      { title: "Queue", most: highest(queue), layers: [{ name: "jobs", colour: "queued", filled: true, levels: queue }] },
+      { title: "Queue", most: highest(queue), layers: layers("jobs", "queued", queue) },
     ];
   }
 
@@ -296,8 +315,9 @@ export class LiveRun {
   /** Return the state of a job at a moment. */
   state(job, moment) {
     if (this.isNow(moment)) return this.job(job).state;
-    if (moment < this.start[job]) return "queued";
-    return moment < this.finish[job] || !FINISHED.includes(this.job(job).state) ? "running" : this.job(job).state;
+    const { state } = this.job(job), attempts = this.attemptsOf(job);
+    if (FINISHED.includes(state) && moment >= this.finish[job]) return state;
+    return attempts.some(({ from, to }) => from <= moment && moment < to) ? "running" : "queued";
   }
 
   /** Return how many iterations a job had done; where that is not known, it counts as steady. */
@@ -327,11 +347,12 @@ export class LiveRun {
   at(moment, whenLoaded = () => {}) {
     this.whenLoaded = whenLoaded;
     const live = this.isNow(moment), running = [], queued = [];
-    let finished = 0;
+    let finished = 0, failed = 0;
     for (let job = 0; job < this.jobs; job++) {
       if (this.arrival[job] > moment) continue;
       const state = this.state(job, moment);
       if (state === "queued") queued.push(job);
+      else if (state === "failed") failed += 1;
       else if (FINISHED.includes(state)) finished += 1;
       else running.push(job);
     }
@@ -339,7 +360,7 @@ export class LiveRun {
     const gpuJobs = jobsOnGpus(stretch ? this.placedAt(stretch, moment) : this, running);
     const messages = live ? this.messages : stretch ? this.messagesOf(stretch, moment) : this.seenAt(moment, running);
     return {
-      moment, live, running, queued, finished, gpuJobs, messages, exact: live || stretch !== null || moment >= this.watched.from,
+      moment, live, running, queued, finished, failed, gpuJobs, messages, exact: live || stretch !== null || moment >= this.watched.from,
       computing: this.computing(running, messages, live), onServer: messagesOnServers(this, messages),
     };
   }
@@ -436,7 +457,7 @@ export class LiveRun {
 /** A job, and what the page has seen of its messages. */
 class Record {
   constructor(job, colour = null) {
-    Object.assign(this, { job, gpus: null, colour, sending: new Seen(), waiting: new Seen() });
+    Object.assign(this, { job, gpus: null, attempts: null, colour, sending: new Seen(), waiting: new Seen() });
   }
 }
 

@@ -33,13 +33,14 @@ function showMoment(parent, page, run, now) {
     ["running", count(now.running.length)],
     ["queued", count(now.queued.length)],
     ["finished", `${count(now.finished)} of ${count(run.jobs)}`],
+    ...(run.states.includes("failed") ? [["failed", count(now.failed), now.failed > 0]] : []),
     [`${run.nouns.gpu}s in use`, `${count(now.gpuJobs.size)} of ${count(run.allGpus)}`],
     ["messages in flight", now.exact ? count(inFlight.length) : "–"],
     ["messages waiting", now.exact ? count(waiting.length) : "–"],
   ];
   update(parent,
     element("h2", {}, "At ", element("output", { id: "now" }, run.timeText(now.moment))),
-    element("dl", { class: "figures" }, figures.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))),
+    element("dl", { class: "figures" }, figures.map(([name, value, warns]) => element("div", { class: warns ? "failed" : null }, element("dt", {}, name), element("dd", {}, value)))),
     page.job !== null ? chosenJob(page, run, now) : null,
     page.server !== null ? chosenServer(page, run, now) : null,
     messageList(page, run, now, "Messages", page.server === null ? [...inFlight, ...waiting] : [

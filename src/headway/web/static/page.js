@@ -127,7 +127,7 @@ export class Page {
     const panel = new MomentPanel(this, run);
     this.views = [this.map, this.time, panel];
     const zoomMap = (factor) => this.map.zoomAt(factor, this.map.canvas.clientWidth / 2, this.map.canvas.clientHeight / 2);
-    fill(byId("main"), element("div", { class: "run-view" },
+    fill(byId("main"), element("div", { class: "run-view" }, this.begin,
       element("div", { class: "upper" },
         element("section", { class: "cluster-section", "aria-label": "Cluster" },
           element("div", { class: "bar" }, element("h2", {}, "Cluster"), element("span", { class: "soft" }, hint), run.servers >= SEARCHED_SERVERS ? this.serverSearch() : null, ...zoomButtons(zoomMap)),
@@ -167,11 +167,20 @@ export class Page {
   /** Choose a moment, a job, a server or an order. */
   choose({ moment, ...rest }) {
     Object.assign(this, rest);
-    if (moment !== undefined) this.moment = Math.min(this.playedTo(), Math.max(this.view.first, moment));
+    if (moment !== undefined) {
+      this.moment = Math.min(this.playedTo(), Math.max(this.view.first, moment));
+      this.bringIntoView();
+    }
     if (rest.job !== undefined && rest.job !== null) this.time?.reveal(rest.job);
     this.redraw();
     if (moment !== undefined && !this.playing) this.speak();
     if ((moment !== undefined && !this.playing) || rest.job !== undefined) this.remember();
+  }
+
+  /** Pan the bars to the moment if they show another stretch of time. */
+  bringIntoView() {
+    const { view, moment } = this;
+    if (moment < view.from || moment > view.to) view.show(moment - view.length / 2, moment + view.length / 2);
   }
 
   speak() {

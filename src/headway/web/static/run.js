@@ -51,7 +51,7 @@ class Run {
     this.states = ["running", "queued", ...outcomes, "not arrived"];
     this.nouns = this.nodeNames ? { server: "node", gpu: "slot" } : { server: "server", gpu: "GPU" };
     // What a live job does between its messages is not known: it counts as computing.
-    this.lanes = this.nodeNames ? LANES.filter(([name]) => name !== "idle") : LANES;
+    this.lanes = this.nodeNames ? [...LANES.filter(([name]) => name !== "idle"), ["failed", "failed"]] : LANES;
     this.offset = values.begun_ms === undefined ? null : values.begun_ms / 1000 - new Date(values.begun_ms).getTimezoneOffset() * 60;
     this.known = Infinity;
     this.version = this.layout = 0;
@@ -181,6 +181,9 @@ class Run {
     return moment < this.finish[job] ? "running" : this.lastStates[job];
   }
 
+  /** Return whether a job failed in the end. */
+  failed(job) { return this.lastStates[job] === "failed"; }
+
   /** Return how many iterations a job has done, from means over periods. */
   iterationsDone(job, moment) {
     if (moment < this.start[job]) return 0;
@@ -206,11 +209,12 @@ class Run {
   /** Return everything that is so at a moment. */
   at(moment, whenLoaded) {
     const running = [], queued = [];
-    let finished = 0;
+    let finished = 0, failed = 0;
     for (let job = 0; job < this.jobs; job++) {
       const state = this.state(job, moment);
       if (state === "queued") queued.push(job);
       else if (state === "running") running.push(job);
+      else if (state === "failed") failed += 1;
       else if (state !== "not arrived") finished += 1;
     }
     const gpuJobs = jobsOnGpus(this, running);
@@ -219,7 +223,7 @@ class Run {
     const messages = part ? part.messagesAt(moment) : [];
     const computing = new Set(part ? running.filter((job) => part.computes(job, moment)) : []);
     const onServer = messagesOnServers(this, messages);
-    return { moment, running, queued, finished, gpuJobs, messages, computing, onServer, exact: part !== null };
+    return { moment, running, queued, finished, failed, gpuJobs, messages, computing, onServer, exact: part !== null };
   }
 
   /** Return what a job does or waits for, in a sentence. */

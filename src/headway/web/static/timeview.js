@@ -205,8 +205,9 @@ export class TimeView {
         const job = this.rows[row];
         context.fillStyle = this.run.colour[job];
         context.fillRect(plot.left - 9, y - this.pitch * 0.36, 4, this.pitch * 0.72);
-        context.fillStyle = job === this.page.job ? theme.accent : theme.soft;
-        context.fillText(fitted(context, this.run.label(job), plot.left - 16), plot.left - 13, y);
+        const failed = this.run.failed(job);
+        context.fillStyle = failed ? theme.failed : job === this.page.job ? theme.accent : theme.soft;
+        context.fillText(fitted(context, `${failed ? "✗ " : ""}${this.run.label(job)}`, plot.left - 16), plot.left - 13, y);
       }
     } else if (this.page.job !== null) {
       const row = this.rows.indexOf(this.page.job);
@@ -303,7 +304,7 @@ export class TimeView {
         drawLevels(context, levels, { left: plot.left, top, height: STRIP_PX, most, colour: theme[colour], filled });
       }
       scale(count(most));
-      this.charts.push({ top, height: STRIP_PX, text: (x) => `${text}: ${layers.map(({ name, levels }) => `${name} ${level(levels[x])}`).join(", ")}` });
+      this.charts.push({ top, height: STRIP_PX, text: (x) => `${text}: ${knownAt(layers, x).map(({ name, levels }) => `${name} ${level(levels[x])}`).join(", ")}` });
       top += STRIP_PX;
     }
   }
@@ -376,6 +377,12 @@ export class TimeView {
   }
 
   hover(x, y) { showTip(this.tip, this.tipAt(x, y), x, y); }
+}
+
+/** Return the layers of a chart that are known at a pixel; all of them if none is. */
+function knownAt(layers, x) {
+  const known = layers.filter(({ levels }) => !Number.isNaN(levels[x]));
+  return known.length ? known : layers;
 }
 
 /** Return a text cut to a width. */
