@@ -27,11 +27,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "policies" / "measured"
 FIRST_SEED = 5000
 MEMORY_GB = 32.0
 
-WITHOUT_ORDER = "least-delay+srtf+ada-dual@50"
+WITHOUT_ORDER = "least-delay+srtf+ada-dual@50/if-shared"
 RIVALS = (
     "headway",
     WITHOUT_ORDER,
-    "least-delay+srsf+ada-dual/needed-first@50",
+    "least-delay+srsf+ada-dual/needed-first@50/if-shared",
     "lwf:1+ada-srsf",
     "lwf:1+srtf+srsf:1@50",
     "consolidate+srtf+ada-dual@50",
@@ -93,6 +93,8 @@ SETTINGS = (
     Setting("8x8", 25, Mix(JOBS, 340)),
     Setting("10x6", 25, Mix(JOBS, 400)),
     Setting("32x8", 100, Mix(LARGE, 220)),
+    Setting("16x4", 10, Mix(JOBS, 4500)),
+    Setting("16x4", 100, Mix(JOBS, 2700)),
 )
 
 
