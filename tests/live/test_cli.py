@@ -252,6 +252,7 @@ def test_priorities_are_changed_and_several_jobs_listed_and_cancelled(
     status, _, err = headway("priority", jobs[0], "1", folder=shared.folder)
     assert (status, err) == (2, f"headway: error: job {jobs[0]} is already cancelled.\n")
     shared.client.cancel(running)
+    shared.wait_for(running, "cancelled")
 
 
 FAILS_FIRST = """
@@ -283,6 +284,7 @@ def test_of_a_job_that_runs_again_the_earlier_attempt_is_told_apart(
         f"headway: error: --attempt: job {job} has had 2, not 3.\n",
     )
     shared.client.cancel(job)
+    shared.wait_for(job, "cancelled")
 
 
 FAILURES = {
