@@ -82,7 +82,7 @@ def test_the_papers_workload_is_drawn_from_seeds(capsys: pytest.CaptureFixture[s
         ("a.csv -o no/a.svg --policies X", "no/a.svg: there is no folder no."),
         ("paper --seeds 0 --policies X", "--seeds: must be at least 1, not 0."),
         ("a.csv --policies ff+srsf:1", "--policies: a comparison needs at least two policies."),
-        ("a.csv --policies ff,ls+srsf:1", "unknown policy 'ff'."),
+        ("a.csv --policies ff,ls+srsf:1", "'ff' is a placement, not a set of policies: write"),
         ("no.csv --policies X", "no.csv: No such file or directory."),
         ("a.csv --policies X --cluster 1x2", "a.csv, line 2, column 3 (gpus): 4 GPUs, but the"),
         ("a.csv --policies X -j 0", "--threads: must be at least 1, not 0."),

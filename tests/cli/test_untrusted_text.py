@@ -44,6 +44,7 @@ def live_job(**changes: Any) -> dict[str, Any]:
         "folder": f"/home/{HOSTILE}",
         "gpus": 1,
         "iterations": None,
+        "priority": 0,
     }
     job = {
         "job_id": "1",
@@ -81,6 +82,7 @@ class FakeClient:
             "policy_problem": GLOO,
             "storage_problem": None,
             "log_problem": None,
+            "ungated": [HOSTILE],
         }
 
     def jobs(self, **_: Any) -> list[dict[str, Any]]:

@@ -70,7 +70,11 @@ def test_one_tier_is_the_same_as_racks(case: Case) -> None:
         tiered = replace(cluster, servers_per_rack=None, oversubscription=1.0, tiers=(tier,))
     elif cluster.groups and cluster.groups[0].rack:
         groups = [replace(group, rack="", switches=(group.rack,)) for group in cluster.groups]
-        tiered = Cluster.of(groups, tiers=[Tier("leaf", cluster.oversubscription)])
+        tiered = Cluster.of(
+            groups,
+            tiers=[Tier("leaf", cluster.oversubscription)],
+            exclusive=cluster.exclusive,
+        )
     else:
         tiered = replace(cluster, tiers=(Tier("leaf", 1, cluster.servers),), oversubscription=1.0)
     _check_same(case, replace(case, cluster=tiered))
@@ -82,7 +86,7 @@ def test_a_tier_of_one_switch_changes_nothing(case: Case) -> None:
     cluster, top = case.cluster, Tier("top", 3)
     if cluster.groups:
         groups = [replace(group, switches=(*group.switches, "all")) for group in cluster.groups]
-        higher = Cluster.of(groups, tiers=[*cluster.tiers, top])
+        higher = Cluster.of(groups, tiers=[*cluster.tiers, top], exclusive=cluster.exclusive)
     else:
         most = cluster.tiers[-1].servers_per_switch
         assert most is not None

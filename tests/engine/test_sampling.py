@@ -235,7 +235,8 @@ def test_an_accuracy_that_nothing_reaches_gives_the_exact_bits(case: Case) -> No
 def test_sampling_ends_and_loses_no_iteration(case: Case) -> None:
     """Also with graphs, tiny tasks, all kinds of order, contention and GPU."""
     expected, found = run_engine(case), run_engine(case, accuracy=0.1)
-    if found.gpus == expected.gpus:
+    # How many messages are cut if they share a port depends on when jobs are there.
+    if found.gpus == expected.gpus and not case.policies.buckets_if_shared:
         assert found.summary.simulated_tasks == expected.summary.simulated_tasks
     assert (found.jct_margin_s >= 0).all()
     assert (found.finish_ns > found.start_ns).all()

@@ -222,7 +222,7 @@ def test_own_policies_can_be_compared() -> None:
     [
         (["ff+srsf:1"], "policies: a comparison needs at least two policies."),
         (["ff+srsf:1", "ff+srsf:1"], "policies: must differ from each other."),
-        (["ff+srsf:1", "ff"], "unknown policy 'ff'. .*Or write placement[+]scheduler"),
+        (["ff+srsf:1", "ff"], "'ff' is a placement, not a set of policies: write ff[+]srsf"),
         (["ff+srsf:1", "ff+"], "unknown policy 'ff[+]'. .*Or write placement[+]scheduler"),
         (["ff+srsf:1", "a+b+c+d"], "unknown policy 'a[+]b[+]c[+]d'."),
         (["ff+srsf:1", "papers"], "unknown policy 'papers'. Did you mean 'paper'?"),

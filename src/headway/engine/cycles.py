@@ -30,7 +30,13 @@ from __future__ import annotations
 from headway.domain.limits import HORIZON_NS
 from headway.domain.records import IN_FLIGHT, NOBODY, UNLISTED
 from headway.engine.events import cancel_rarely, schedule_rarely
-from headway.engine.order import comes_before, key_with, skip_iterations, skip_messages
+from headway.engine.order import (
+    comes_before,
+    key_with,
+    messages_now,
+    skip_iterations,
+    skip_messages,
+)
 from headway.engine.order_changes import change_of_order_ns
 from headway.engine.sampling import (
     FIRST_HALF,
@@ -518,7 +524,7 @@ def return_set(s: State, anchor: int, periods: int) -> None:
         member = s.job_snapshots[job]
         if measured:
             count = carry_over(s, job, periods)
-            messages = s.job_progress[job].messages_each
+            messages = messages_now(s, job)
             skip_iterations(s, job, count, messages)
             tasks = s.job_progress[job].tasks_each + messages
             tally[0].estimated_tasks += count * tasks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headway.domain.limits import MAX_BYTES
 from headway.engine.state import State
 from headway.jit import inlined, part
+from headway.network.messages import is_shared
 
 
 @inlined
@@ -68,6 +69,22 @@ def alone_bucket_bytes(s: State) -> int:
     if s.rules[0].buckets_if_shared != 0:
         return MAX_BYTES
     return int(s.cluster.system[0].bucket_bytes)
+
+
+@part
+def messages_now(s: State, job: int) -> int:
+    """Return how many messages an iteration of a job takes while the same jobs are placed."""
+    if s.rules[0].buckets_if_shared == 0:
+        return int(s.job_progress[job].messages_each)
+    count, bucket_bytes = 0, s.cluster.system[0].bucket_bytes
+    first = s.cluster.jobs[job].first_message
+    for message in range(first, first + s.cluster.jobs[job].messages):
+        record = s.cluster.messages[message]
+        if record.servers > 1:
+            count += 1
+            if is_shared(s.cluster, message):
+                count += max(0, (record.size_bytes - 1) // bucket_bytes)
+    return count
 
 
 @part

@@ -269,15 +269,17 @@ def _plain_path(tasks: _Tasks, start_ns: int) -> Path:
     forward = forward.take(np.lexsort((forward.gpu, forward.iteration)))
     critical = np.arange(len(backward.gpu)) * len(gpus) + np.searchsorted(gpus, backward.gpu)
     forward = forward.take(critical)
-    # Every iteration has the same number of messages.
     messages = tasks.where((tasks.kind == COMMUNICATION) & (tasks.rail == rails[0]))
-    buckets, remainder = divmod(len(messages.start_ns), len(backward.gpu))
-    if remainder or (forward.gpu != backward.gpu).any():
+    if (forward.gpu != backward.gpu).any():
         raise ValueError
-    if buckets:
+    if len(messages.start_ns):
+        first = np.searchsorted(messages.iteration, backward.iteration)
+        after = np.searchsorted(messages.iteration, backward.iteration, side="right")
+        if (first == after).any() or (first[1:] != after[:-1]).any():
+            raise ValueError
         ready_ns = np.roll(messages.end_ns, 1)
-        ready_ns[::buckets] = backward.end_ns
-        ended_ns = messages.end_ns[buckets - 1 :: buckets]
+        ready_ns[first] = backward.end_ns
+        ended_ns = messages.end_ns[after - 1]
     else:
         ready_ns, ended_ns = messages.start_ns, backward.end_ns
     started_ns = np.concatenate([[start_ns], ended_ns[:-1]])

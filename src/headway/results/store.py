@@ -190,7 +190,8 @@ def _parts(content: bytes) -> tuple[dict[str, Any], polars.DataFrame]:
                 "was meant, remove the key 'checksum'."
             )
         rows = data.pop("jobs")
-        names = rows[0] if rows else job_schema()
+        usual = job_schema()
+        names = [*usual, *(name for name in (rows[0] if rows else ()) if name not in usual)]
         return data, job_table({name: [row[name] for row in rows] for name in names})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise _not_a_result() from None
@@ -221,8 +222,8 @@ def stored_result(values: dict[str, Any], jobs: polars.DataFrame, source: str) -
 def _stored_parts_ns(parts: dict[str, list[int]] | None, jobs: int) -> dict[str, Integers] | None:
     if parts is None:
         return None
-    arrays = {name: np.array(part, np.int64) for name, part in parts.items()}
-    if tuple(arrays) != PARTS or any(part.shape != (jobs,) for part in arrays.values()):
+    arrays = {name: np.array(parts[name], np.int64) for name in PARTS}
+    if len(parts) != len(PARTS) or any(part.shape != (jobs,) for part in arrays.values()):
         raise _not_a_result()
     return arrays
 

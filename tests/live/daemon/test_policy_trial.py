@@ -18,7 +18,7 @@ from live.scheduler_process import SLEEPS, python, running_scheduler
 pytestmark = pytest.mark.slow
 
 FIRST = "def chosen(cluster, job, candidates, parameter):\n    return True\n"
-LEAVES = "import os\ndef chosen(cluster, job, candidates, parameter):\n    os._exit(7)\n"
+LEAVES = "import os; os._exit(7)"
 HANGS = (
     "def chosen(cluster, job, candidates, parameter):\n"
     "    while cluster.jobs[job].gpus > 0:\n"

@@ -7,6 +7,7 @@ latest failure is kept for people to read.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from headway.domain.records import ClusterView, Integers
 from headway.policies.policy_set import PolicySet
 from headway.policies.registry import ADMIT, WAIT
 
+_NUMPY = os.path.dirname(np.__file__)
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -102,4 +104,5 @@ def _origin(error: Exception) -> tuple[str, int] | None:
     if compiled_from := getattr(error, "compiled_from", None):
         return compiled_from[0], compiled_from[2]
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is the call
+    frames = [frame for frame in frames if not frame.filename.startswith(_NUMPY)]
     return (frames[-1].name, frames[-1].lineno or 0) if frames else None
