@@ -85,7 +85,7 @@ class FakeClient:
             "ungated": [HOSTILE],
         }
 
-    def jobs(self, **_: Any) -> list[dict[str, Any]]:
+    def jobs(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
         return [live_job()]
 
     def job(self, _: str) -> dict[str, Any]:
