@@ -7,7 +7,6 @@ latest failure is kept for people to read.
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Iterable
 
@@ -18,7 +17,7 @@ from headway.domain.records import ClusterView, Integers
 from headway.policies.policy_set import PolicySet
 from headway.policies.registry import ADMIT, WAIT
 
-_NUMPY = os.path.dirname(np.__file__)
+_NUMPY = (np.__file__ or "").removesuffix("__init__.py")
 _INT64 = range(-(2**63), 2**63)
 
 
