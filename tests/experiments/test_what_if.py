@@ -327,12 +327,22 @@ def test_a_job_that_has_its_gpus_to_itself_shares_them_with_none() -> None:
     assert jobs[1].start_ns == jobs[0].finish_ns
 
 
+def test_a_job_has_its_gpus_to_itself_also_where_their_memory_differs() -> None:
+    core = Core("ff+fifo+srsf:1", NetworkModel())
+    for node, memory_bytes in (("large", 80), ("small", 40)):
+        core.handle(NodeUp(at_ns=0, node=node, gpus=1, memory_bytes=memory_bytes))
+    for number, one in enumerate((spec(2), spec(1, memory_bytes=30))):
+        core.handle(JobSubmitted(at_ns=number, job_id=str(number), spec=one))
+    first, second = seen(core).forecast().jobs
+    assert second.start_ns == first.finish_ns
+
+
 def test_jobs_that_cannot_run_are_named() -> None:
     core = core_with(spec(4), spec(2), spec(5), nodes=2)
     core.handle(NodeDrained(at_ns=10, node="n1", draining=True))
     running, waiting, large = seen(core).forecast().jobs
     assert (large.start_ns, large.finish_ns) == (None, None)
-    assert large.note == "It needs 5 slots with 1 MB; nodes that take jobs have 2."
+    assert large.note == "It needs 5 slots to itself; nodes that take jobs have 2."
     assert (running.note, waiting.note) == ("", "")
     assert running.finish_ns is not None
     assert waiting.start_ns == running.finish_ns  # on the node that takes jobs

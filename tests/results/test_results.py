@@ -168,6 +168,7 @@ def test_a_result_from_a_file_says_what_it_does_not_know(result: Result, tmp_pat
     (tmp_path / "out.json").write_text(json.dumps(data))
     stored = read_result(tmp_path / "out.json")
     stored.plot_use()
+    assert "average JCT" in str(stored)
     with pytest.raises(InputError, match=r"out\.json: does not say where the jobs' time went"):
         stored.plot()
 

@@ -212,7 +212,7 @@ def measure_iteration(s: State, job: int) -> None:
     if jobs[job].servers > 1:
         jobs[job].service_ns = _alone_ns(s, job, False)
     progress.messages_each = 0
-    bucket_bytes = s.cluster.system[0].bucket_bytes
+    bucket_bytes = alone_bucket_bytes(s)
     for message in range(jobs[job].first_message, jobs[job].first_message + jobs[job].messages):
         if messages[message].servers > 1:
             buckets = (messages[message].size_bytes + bucket_bytes - 1) // bucket_bytes

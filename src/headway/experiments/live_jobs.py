@@ -46,8 +46,6 @@ class LiveJobs:
 
     jobs: tuple[PresentJob, ...]
     network: NetworkModel
-    memory: Mapping[str, int]
-    """Bytes per slot, by node."""
     typical: Mapping[str, int]
     """Medians of the estimates that are known, for jobs of which nothing is; empty if none are."""
     start_ns: int
@@ -72,7 +70,6 @@ class LiveJobs:
         return cls(
             jobs,
             state.network,
-            {node.node: max(1, node.memory_bytes) for node in state.nodes},
             {name: int(median(getattr(job, name) for job in known)) for name in ESTIMATES}
             if known
             else {},
@@ -101,16 +98,13 @@ class LiveJobs:
     def job(self, index: int, correction: Correction) -> Job:
         """Return a job for the simulator."""
         job = self.jobs[index]
-        memory_bytes = job.memory_bytes
-        if memory_bytes == 0:  # It has its GPUs to itself.
-            own = [self.memory[slot.node] for slot in job.slots if slot.node in self.memory]
-            memory_bytes = min(own or self.memory.values())
         found = Job(
             job_id=job.job_id,
             arrival_ns=job.submitted_ns,
             gpus=job.gpus,
             iterations=1,
-            memory_bytes=memory_bytes,
+            memory_bytes=job.memory_bytes,
+            exclusive=job.memory_bytes == 0,
             priority=job.priority,
             **self._iteration(job, correction),
         )

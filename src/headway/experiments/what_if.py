@@ -77,11 +77,10 @@ class Present:
 
         As with `headway submit`, one without a need for memory has its GPUs to itself.
         """
-        least = min(kind.memory_bytes for kind in self.cluster.gpu_types)
         late = replace(
             job,
             arrival_ns=self.now_ns,
-            memory_bytes=job.memory_bytes or least,
+            exclusive=job.memory_bytes == 0,
             gradient_bytes=Correction(1.0, self.message_factor).size_bytes(job.gradient_bytes),
         )
         return replace(self, jobs=(*self.jobs, late), states=(*self.states, JobState.QUEUED))
@@ -182,6 +181,7 @@ class Present:
             slots = sum(gpus for size, gpus in room.items() if size >= job.memory_bytes)
             if index not in started and slots < job.gpus:
                 kind = f"with {-(-job.memory_bytes // MEBIBYTE):,} MB"
+                kind = "to itself" if job.exclusive else kind
                 needs = f"It needs {job.gpus:,} slot{'s' * (job.gpus > 1)} {kind}"
                 found[index] = f"{needs}; nodes that take jobs have {slots or 'none'}."
         return found

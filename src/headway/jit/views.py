@@ -63,8 +63,11 @@ class Columns:
     def __init__(self, columns: Mapping[str, NDArray[np.float64]]) -> None:
         """Keep the columns, which nobody may change."""
         self._columns = {
-            name: np.ascontiguousarray(values, np.float64) for name, values in columns.items()
+            name: np.ascontiguousarray(values, np.float64).view()
+            for name, values in columns.items()
         }
+        for values in self._columns.values():
+            values.flags.writeable = False
         words = [len(self._columns)]
         for name, values in self._columns.items():
             words += [column_key(name), values.ctypes.data, len(values)]

@@ -77,10 +77,8 @@ def describe_estimates(pairs: Iterable[tuple[str, str]]) -> list[str]:
 def describe_summary(result: AnyResult) -> list[tuple[str, str, str]]:
     """Return the summary as triples of label, value and, for long times, the value in words."""
     summary = result.summary
-    parts = [
-        _seconds(f"  {name}", float(part.mean()) / 1e9)
-        for name, part in shown_parts_ns(result.parts_ns).items()
-    ]
+    parts_ns = shown_parts_ns(result.parts_ns) if result.has_parts else {}
+    parts = [_seconds(f"  {name}", float(part.mean()) / 1e9) for name, part in parts_ns.items()]
     return [
         _seconds("average JCT", summary.average_jct_s, summary.average_jct_margin_s),
         *parts,

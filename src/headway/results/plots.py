@@ -81,16 +81,6 @@ def use_figure(result: AnyResult) -> Figure:
     return figure
 
 
-def waits_figure(result: AnyResult) -> Figure:
-    """Draw how long jobs of each size waited in the queue, and what else their time went to."""
-    from matplotlib.figure import Figure
-
-    with house_style():
-        figure = Figure(figsize=(_WIDTH_IN, 3.2), layout="constrained")
-        _draw_waits(figure.subplots(), result)
-    return figure
-
-
 def contention_by_server_figure(result: AnyResult) -> Figure:
     """Draw the time that jobs lost to contention, divided evenly among the servers of each job."""
     from matplotlib.figure import Figure

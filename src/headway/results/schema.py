@@ -161,6 +161,11 @@ class AnyResult:
             """Every task of the run, if it was recorded in memory."""
 
     @property
+    def has_parts(self) -> bool:
+        """Whether it is known where the jobs' time went."""
+        return True
+
+    @property
     def use_by_type(self) -> tuple[TypeUse, ...]:
         """Use and energy of the GPUs of each type, in the order of the cluster's `gpu_types`."""
         makespan_ns = int(self.finish_ns.max() - self.arrival_ns.min())

@@ -133,6 +133,11 @@ class StoredResult(AnyResult):
         return tuple(map(tuple, self.jobs["gpus"].to_list()))
 
     @property
+    def has_parts(self) -> bool:
+        """Whether it is known where the jobs' time went."""
+        return self.stored_parts_ns is not None
+
+    @property
     def parts_ns(self) -> dict[str, Integers]:
         """Where each job's completion time went; `time_parts` has it as a table."""
         if self.stored_parts_ns is None:

@@ -74,6 +74,8 @@ def priority_changed(state: CoreState, event: PriorityChanged, _: list[AnyInstru
     if job is None or job.finished or event.priority == job.spec.priority:
         return False
     state.set_priority(job, event.priority)
+    if job.state is not JobState.STOPPING:
+        state.update_key(job)
     return True
 
 
